@@ -28,8 +28,8 @@ $(STAMP): $(PIN) pyproject.toml scripts/check_python.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(PIN)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation --no-index -e .
-	@echo "compiling the matching kernels, once (about half a minute)"
-	@$(BIN)/python -c "from contrada.matching.kernels import jit; jit.compiled()"
+	@echo "compiling the matching kernels, once (up to a minute)"
+	@$(BIN)/python -c "from contrada.matching.kernels import jit; jit.compile_all()"
 	@touch $@
 
 java: ## find Java >= 17, or install it when root

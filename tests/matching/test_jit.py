@@ -16,6 +16,13 @@ from tests.matching.engines import needs_numba
 
 FOLDER = Path(jit.__file__).parent
 
+ASKED_BY_PYTHON = [
+    *(("writing", name) for name in ("count_numbers", "put_numbers", "count_texts", "put_texts")),
+    *(("writing", name) for name in ("put_heads", "put_same", "gather", "parts_of", "codes")),
+    *(("walking", name) for name in ("scan", "values_of", "put_spans")),
+]
+"""The kernels of columns that are called from outside of kernels."""
+
 
 def asked(code: str, **environment: str) -> list[str]:
     """What another process prints."""
@@ -87,10 +94,8 @@ def test_kernels_of_another_text_are_kept_elsewhere(
 ) -> None:
     """What was compiled of a kernel's former text would be run for years."""
     here = jit.cache_folder.__wrapped__
-    for path in FOLDER.glob("*.py"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "__pycache__").mkdir()
-    monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
+    tmp_path /= "installed"
+    monkeypatch.setattr(jit, "__file__", str(installed_in(tmp_path)))
     before = here()
     assert before == here()
     assert before.parent == tmp_path / "__pycache__"
@@ -108,5 +113,69 @@ def test_where_nothing_may_be_written_kernels_are_kept_at_home(
 ) -> None:
     """An installation that belongs to somebody else would compile in every process."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(jit, "__file__", str(installed_in(tmp_path / "installed")))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert jit.cache_folder.__wrapped__().parent == tmp_path / "contrada"
+    assert jit.cache_folder.__wrapped__() == tmp_path / "contrada" / jit.cache_folder().name
+
+
+def installed_in(folder: Path) -> Path:
+    """The module of an installation of its own."""
+    folder.mkdir()
+    for path in FOLDER.glob("*.py"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "__pycache__").mkdir()
+    return folder / "jit.py"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_an_installation_has_compiled_serves_all_its_users(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_first: bool
+) -> None:
+    """Each user of an image would compile what is there; or lose what they had."""
+    monkeypatch.setattr(jit, "__file__", str(installed_in(tmp_path / "installed")))
+    folder = jit.cache_folder.__wrapped__
+    of_root = folder()
+    assert of_root.is_relative_to(tmp_path / "installed")
+    (of_root / "native").mkdir(parents=True)
+    (of_root / "native" / "entry.nbi").write_text("compiled")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if is_first:
+        assert not folder().exists(), "not all is compiled there"
+    else:
+        (tmp_path / "contrada" / of_root.name).mkdir(parents=True)
+    (of_root / "whole").touch()
+    found = sorted(path.name for path in folder().rglob("*"))
+    assert found == (["entry.nbi", "native", "whole"] if is_first else [])
+    assert [path.name for path in folder().parent.iterdir()] == [of_root.name]
+
+
+def test_who_cannot_keep_compiled_kernels_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every process of a user without a home would compile, and nobody would know why."""
+    monkeypatch.setattr(jit, "__file__", str(installed_in(tmp_path / "installed")))
+    of_root = jit.cache_folder.__wrapped__()
+    of_root.mkdir()
+    (of_root / "whole").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (tmp_path / "home").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    jit.cache_folder.__wrapped__()
+    assert "compiled kernels cannot be kept in" in caplog.text
+
+
+@needs_numba
+def test_who_installs_compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first task on each machine would compile for seconds, or again for other arrays."""
+    imported: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "_state", {})
+        patch.setattr(importlib, "import_module", imported.append)
+        jit.compile_all()
+    assert [name.rpartition(".")[2] for name in imported] == [*KERNELS, *jit.COLUMN_KERNELS]
+    ours = [
+        getattr(importlib.import_module(f"contrada.matching.kernels.{name}"), of)
+        for name, of in ASKED_BY_PYTHON
+    ]
+    assert all(len(each.signatures) == 1 and not each._can_compile for each in ours)

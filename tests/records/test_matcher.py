@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ READINGS = (
     Reading(time="a"),
     Reading(rename={"a": "b", "@id": "a"}, drop=frozenset({"o", "c", ""})),
     Reading(types={"a": "epoch", "t": "time"}, zone="Europe/Rome", rename={"o.p": "t"}),
+    Reading(types={"a": "epoch"}, time="a"),
+    Reading(add={"t": datetime(1969, 7, 20, tzinfo=UTC)}, time="t"),
 )
 
 NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "@version", "ü", "\x1f")
@@ -227,26 +230,30 @@ def quoted_texts(draw: st.DrawFn) -> tuple[str, Reading]:
     return text, Reading(delimiter=delimiter, quote=quote, absent=frozenset({"NA"}))
 
 
-def outcomes(path: Path, kind: str, reading: Reading, *, bulk: bool) -> tuple[int, list[Any]]:
-    """How many records were read, and all that is told of them, in order."""
+Found = tuple[int, int | None, list[Any]]
+
+
+def outcomes(path: Path, kind: str, reading: Reading, *, bulk: bool) -> Found:
+    """How many records were read, the largest time, and all that is told of them, in order."""
     subject = Matcher(WANTED, reading, 0 if bulk else 2**62)
     found: list[Outcomes] = list(subject.file(path, kind, "f"))
-    return sum(each.read for each in found), [told for each in found for told in each.told]
+    told = [told for each in found for told in each.told]
+    return sum(each.read for each in found), subject.latest_us, told
 
 
-def expected(path: Path, kind: str, reading: Reading) -> tuple[int, list[Any]]:
+def expected(path: Path, kind: str, reading: Reading) -> Found:
     """The same by the plain readers and by the filters themselves."""
-    read = 0
+    times: list[int] = []
     told: list[Any] = []
     for record in read_file(path, kind, reading, "f"):
         if isinstance(record, BadRecord):
             told.append(record)
             continue
-        read += 1
+        times.append(record.notification.envelope.at_us)
         positions = [n for n, each in enumerate(WANTED) if each.matches(record.notification)]
         if positions:
             told.append(matcher.MatchedRecord(record, positions))
-    return read, told
+    return len(times), max(times, default=None), told
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +261,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lines") / "file"
 
 
-def in_columns(path: Path, kind: str, reading: Reading) -> tuple[int, list[Any]]:
+def in_columns(path: Path, kind: str, reading: Reading) -> Found:
     """The same of a matcher that tells of what matched in columns, one record after another."""
     subject = Matcher(WANTED, reading, 0)
     subject.packs = True
@@ -267,7 +274,7 @@ def in_columns(path: Path, kind: str, reading: Reading) -> tuple[int, list[Any]]
             times = [None] * len(numbers) if rows.times_us is None else rows.times_us.tolist()
             shown, packed = rows.attributes.to_pylist(), rows.notifications.to_pylist()
             told += zip(numbers, positions, times, shown, packed, strict=True)
-    return read, sorted(told, key=repr)
+    return read, subject.latest_us, sorted(told, key=repr)
 
 
 def in_order(told: Any) -> Any:
@@ -282,14 +289,14 @@ def in_order(told: Any) -> Any:
 
 def check(path: Path, text: str, kind: str, reading: Reading) -> None:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    read, told = expected(path, kind, reading)
-    assert outcomes(path, kind, reading, bulk=False) == (read, told)
+    *read, told = expected(path, kind, reading)
+    assert outcomes(path, kind, reading, bulk=False) == (*read, told)
     shown = sorted(map(in_order, told), key=repr)
     for doubtful_max in (0.1, 1.0) if kind == "json" else (0.1,):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scanning, "DOUBTFUL_MAX", doubtful_max)
-            assert outcomes(path, kind, reading, bulk=True) == (read, told)
-            assert in_columns(path, kind, reading) == (read, shown)
+            assert outcomes(path, kind, reading, bulk=True) == (*read, told)
+            assert in_columns(path, kind, reading) == (*read, shown)
 
 
 @given(quoted_texts())
@@ -430,7 +437,8 @@ def test_what_matched_is_told_of_in_pieces(
     assert [len(each.numbers) for each in found] == sizes
     assert in_columns(file, kind, Reading()) == (
         10,
-        sorted(map(in_order, expected(file, kind, Reading())[1]), key=repr),
+        0,
+        sorted(map(in_order, expected(file, kind, Reading())[-1]), key=repr),
     )
 
 
@@ -487,10 +495,13 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
             ):
                 file.write_text(text)
                 wanted = [parse(wish)]
-                found = list(Matcher(wanted, reading).file(file, "xml", "f"))  # type: ignore[arg-type]
+                subject = Matcher(wanted, reading)  # type: ignore[arg-type]
+                found = list(subject.file(file, "xml", "f"))
                 records = list(read_file(file, "xml", reading, "f"))
                 good = [each for each in records if not isinstance(each, BadRecord)]
                 assert sum(each.read for each in found) == len(good)
+                times = [each.notification.envelope.at_us for each in good]
+                assert subject.latest_us == max(times, default=None)
                 told = [each for outcomes in found for each in outcomes.told]
                 assert [each for each in told if isinstance(each, BadRecord)] == [
                     each for each in records if isinstance(each, BadRecord)

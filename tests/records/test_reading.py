@@ -42,6 +42,7 @@ def test_type_marks() -> None:
         *({"types": {"a": "int"}}, {"types": {"": "text"}}, {"types": {"@id": "text"}}),
         *({"add": {"a": 2**64}}, {"add": {"": 1}}, {"add": {"@time": 1}}, {"add": {"@is.T": True}}),
         *({"time": "\0"}, {"time": ""}, {"time": "@time"}),
+        {"time": "a", "add": {"a": 1}},
         *({"marks": ("",)}, {"marks": ("T", "\n")}),
     ],
 )

@@ -97,6 +97,8 @@ def test_what_a_broker_that_dies_left_is_published_later(
         )
         assert (run.returncode, run.stdout) == (0, '{"published":{"rows":40}}\n'), run.stderr
         assert [events.next(timeout_s=20)["n"] for _ in range(40)] == list(range(20, 60))
+    (kept,) = tmp_path.rglob("out/published.json")
+    assert json.loads(kept.read_text()) == {"address": broker, "sources": {"rows": 60}}
 
 
 WITHOUT_BROKER = """

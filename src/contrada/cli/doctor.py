@@ -120,7 +120,7 @@ def _installed() -> Iterator[Finding]:
     elif not jit.is_cached():
         todo = (
             "they are compiled when first needed, for up to a minute; this does it now: "
-            'python -c "from contrada.matching.kernels import jit; jit.compiled()"'
+            'python -c "from contrada.matching.kernels import jit; jit.compile_all()"'
         )
         yield Finding("warning", "kernels", "not compiled yet", todo)
     else:

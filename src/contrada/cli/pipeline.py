@@ -110,7 +110,7 @@ class _RunOptions:
 
 def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
     """Do what is asked for, and tell of it."""
-    from contrada.spark.pipeline.checking import plan_lines
+    from contrada.spark.pipeline.checking import plan_lines, problems
     from contrada.spark.pipeline.output import unfinished_run
     from contrada.spark.pipeline.publishing import publish_rest
     from contrada.spark.pipeline.reporting import write_report
@@ -119,9 +119,10 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
 
     address = asked.publish or described.publish
 
-    def check(stop: threading.Event) -> list[str]:
+    def check(stop: threading.Event) -> tuple[list[str], list[str]]:
         with asked.session() as session:
-            return list(plan_lines(session, described, asked.publish))
+            lines = list(plan_lines(session, described, asked.publish))
+            return lines, list(problems(session, described))
 
     def rest(stop: threading.Event) -> dict[str, int]:
         assert address is not None
@@ -142,7 +143,9 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
             )
 
     if asked.dry_run:
-        click.echo("\n".join(interruptible(check)))
+        lines, found = interruptible(check)
+        click.echo("\n".join(lines))
+        _tell_problems(found)
         return
     if asked.resume and not described.is_stream and unfinished_run(described.output) is None:
         if not address:
@@ -170,9 +173,13 @@ def _tell(summary: "PipelineSummary", *, as_json: bool) -> None:
         for table in _tables(summary):
             Console(markup=False, emoji=False).print(table)
         click.echo(f"matches and quarantine: {summary.output}")
-    if problems := [*_problems(summary)]:
-        for each in problems:
-            click.echo(f"contrada: error: {each}", err=True)
+    _tell_problems([*_problems(summary)])
+
+
+def _tell_problems(problems: list[str]) -> None:
+    for each in problems:
+        click.echo(f"contrada: error: {each}", err=True)
+    if problems:
         raise click.exceptions.Exit(EXIT_UNMET)
 
 

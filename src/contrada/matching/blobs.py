@@ -38,6 +38,7 @@ class Blobs(NamedTuple):
         starts = starts_of((self.starts[1:] - self.starts[:-1])[rows])
         data = np.empty(starts[-1], dtype=np.uint8)
         if not jit.is_pure():
+            rows = np.ascontiguousarray(rows, dtype=np.int64)
             _writing().gather(self.starts, self.data, rows, starts, data)
         elif len(data):
             data[:] = np.frombuffer(b"".join(map(self.at, rows.tolist())), dtype=np.uint8)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
+from itertools import compress
 from struct import Struct
 from typing import Any, Final
 
@@ -130,6 +131,16 @@ class Column:
         """The value of a row; MISSING or REFUSED where it has none."""
         return self._values[row if self._codes is None else self._codes[row]]
 
+    def largest(self, is_asked: Any) -> Any:
+        """The largest value of some rows, one at least; all of them have one, of one type."""
+        values = self._values
+        if is_asked.all():  # So each value is that of a row, but for what stands for none.
+            return max(values[:-1] if values[-1] is MISSING else values)
+        held = is_asked
+        if self._codes is not None:
+            held = np.bincount(self._codes[is_asked], minlength=len(values)) > 0
+        return max(compress(values, held.tolist()))
+
 
 class ArrowColumn(Column):
     """A column whose values Arrow holds, and NULL where a row has none."""
@@ -164,19 +175,29 @@ class ColumnBatch:
 
     `is_doubtful` and `is_read` say of each line whether the plain reader must read it, and whether
     its attributes are here; of a blank line both are false. The columns have a row for each of
-    `lines`, in order (and some for lines that are not to be taken from here).
+    `lines`, in order (and some for lines that are not to be taken from here). `stamps` is that of
+    the attribute that stamps each record, where the source has one.
     """
 
     is_doubtful: Any
     is_read: Any
     lines: Any
     columns: Mapping[str, Column]
+    stamps: Column | None = None
 
     @classmethod
     def none_of(cls, block: Block) -> "ColumnBatch":
         """Of a block that is left to the plain reader."""
         doubtful = np.ones(len(block), dtype=bool)
         return cls(doubtful, ~doubtful, np.arange(0), {})
+
+    @property
+    def latest_us(self) -> int | None:
+        """The largest time in `stamps` of the lines that were read."""
+        is_read = self.is_read[self.lines]
+        if self.stamps is None or not is_read.any():
+            return None
+        return time_us_of(self.stamps.largest(is_read))
 
     def matches(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of each line that was read and that a filter matches."""

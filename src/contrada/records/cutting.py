@@ -74,7 +74,8 @@ class Cutter:
             refused = np.array([value is REFUSED for value in values], dtype=bool)
             doubtful[lines] |= refused[codes]
             columns[name] = Column(values, codes)
-        return ColumnBatch(doubtful, ~doubtful & ~is_blank, lines, columns)
+        stamps = columns.get(self._reading.stamp or "")
+        return ColumnBatch(doubtful, ~doubtful & ~is_blank, lines, columns, stamps)
 
     def written(self, block: Block) -> WrittenRows | None:
         """The rows of a block as whole notifications; None where they are not read at once.

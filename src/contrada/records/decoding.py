@@ -81,7 +81,7 @@ class Decoder:
             doubtful = scanned.is_doubtful
             if self._stamp is not None and self._stamp not in held:
                 doubtful[:] = True
-            return ColumnBatch(doubtful, ~doubtful, np.arange(len(block)), self._of_asked(held))
+            return self._batch(doubtful, np.arange(len(block)), held)
         lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)
@@ -95,11 +95,13 @@ class Decoder:
                 if Missing in map(type, values):
                     is_doubtful[lines[[value is REFUSED for value in values]]] = True
             columns[name] = Column(values)
-        return ColumnBatch(is_doubtful, ~is_doubtful, lines, self._of_asked(columns))
+        return self._batch(is_doubtful, lines, columns)
 
-    def _of_asked(self, columns: dict[str, Column]) -> dict[str, Column]:
+    def _batch(self, is_doubtful: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
         """The columns to match, without those that are only looked at for what is bad."""
-        return {name: column for name, column in columns.items() if name in self._asked}
+        asked = {name: column for name, column in columns.items() if name in self._asked}
+        stamps = columns.get(self._stamp or "")
+        return ColumnBatch(is_doubtful, ~is_doubtful, lines, asked, stamps)
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
         """The values of an attribute, as the source's options have them; to match or to write."""

@@ -10,7 +10,7 @@ line. The answers are the same, and in the order of the file.
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.dialects.rules import Rule
@@ -150,6 +150,8 @@ class Matcher:
         self.unmet = reading.names_expected()
         """The attributes that the options speak of, and that no record has had so far."""
         self._looked_at = self._asked | reading.names_checked()
+        self.latest_us: int | None = None
+        """The largest time of all records that could be read so far, 0 for one without any."""
 
     def file(
         self,
@@ -217,6 +219,7 @@ class Matcher:
         if isinstance(found, BadRecord):
             return Outcomes(source, 0, [found])
         positions = self.match(found.notification)
+        self._see(found.notification.envelope.at_us)
         if self.unmet:
             self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
@@ -235,6 +238,7 @@ class Matcher:
             if isinstance(entry, BadRecord):
                 found = entry
             elif self._is_idle(named_as_read(entry[1], self._reading)):
+                self._see(self._common_us)
                 yield Outcomes(source, 1, ())
                 continue
             else:
@@ -257,6 +261,15 @@ class Matcher:
             return False
         most = max(map(len, texts.values()), default=0)
         return most <= VALUES_MAX and not self._index.match(held)
+
+    def _see(self, time_us: int | None) -> None:
+        if time_us is not None and (self.latest_us is None or time_us > self.latest_us):
+            self.latest_us = time_us
+
+    @cached_property
+    def _common_us(self) -> int | None:
+        """The time that all records of the source have, None where each has its own."""
+        return None if self._reading.stamp else self._reading.notification({}).envelope.at_us
 
     def match(self, notification: Notification) -> list[int]:
         """The positions, in order, of the subscriptions that match."""
@@ -309,6 +322,8 @@ class Matcher:
             matched = batch.matches(self._index)
             doubtful = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
+            if read:
+                self._see(batch.latest_us if self._reading.stamp else self._common_us)
         # Notifications decide residues, and rows of several lines are few.
         if waiting is not None and not self._residues.of and block.starts is None:
             waiting.take(block, matched)
@@ -322,6 +337,7 @@ class Matcher:
             if isinstance(record, BadRecord):
                 told.append(record)
                 continue
+            self._see(record.notification.envelope.at_us)
             if self.unmet:
                 self.unmet.difference_update(record.notification.attributes)
             positions = matched.get(position)

@@ -74,6 +74,8 @@ class Reading:
         for name in (*self.types, *named, *self.rename.values()):
             check_user_name(name)
         Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
+        if self.time in self.add:
+            self._envelope(self.add)
 
     def _check_signs(self) -> None:
         for what, sign, sizes in (

@@ -17,6 +17,8 @@ from contrada.records.joining import joined_lines
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record, bad_record, record_of
 
+_EMPTY: Final = (1, 1, "an empty file", "a line that names the columns")
+
 COLUMNS_MAX: Final = 10_000
 """Columns of a file. Beyond it: the file is a bad record as a whole."""
 
@@ -70,6 +72,16 @@ class Rows:
         return self._reading.notification(found_values)
 
 
+def columns_of(lines: Iterable[str], reading: Reading) -> tuple[str | None, ...]:
+    """The attributes of a file's columns, None for what is dropped.
+
+    Raises ParseError for an empty file, and what `Rows` raises.
+    """
+    for _, text in joined_lines(lines, reading.quote, lambda text: is_header(text, reading)):
+        return Rows(text, reading).columns
+    raise ParseError(*_EMPTY)
+
+
 def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[Record | BadRecord]:
     """The records of a file, numbered by line; blank lines are none.
 
@@ -88,7 +100,7 @@ def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[R
             elif not is_blank_row(text, reading):
                 yield record_of(rows.notification, source, line, text)
         if rows is None:
-            raise ParseError(1, 1, "an empty file", "a line that names the columns")
+            raise ParseError(*_EMPTY)
     except ContradaError as error:
         yield bad_record(source, error, 1 if rows is None else None)
 

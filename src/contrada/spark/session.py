@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -32,7 +32,7 @@ DRIVER_MEMORY: Final = "1g"
 """Memory of the JVM. In local mode it runs the tasks too; Python workers have their own."""
 
 CANCEL_S: Final = 0.5
-"""How often what runs is cancelled again, until it has ended."""
+"""How often a signal is looked for, and what runs is cancelled again, until it has ended."""
 
 INTERRUPT_WAIT_S: Final = 60.0
 """How long an interrupted pipeline may take to end. Beyond it: it is left behind, logged."""
@@ -49,6 +49,9 @@ PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
+_remote: Final[list["SparkSession"]] = []
+"""The sessions that are open at servers of Spark Connect."""
+
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -89,9 +92,13 @@ def spark_session(
             # Where Java is gone it would print a traceback; whoever waits for Spark is told.
             server: Any = session.sparkContext._accumulatorServer
             server.handle_error = lambda request, address: _LOG.debug("Java is gone", exc_info=True)
+        else:
+            _remote.append(session)
         try:
             yield session
         finally:
+            if session in _remote:
+                _remote.remove(session)
             session.stop()
     except ConnectionError as error:  # Nothing but Java is connected to in here.
         raise EngineError("its Java process has ended") from error
@@ -157,6 +164,8 @@ def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = Fa
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     try:
         thread.start()
+        while not outcome.done():  # A signal that another thread was given wakes nobody.
+            wait((outcome,), CANCEL_S)
         return outcome.result()
     except KeyboardInterrupt:
         stop.set()
@@ -177,7 +186,11 @@ def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = Fa
 def _cancel_jobs() -> None:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
+    from pyspark.errors import PySparkException
 
+    for session in tuple(_remote):
+        with suppress(PySparkException):  # It is stopped at this moment, or its server has ended.
+            session.interruptAll()
     # A context that is still starting has no Java side yet, one that has stopped none any more.
     java = getattr(SparkContext._active_spark_context, "_jsc", None)
     if java is not None:

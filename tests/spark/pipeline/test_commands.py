@@ -52,6 +52,37 @@ def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
     assert not (commands.folder / "out").exists()
 
 
+def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
+    """Every record would be bad for a slip in an option, and one would hear of it after hours."""
+    (commands.folder / "b.csv").write_text('"at time\nof it",k\n2026-01-01T00:00:00Z,1\n')
+    (commands.folder / "c.csv").write_text("")
+    options = 'rename = { "at time\\nof it" = "at" }\ntypes = { at = "time", k = "number" }\n'
+    (commands.folder / "p.toml").write_text(f'{DESCRIPTION}{options}time = "at"\n')
+    found = commands.run("--dry-run")
+    assert found.exit_code == 3
+    first, empty = found.stderr.splitlines()
+    assert first.startswith("contrada: error: rows: ")
+    named = "a.csv lacks 'at', 'k', which options name; its columns are 'n'"
+    assert first.endswith(named)
+    assert "c.csv:1:1: found an empty file" in empty
+    text = DESCRIPTION.replace("csv", "tsv").replace(
+        "subscriptions", 'mode = "stream"\nsubscriptions'
+    )
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run("--dry-run")
+    assert (found.exit_code, found.stderr) == (0, ""), "files may come later"
+
+
+def test_a_dry_run_looks_whether_another_one_is_under_way(commands: Commands) -> None:
+    """One would hear that all is well, and then be refused."""
+    with alone_in(commands.folder / "out"):
+        found = commands.run("--dry-run")
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert "another run writes there" in found.stderr
+    assert commands.run("--dry-run").exit_code == 0
+    assert [each.name for each in (commands.folder / "out").iterdir()] == [".lock"]
+
+
 def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
     """A service that keeps reports would have to know every output."""
     found = commands.run("--report", str(commands.folder / "reports"), "--json")

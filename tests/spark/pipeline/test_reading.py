@@ -302,6 +302,25 @@ def test_tables_by_name(spark: SparkSession, base: Base) -> None:
     assert (read, count) == (1, 1)
 
 
+@pytest.mark.parametrize("format_name", ["csv", "parquet"])
+def test_a_stream_over_what_is_not_there_is_refused(
+    spark: SparkSession, tmp_path: Path, format_name: str
+) -> None:
+    """A slip in a path would wait for ever, without a word."""
+    (tmp_path / "in").mkdir()
+    options = {} if format_name == "csv" else {"schema": "v long"}
+
+    def open_stream(path: str) -> None:
+        source = Source("rows", format_name, (), Reading(), (str(tmp_path / path),), None, options)
+        opened_sources(spark, [source], stream=True)
+
+    for path, place in (("im/*.csv", "im"), ("im/x/", "im/x"), ("in/gone.csv", "in/gone.csv")):
+        with pytest.raises(InputError, match=f"source 'rows': found nothing at {tmp_path / place}"):
+            open_stream(path)
+    for path in ("in", "in/*.csv", "in/2*/*.csv", "i?/[a-z].csv"):
+        open_stream(path)
+
+
 def test_a_stream_of_several_sources(
     spark: SparkSession, base: Base, folder: Path, tmp_path: Path
 ) -> None:

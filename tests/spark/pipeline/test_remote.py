@@ -41,6 +41,59 @@ path = "table"
 """
 
 
+INTERRUPTED = """
+import os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell may have had it ignored.
+from contrada.spark.session import interruptible, spark_session
+
+interrupted = threading.Event()
+
+def interrupt(stages, **_):
+    if any(each.num_completed_tasks for each in stages or ()) and not interrupted.is_set():
+        interrupted.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+def work(stop):
+    with spark_session(remote="local[1]") as session:
+        session.registerProgressHandler(interrupt)
+        session.range(0, 10, 1, 2).mapInArrow(half, "id long").collect()
+
+def half(batches):
+    import threading
+
+    for batch in batches:
+        if batch.column(0)[0].as_py():
+            threading.Event().wait()  # For ever.
+        yield batch
+
+try:
+    interruptible(work)
+except KeyboardInterrupt:
+    left = [each.name for each in threading.enumerate() if each.name == "pipeline"]
+    print("ended", left)
+"""
+
+
+def run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A program in a process of its own, where Spark is behind Connect."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PYSPARK_PYTHON": sys.executable}
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **paths},
+    )
+
+
+@pytest.mark.long
+def test_an_interrupt_ends_what_runs_at_a_server() -> None:
+    """Ctrl-C would wait for hours for a job that nobody wants any more."""
+    pytest.importorskip("grpc")
+    done = run(INTERRUPTED)
+    assert (done.returncode, done.stdout) == (0, "ended []\n"), done.stderr
+
+
 @pytest.mark.long
 def test_a_run_through_connect(tmp_path: Path) -> None:
     """`--remote` would need what only a Spark of one's own has."""
@@ -48,14 +101,7 @@ def test_a_run_through_connect(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,at\n1,1\n2,2\nbad\n")
     (tmp_path / "subs").write_text("low: n < 2\n")
     (tmp_path / "p.toml").write_text(DESCRIPTION)
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "p.toml")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **paths},
-    )
+    done = run(PROGRAM, str(tmp_path / "p.toml"))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert (report["matches"], report["patterns"]) == ({"low": 1}, {"rise": 1})

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError, StoreError
@@ -20,7 +21,8 @@ from contrada.patterns.matcher import PatternMatcher
 from contrada.patterns.runs import Match
 from contrada.spark.pipeline import streams
 from contrada.spark.pipeline.asking import asked_by
-from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.checking import plan_lines
+from contrada.spark.pipeline.description import Pipeline, read_pipeline
 from contrada.spark.pipeline.run import run_pipeline
 from contrada.spark.pipeline.streams import run_stream
 from contrada.spark.transforms.detecting import detection_statistics
@@ -109,21 +111,23 @@ def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder:
     assert (report["batches"], report["sources"][0]["read"]) == (3, 7)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv"])
 @pytest.mark.parametrize("subscription", ["low: n < 2", "high: n >= 5"])
 def test_what_no_step_matches_moves_the_watermark_too(
-    spark: SparkSession, folder: Path, subscription: str
+    spark: SparkSession, folder: Path, subscription: str, ending: str
 ) -> None:
     """The last match would wait for the next record that a step matches, maybe for ever."""
     (folder / "subs").write_text(subscription)
-    text = DESCRIPTION.replace("jsonl", "parquet").replace('types = { at = "time" }\n', "")
+    types = 'types = { at = "time" }\n'
+    text = DESCRIPTION.replace("jsonl", ending).replace(types, types if ending != "parquet" else "")
     (folder / "p.toml").write_text(text)
     matcher, known = PatternMatcher[str](), list[Match[str]]()
     matcher.add("rise", "n = 1 -> n = 2 by key within 1 min")
     for batch, numbers in enumerate([(1, 9), (2, 8), (7, 6), (0,)]):
         times = [datetime(2026, 1, 1, 0, batch, second, tzinfo=UTC) for second in range(2)]
         rows = [{"n": n, "key": "x", "at": at} for n, at in zip(numbers, times, strict=False)]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "in" / f"{batch}.parquet")
-        os.utime(folder / "in" / f"{batch}.parquet", (0, 1_700_000_000 + batch))
+        put(rows, folder / "in" / f"{batch}.{ending}")
+        os.utime(folder / "in" / f"{batch}.{ending}", (0, 1_700_000_000 + batch))
         summary = run_stream(spark, read_pipeline(folder / "p.toml"))
         for n, at in zip(numbers, times, strict=False):
             envelope = Envelope(time_us=time_us_of(at))
@@ -131,6 +135,18 @@ def test_what_no_step_matches_moves_the_watermark_too(
         assert summary.patterns["rise"] == len(known) == min(batch, 1), batch
         statistics = detection_statistics(str(folder / "out" / ".checkpoint"))
         assert statistics.watermark_us == matcher.statistics().watermark_us
+
+
+def put(rows: list[dict[str, Any]], file: Path) -> None:
+    """A file of rows, in the format that its name says."""
+    table = pa.Table.from_pylist(rows)
+    if file.suffix == ".parquet":
+        pq.write_table(table, file)
+    elif file.suffix == ".csv":
+        csv.write_csv(table, file)
+    else:
+        texts = [json.dumps({**row, "at": row["at"].isoformat()}) for row in rows]
+        file.write_text("\n".join(texts))
 
 
 def test_what_cannot_be_read_leaves_subscriptions_as_they_were(
@@ -195,6 +211,11 @@ def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
         (source,) = summary.sources
         counts.append((source.matched, source.published, summary.published))
     assert counts == [(2, 0, 0), (4, 2, 2), (6, 2, 2)]
+
+
+def dry_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
+    """What would be done."""
+    return list(plan_lines(spark, pipeline, None))
 
 
 class EndedError(Exception):
@@ -279,9 +300,11 @@ def test_what_a_checkpoint_is_of_stays(
 ) -> None:
     """Positions of one file, or runs of one pattern, would be taken for those of another."""
     run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert dry_run(spark, read_pipeline(folder / "p.toml"))
     (folder / "p.toml").write_text(DESCRIPTION.replace(old, new))
-    with pytest.raises(StoreError, match=f"is of other {what}"):
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+    for ask in (run_stream, dry_run):
+        with pytest.raises(StoreError, match=f"is of other {what}"):
+            ask(spark, read_pipeline(folder / "p.toml"))
 
 
 def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder: Path) -> None:
@@ -290,13 +313,17 @@ def test_runs_and_streams_have_outputs_of_their_own(spark: SparkSession, folder:
     batch = DESCRIPTION.replace('"stream"', '"batch"')
     (folder / "batch.toml").write_text(batch)
     run_stream(spark, read_pipeline(folder / "p.toml"))
-    with pytest.raises(InputError, match="results of a stream"):
-        run_pipeline(spark, read_pipeline(folder / "batch.toml"))
+    refused: tuple[Callable[..., Any], ...] = (run_pipeline, dry_run)
+    for ask in refused:
+        with pytest.raises(InputError, match="results of a stream"):
+            ask(spark, read_pipeline(folder / "batch.toml"))
     (folder / "other.toml").write_text(batch.replace('"out"', '"other"'))
     run_pipeline(spark, read_pipeline(folder / "other.toml"))
     (folder / "p.toml").write_text(DESCRIPTION.replace('"out"', '"other"'))
-    with pytest.raises(InputError, match="results of a run"):
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+    refused = (run_stream, dry_run)
+    for ask in refused:
+        with pytest.raises(InputError, match="results of a run"):
+            ask(spark, read_pipeline(folder / "p.toml"))
 
 
 def test_an_output_has_one_checkpoint(spark: SparkSession, folder: Path) -> None:
@@ -304,6 +331,7 @@ def test_an_output_has_one_checkpoint(spark: SparkSession, folder: Path) -> None
     give(folder, "a", {"n": 1, "key": "x"})
     run_stream(spark, read_pipeline(folder / "p.toml"))
     (folder / "p.toml").write_text('checkpoint = "new"\n' + DESCRIPTION)
-    with pytest.raises(InputError, match="with another checkpoint"):
-        run_stream(spark, read_pipeline(folder / "p.toml"))
+    for ask in (run_stream, dry_run):
+        with pytest.raises(InputError, match="with another checkpoint"):
+            ask(spark, read_pipeline(folder / "p.toml"))
     assert matched(folder) == [(0, "low", 1, 1)]

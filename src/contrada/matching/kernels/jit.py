@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,13 @@ PURE_VARIABLE: Final = "CONTRADA_PURE"
 """Set to anything but empty or 0, this environment variable keeps everything uncompiled."""
 
 KERNELS: Final = ("reading", "holding", "seeking", "checking", "updating", "passing")
-"""The modules of kernels."""
+"""The modules of kernels of an index."""
 
-_SOURCES: Final = ("jit", "schema", "memory", "native", "writing", "walking", *KERNELS)
+COLUMN_KERNELS: Final = ("writing", "walking")
+"""The modules of kernels that write columns and read lines; loaded where they are first needed."""
+
+_SOURCES: Final = ("jit", "schema", "memory", "native", *COLUMN_KERNELS, *KERNELS)
+_WHOLE: Final = "whole"
 
 _state: dict[str, bool] = {}
 
@@ -53,13 +58,26 @@ def compiled() -> bool:
         _state["loading"] = True
         if not is_cached():
             _log.warning("compiling the matching kernels, once on this machine: up to a minute")
-        for name in KERNELS:
-            importlib.import_module(f"contrada.matching.kernels.{name}")
+        _load(KERNELS)
         _state["loaded"] = True
         if not is_cached():
             cache_folder().mkdir(parents=True, exist_ok=True)
             _mark().touch()
     return loaded()
+
+
+def compile_all() -> None:
+    """Compiles whatever is not yet compiled on this machine: for who installs it.
+
+    Cost: most of a minute.
+    """
+    if compiled():
+        _load(COLUMN_KERNELS)
+
+
+def _load(names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(f"contrada.matching.kernels.{name}")
 
 
 def is_cached() -> bool:
@@ -69,7 +87,7 @@ def is_cached() -> bool:
 
 def _mark() -> Path:
     """What says that the folder has all kernels: it is there as soon as one is compiled."""
-    return cache_folder() / "whole"
+    return cache_folder() / _WHOLE
 
 
 @cache
@@ -77,13 +95,29 @@ def cache_folder() -> Path:
     """Where compiled kernels are kept: a folder for just this text of them.
 
     Numba looks at the file of a function alone, and not at what is compiled into it from
-    other files, so that kernels of another text must not meet these.
+    other files, so that kernels of another text must not meet these. Where that of an installation
+    cannot be written it is one's own, which begins as a copy: Numba has to write where it reads.
     """
     here = Path(__file__).parent
     digest = hashlib.sha256()
     for name in _SOURCES:
         digest.update((here / f"{name}.py").read_bytes())
-    base = here / "__pycache__"
-    if not os.access(base if base.exists() else here, os.W_OK):
-        base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "contrada"
-    return base / f"kernels-{digest.hexdigest()[:16]}"
+    base, name = here / "__pycache__", f"kernels-{digest.hexdigest()[:16]}"
+    if os.access(base if base.exists() else here, os.W_OK):
+        return base / name
+    own = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "contrada" / name
+    if (base / name / _WHOLE).exists() and not own.exists():
+        _copy(base / name, own)
+    return own
+
+
+def _copy(installed: Path, own: Path) -> None:
+    """Copies compiled kernels: all at once, whoever else does so."""
+    beside = own.with_name(f"{own.name}.{os.getpid()}")
+    try:
+        shutil.copytree(installed, beside)
+        beside.rename(own)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if not own.exists():  # Else another process was first.
+            _log.warning("compiled kernels cannot be kept in %s: %s", own, error)

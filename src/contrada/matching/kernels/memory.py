@@ -75,6 +75,7 @@ if jit.is_pure():
         return function
 
     entry: Any = kernel
+    array_entry: Any = kernel
 
     def memory_at(at: Any) -> Any:
         """The memory that an entry is told of: here it is told of the arrays themselves."""
@@ -118,6 +119,7 @@ if jit.is_pure():
 else:
     from contrada.matching.kernels.native import (  # noqa: F401  handed on
         are_same,
+        array_entry,
         byte_at,
         bytes_at,
         digits_at,

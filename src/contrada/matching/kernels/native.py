@@ -8,7 +8,7 @@ the table while compiled code runs, and the compiler is told so: it reads that o
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import numba
 import numpy as np
@@ -26,12 +26,25 @@ from numba.extending import (
 )
 
 from contrada.matching.kernels import jit
-from contrada.matching.kernels.schema import ARRAYS, COLUMN, Columns, Ints, Memory, Rows
+from contrada.matching.kernels.schema import (
+    ARRAYS,
+    COLUMN,
+    Bytes,
+    Columns,
+    Flags,
+    GivenBytes,
+    GivenInts,
+    Grid,
+    Ints,
+    Memory,
+    Rows,
+)
 
 # Numba has no types for these, and reads the code of what follows: annotations tell it nothing.
 _of_numba: Any = numba, cgutils, intrinsic, lower_getattr_generic, lower_builtin, signature
 _numba, _code, _intrinsic, _lower_getattr, _lower, _signature = _of_numba
 _infer: Any = infer_global
+_tuple_of: Any = types.BaseTuple.from_types
 _WORD = ir.IntType(64)
 
 
@@ -171,8 +184,19 @@ _KINDS: dict[Any, Any] = {
     Ints: types.int64[::1],
     Rows: types.int32[::1],
     Columns: types.Array(_numba.from_dtype(COLUMN), 1, "C"),
+    Bytes: types.uint8[::1],
+    Flags: types.boolean[::1],
+    Grid: types.int64[:, ::1],
+    GivenInts: types.Array(types.int64, 1, "C", readonly=True),
+    GivenBytes: types.Array(types.uint8, 1, "C", readonly=True),
 }
 """The types of what entries take, by how it is annotated."""
+
+
+def _kind(annotated: Any) -> Any:
+    if get_origin(annotated) is tuple:
+        return _tuple_of(tuple(map(_kind, get_args(annotated))))
+    return _KINDS[annotated]
 
 
 def entry(function: Callable[..., Any]) -> Any:
@@ -182,7 +206,17 @@ def entry(function: Callable[..., Any]) -> Any:
     kinds = [each for name, each in function.__annotations__.items() if name != "return"]
     compiled = kernel(function)
     with _cached():
-        compiled.compile(tuple(_KINDS[each] for each in kinds))
+        compiled.compile(tuple(map(_kind, kinds)))
+    return compiled
+
+
+def array_entry(function: Callable[..., Any]) -> Any:
+    """Marks what Python alone calls, as `entry`: never compiled for other types than it says.
+
+    What is only read may be an array that can be written, too.
+    """
+    compiled = entry(function)
+    compiled.disable_compile()
     return compiled
 
 

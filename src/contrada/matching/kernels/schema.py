@@ -8,7 +8,7 @@ This is told once: kernels read `m.buckets[row].length`, Python `arrays.buckets.
 makes the first of the table of addresses that `arrays` keeps.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,6 +206,22 @@ Ints: TypeAlias = NDArray[np.int64]
 
 Rows: TypeAlias = NDArray[np.int32]
 """An array of rows, of 32 bits."""
+
+
+Bytes: TypeAlias = NDArray[np.uint8]
+"""An array of bytes that an entry writes."""
+
+Flags: TypeAlias = NDArray[np.bool_]
+"""An array of truth values that an entry writes."""
+
+Grid: TypeAlias = Annotated[NDArray[np.int64], "rows of integers"]
+"""Rows of integers that an entry writes."""
+
+GivenInts: TypeAlias = Annotated[NDArray[np.int64], "only read"]
+"""An array of integers that an entry only reads."""
+
+GivenBytes: TypeAlias = Annotated[NDArray[np.uint8], "only read"]
+"""An array of bytes that an entry only reads."""
 
 
 class Memory:

@@ -18,6 +18,7 @@ import numpy as np
 
 from contrada.matching.kernels.memory import (
     are_same,
+    array_entry,
     byte_at,
     digits_at,
     double_bits,
@@ -25,6 +26,7 @@ from contrada.matching.kernels.memory import (
     plain_bytes,
     put_bytes,
 )
+from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts, Grid, Ints
 
 QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON = 0x22, 0x2C, 0x2D, 0x2E, 0x30, 0x39, 0x3A
 BACKSLASH, OPEN, CLOSE = 0x5C, 0x7B, 0x7D
@@ -197,18 +199,18 @@ def past_lead(data: Any, begin: Any, before: Any, known: Any, leads: Any, state:
     return name, at
 
 
-@kernel
+@array_entry
 def scan(
-    data: Any,
-    ends: Any,
-    line: Any,
-    known: Any,
-    leads: Any,
-    column_of: Any,
-    seen: Any,
-    spans: Any,
-    is_doubtful: Any,
-    state: Any,
+    data: GivenBytes,
+    ends: GivenInts,
+    line: int,
+    known: tuple[Ints, Ints, GivenBytes],
+    leads: tuple[Bytes, Ints, Ints],
+    column_of: GivenInts,
+    seen: Ints,
+    spans: tuple[Grid, Grid],
+    is_doubtful: Flags,
+    state: Ints,
 ) -> Any:
     """Notes where the values of columns stand in lines, from one on, and which lines are doubtful.
 
@@ -287,8 +289,10 @@ def number_of(data: Any, at: Any, end: Any) -> Any:
     return FLOAT, double_bits(-number if is_negative else number)
 
 
-@kernel
-def values_of(data: Any, begins: Any, lasts: Any, kinds: Any, values: Any) -> Any:
+@array_entry
+def values_of(
+    data: GivenBytes, begins: GivenInts, lasts: GivenInts, kinds: Bytes, values: Ints
+) -> Any:
     """What stands at some places: the kind of each, and its bits where it is no text.
 
     Gives the kinds that there are, as bits.
@@ -310,8 +314,10 @@ def values_of(data: Any, begins: Any, lasts: Any, kinds: Any, values: Any) -> An
     return found
 
 
-@kernel
-def put_spans(data: Any, begins: Any, lasts: Any, starts: Any, out: Any) -> None:
+@array_entry
+def put_spans(
+    data: GivenBytes, begins: GivenInts, lasts: GivenInts, starts: GivenInts, out: Bytes
+) -> None:
     """Copies what stands at some places, one behind another; `out` has eight bytes more."""
     for row in range(len(begins)):
         put_bytes(data, begins[row], out, starts[row], lasts[row] - begins[row])

@@ -8,7 +8,8 @@ of every row where `at` says, and moves that on. The bytes of a piece are counte
 
 from typing import Any
 
-from contrada.matching.kernels.memory import kernel
+from contrada.matching.kernels.memory import array_entry, kernel
+from contrada.matching.kernels.schema import Bytes, GivenBytes, GivenInts, Ints
 
 NOTHING, BOOL, INT, FLOAT, TIME, TEXT = range(6)
 """What a row has in a piece. A number stands as an int64: itself, the bits of a double, or
@@ -77,40 +78,6 @@ def put_time(out: Any, at: Any, time_us: Any) -> Any:
 
 
 @kernel
-def count_numbers(kinds: Any, values: Any, name_bytes: Any, sizes: Any, pieces: Any) -> None:
-    """Counts the bytes of names and numbers."""
-    for row in range(len(kinds)):
-        kind = kinds[row]
-        if kind != NOTHING:
-            size = 1 if kind == BOOL else 9
-            if kind == INT:
-                size = int_size(values[row])
-            if kind == TIME:
-                size = time_size(values[row])
-            sizes[row] += name_bytes + size
-            pieces[row] += 1
-
-
-@kernel
-def put_numbers(kinds: Any, values: Any, name: Any, at: Any, out: Any) -> None:
-    """Writes names and numbers."""
-    for row in range(len(kinds)):
-        kind, value = kinds[row], values[row]
-        if kind == NOTHING:
-            continue
-        place = put_text(out, at[row], name, 0, len(name))
-        if kind == INT:
-            place = put_int(out, place, value)
-        elif kind == FLOAT:
-            place = put_headed(out, place, 0xCB, value, 8)
-        elif kind == TIME:
-            place = put_time(out, place, value)
-        else:
-            place = put_big(out, place, 0xC2 + value, 1)
-        at[row] = place
-
-
-@kernel
 def put_text(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
     """Copies bytes; where they end."""
     for place in range(end - begin):
@@ -122,88 +89,6 @@ def put_text(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
 def head_size(length: Any) -> Any:
     """Bytes that tell the length of a text."""
     return 1 if length < 32 else 2 if length < 0x100 else 3 if length < 0x10000 else 5
-
-
-@kernel
-def count_texts(kinds: Any, starts: Any, name_bytes: Any, sizes: Any, pieces: Any) -> None:
-    """Counts the bytes of names and texts."""
-    for row in range(len(kinds)):
-        if kinds[row] != NOTHING:
-            length = starts[row + 1] - starts[row]
-            sizes[row] += name_bytes + head_size(length) + length
-            pieces[row] += 1
-
-
-@kernel
-def put_texts(kinds: Any, starts: Any, data: Any, name: Any, at: Any, out: Any) -> None:
-    """Writes names and texts."""
-    for row in range(len(kinds)):
-        if kinds[row] != NOTHING:
-            begin, end = starts[row], starts[row + 1]
-            place = put_text(out, at[row], name, 0, len(name))
-            size = head_size(end - begin)
-            if size == 1:
-                place = put_big(out, place, 0xA0 | (end - begin), 1)
-            else:
-                first = 0xD9 if size == 2 else 0xDA if size == 3 else 0xDB
-                place = put_headed(out, place, first, end - begin, size - 1)
-            at[row] = put_text(out, place, data, begin, end)
-
-
-@kernel
-def put_heads(head: Any, pieces: Any, at: Any, out: Any) -> None:
-    """Writes bytes that are the same in each row, and the head of a map of so many pieces."""
-    for row in range(len(at)):
-        place = put_text(out, at[row], head, 0, len(head))
-        if pieces[row] < 16:
-            at[row] = put_big(out, place, 0x80 | pieces[row], 1)
-        else:
-            at[row] = put_headed(out, place, 0xDE, pieces[row], 2)
-
-
-@kernel
-def put_same(same: Any, at: Any, out: Any) -> None:
-    """Writes bytes that are the same in each row."""
-    for row in range(len(at)):
-        at[row] = put_text(out, at[row], same, 0, len(same))
-
-
-@kernel
-def gather(starts: Any, data: Any, rows: Any, at: Any, out: Any) -> None:
-    """Copies the byte strings of some rows; the i-th to `at[i]`."""
-    for i in range(len(rows)):
-        put_text(out, at[i], data, starts[rows[i]], starts[rows[i] + 1])
-
-
-@kernel
-def parts_of(starts: Any, data: Any, count: Any, found: Any) -> None:
-    """To which of so many parts each byte string belongs; the same in every process."""
-    for row in range(len(found)):
-        found[row] = (hashed(data, starts[row], starts[row + 1]) >> 8) % count
-
-
-@kernel
-def codes(starts: Any, data: Any, table: Any, firsts: Any, found: Any) -> Any:
-    """Gives equal byte strings one number, counted from 0 in the order in which they come.
-
-    `table` is a hash table of -1, its length a power of two; `firsts` gets the row of each number.
-    Returns how many numbers there are.
-    """
-    mask, count = len(table) - 1, 0
-    for row in range(len(found)):
-        begin, end = starts[row], starts[row + 1]
-        place = hashed(data, begin, end) & mask
-        while table[place] >= 0:
-            other = starts[firsts[table[place]]]
-            if is_same(data, begin, end, other, starts[firsts[table[place]] + 1]):
-                break
-            place = (place + 1) & mask
-        if table[place] < 0:
-            table[place] = count
-            firsts[count] = row
-            count += 1
-        found[row] = table[place]
-    return count
 
 
 @kernel
@@ -224,3 +109,127 @@ def is_same(data: Any, begin: Any, end: Any, other: Any, other_end: Any) -> Any:
         if data[begin + at] != data[other + at]:
             return False
     return True
+
+
+@array_entry
+def count_numbers(
+    kinds: GivenInts, values: GivenInts, name_bytes: int, sizes: Ints, pieces: Ints
+) -> None:
+    """Counts the bytes of names and numbers."""
+    for row in range(len(kinds)):
+        kind = kinds[row]
+        if kind != NOTHING:
+            size = 1 if kind == BOOL else 9
+            if kind == INT:
+                size = int_size(values[row])
+            if kind == TIME:
+                size = time_size(values[row])
+            sizes[row] += name_bytes + size
+            pieces[row] += 1
+
+
+@array_entry
+def put_numbers(
+    kinds: GivenInts, values: GivenInts, name: GivenBytes, at: Ints, out: Bytes
+) -> None:
+    """Writes names and numbers."""
+    for row in range(len(kinds)):
+        kind, value = kinds[row], values[row]
+        if kind == NOTHING:
+            continue
+        place = put_text(out, at[row], name, 0, len(name))
+        if kind == INT:
+            place = put_int(out, place, value)
+        elif kind == FLOAT:
+            place = put_headed(out, place, 0xCB, value, 8)
+        elif kind == TIME:
+            place = put_time(out, place, value)
+        else:
+            place = put_big(out, place, 0xC2 + value, 1)
+        at[row] = place
+
+
+@array_entry
+def count_texts(
+    kinds: GivenInts, starts: GivenInts, name_bytes: int, sizes: Ints, pieces: Ints
+) -> None:
+    """Counts the bytes of names and texts."""
+    for row in range(len(kinds)):
+        if kinds[row] != NOTHING:
+            length = starts[row + 1] - starts[row]
+            sizes[row] += name_bytes + head_size(length) + length
+            pieces[row] += 1
+
+
+@array_entry
+def put_texts(
+    kinds: GivenInts, starts: GivenInts, data: GivenBytes, name: GivenBytes, at: Ints, out: Bytes
+) -> None:
+    """Writes names and texts."""
+    for row in range(len(kinds)):
+        if kinds[row] != NOTHING:
+            begin, end = starts[row], starts[row + 1]
+            place = put_text(out, at[row], name, 0, len(name))
+            size = head_size(end - begin)
+            if size == 1:
+                place = put_big(out, place, 0xA0 | (end - begin), 1)
+            else:
+                first = 0xD9 if size == 2 else 0xDA if size == 3 else 0xDB
+                place = put_headed(out, place, first, end - begin, size - 1)
+            at[row] = put_text(out, place, data, begin, end)
+
+
+@array_entry
+def put_heads(head: GivenBytes, pieces: GivenInts, at: Ints, out: Bytes) -> None:
+    """Writes bytes that are the same in each row, and the head of a map of so many pieces."""
+    for row in range(len(at)):
+        place = put_text(out, at[row], head, 0, len(head))
+        if pieces[row] < 16:
+            at[row] = put_big(out, place, 0x80 | pieces[row], 1)
+        else:
+            at[row] = put_headed(out, place, 0xDE, pieces[row], 2)
+
+
+@array_entry
+def put_same(same: GivenBytes, at: Ints, out: Bytes) -> None:
+    """Writes bytes that are the same in each row."""
+    for row in range(len(at)):
+        at[row] = put_text(out, at[row], same, 0, len(same))
+
+
+@array_entry
+def gather(starts: GivenInts, data: GivenBytes, rows: GivenInts, at: GivenInts, out: Bytes) -> None:
+    """Copies the byte strings of some rows; the i-th to `at[i]`."""
+    for i in range(len(rows)):
+        put_text(out, at[i], data, starts[rows[i]], starts[rows[i] + 1])
+
+
+@array_entry
+def parts_of(starts: GivenInts, data: GivenBytes, count: int, found: Ints) -> None:
+    """To which of so many parts each byte string belongs; the same in every process."""
+    for row in range(len(found)):
+        found[row] = (hashed(data, starts[row], starts[row + 1]) >> 8) % count
+
+
+@array_entry
+def codes(starts: GivenInts, data: GivenBytes, table: Ints, firsts: Ints, found: Ints) -> Any:
+    """Gives equal byte strings one number, counted from 0 in the order in which they come.
+
+    `table` is a hash table of -1, its length a power of two; `firsts` gets the row of each number.
+    Returns how many numbers there are.
+    """
+    mask, count = len(table) - 1, 0
+    for row in range(len(found)):
+        begin, end = starts[row], starts[row + 1]
+        place = hashed(data, begin, end) & mask
+        while table[place] >= 0:
+            other = starts[firsts[table[place]]]
+            if is_same(data, begin, end, other, starts[firsts[table[place]] + 1]):
+                break
+            place = (place + 1) & mask
+        if table[place] < 0:
+            table[place] = count
+            firsts[count] = row
+            count += 1
+        found[row] = table[place]
+    return count

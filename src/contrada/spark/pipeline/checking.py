@@ -14,7 +14,10 @@ from contrada.model import FilterSet
 from contrada.net.connecting import connect
 from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.description import Pipeline
+from contrada.spark.pipeline.identity import known_identity
 from contrada.spark.pipeline.matching import OUTCOME_DDL
+from contrada.spark.pipeline.output import check_free, check_kind
+from contrada.spark.pipeline.reading import lacks_of_headers
 from contrada.spark.pipeline.sinks import (
     BATCH,
     check_table,
@@ -91,8 +94,23 @@ def named_source(source: str) -> Iterator[None]:
         raise InputError(f"source {source!r}", cause_of(str(error))) from None
 
 
+def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
+    """What is likely not as its author meant it: headers that lack what options name."""
+    for source in pipeline.sources:
+        with named_source(source.name):
+            yield from lacks_of_headers(session, source, stream=pipeline.is_stream)
+
+
 def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
-    """What a run would do, once all is looked at. Nothing is written. Errors: `check_pipeline`."""
+    """What a run would do, once all is looked at. Nothing is written.
+
+    Errors: `check_pipeline`; InputError where another run is under way, and StoreError where the
+    checkpoint of a stream is of something else.
+    """
+    check_free(pipeline.output)
+    check_kind(pipeline.output, is_stream=pipeline.is_stream)
+    if pipeline.is_stream:
+        known_identity(pipeline)
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)

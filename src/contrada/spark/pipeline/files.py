@@ -39,6 +39,7 @@ ANY_AGE: Final = "36500d"
 """Else Spark passes over what is a week older than the newest file that it has seen."""
 
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(/.*)?", re.DOTALL)
+_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
 _FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
 _GONE: Final = "PATH_NOT_FOUND"
 
@@ -82,7 +83,8 @@ def new_files(
 ) -> "DataFrame":
     """The files that come to a path, as a stream: `path`, and the `content` where it is asked for.
 
-    What is gone again before its batch begins is passed over, which Spark's log tells.
+    What is gone again before its batch begins is passed over, which Spark's log tells and nothing
+    else: a micro-batch has only what was read.
     """
     frame = (
         session.readStream.format("binaryFile")
@@ -93,6 +95,21 @@ def new_files(
         .load(_as_pattern(path))
     )
     return frame.select("path", "content") if with_content else frame.select("path")
+
+
+def check_there(source: str, path: str) -> None:
+    """Raise InputError for a local path whose folder is not there: a stream would wait for ever.
+
+    Files that a pattern names may come later; the folder before its first sign has to be there.
+    """
+    if scheme_of(path) != LOCAL:
+        return
+    whole = Path(local_path(path))
+    pattern = [place for place, part in enumerate(whole.parts) if _PATTERN.search(part)]
+    there = Path(*whole.parts[: pattern[0]]) if pattern else whole
+    if not there.exists():
+        named = "" if there == whole else f", named by {path}"
+        raise InputError(f"source {source!r}", f"found nothing at {there}{named}")
 
 
 def _as_pattern(path: str) -> str:

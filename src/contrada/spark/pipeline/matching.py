@@ -168,7 +168,7 @@ class _OutcomeColumns:
         """The attributes that options speak of and that no record had so far."""
         self.read = self.bad = 0
         self.latest_us: int | None = None
-        """The largest time of all that was read, whether it matched or not, where that is known."""
+        """The largest time of all that was read, whether it matched or not; None of nothing."""
 
     def matched(self, file: str | None, record: int | None, of: "Packed", positions: Any) -> None:
         """A record that matched."""
@@ -281,13 +281,15 @@ class _TextFileReader:
     def _of_part(self, part: FilePart, content: bytes | None) -> Iterator[Outcomes]:
         files, matcher = self._files, self._matcher
         shown = shown_name(part.path, files.beside)
-        matcher.unmet = self._held.unmet  # Other sources may have the same matcher.
+        held = self._held  # Other sources may have the same matcher.
+        matcher.unmet, matcher.latest_us = held.unmet, held.latest_us
         try:
             file = opened_file(part.path, content)
         except ContradaError as error:
             yield Outcomes(shown, 0, [bad_record(shown, error, None)])
             return
         yield from matcher.file(file, files.format, shown, part.part, part.header)
+        held.latest_us = matcher.latest_us
 
 
 _matchers: Final[dict[str, list[tuple[Reading, Matcher]]]] = {}

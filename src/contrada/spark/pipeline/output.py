@@ -37,6 +37,8 @@ OUTCOMES: Final = "outcomes"
 
 _CURRENT: Final = ".current"
 _RUNS: Final = ".runs"
+_LOCK: Final = ".lock"
+_TAKEN: Final = "another run writes there"
 _BEFORE: Final = "0"  # Before all times.
 
 T = TypeVar("T")
@@ -125,14 +127,21 @@ def _take_in(output: Path) -> None:
     before = output / _RUNS / _BEFORE
     found = [output / name for name in SHOWN]
     found = [each for each in found if each.exists() and not each.is_symlink()]
-    if holds_batches(output):
-        raise InputError(str(output), "holds the results of a stream, expected those of a run")
+    check_kind(output, is_stream=False)
     if found and current_run(output) is None:
         before.mkdir(parents=True, exist_ok=True)
         for each in found:
             each.rename(before / each.name)
     if before.is_dir() and current_run(output) is None:
         (output / _CURRENT).symlink_to(f"{_RUNS}/{_BEFORE}")
+
+
+def check_kind(output: Path, *, is_stream: bool) -> None:
+    """Raises InputError for an output of the other kind."""
+    if is_stream and current_run(output) is not None:
+        raise InputError(str(output), "holds the results of a run, not of a stream")
+    if not is_stream and holds_batches(output):
+        raise InputError(str(output), "holds the results of a stream, expected those of a run")
 
 
 def holds_batches(output: Path) -> bool:
@@ -149,12 +158,25 @@ def _runs(output: Path) -> list[Path]:
 def alone_in(output: Path) -> Iterator[None]:
     """Nobody else writes results there. Raises InputError where somebody does."""
     output.mkdir(parents=True, exist_ok=True)
-    with (output / ".lock").open("w") as file:
+    with (output / _LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(str(output), "another run writes there") from None
+            raise InputError(str(output), _TAKEN) from None
         yield
+
+
+def check_free(output: Path) -> None:
+    """Raises InputError where somebody writes results there now. Only reads."""
+    try:
+        file = (output / _LOCK).open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(str(output), _TAKEN) from None
 
 
 def write_whole(path: Path, content: bytes) -> None:

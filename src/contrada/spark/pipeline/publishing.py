@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.errors import ConnectionFailedError, InputError
 from contrada.model import Notification
 from contrada.model.encoding import from_msgpack
+from contrada.net.address import parse_addresses, shown_addresses
 from contrada.net.connecting import connect
 from contrada.spark.pipeline.description import Pipeline
 from contrada.spark.pipeline.output import (
@@ -36,6 +37,13 @@ from contrada.spark.pipeline.watching import Told, go_on
 
 PUBLISH_BATCH: Final = 500
 """Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""
+
+
+class _Published(msgspec.Struct, forbid_unknown_fields=True):
+    """How much of a run's matches is published, by source, and where the last of it went."""
+
+    address: str | None = None
+    sources: dict[str, int] = {}
 
 
 def forget_published(run: RunFolder) -> None:
@@ -60,7 +68,8 @@ def publish_matches(
     if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
     every = session.read.schema(MATCHES_DDL).parquet(run.place("matches")).where("is_first")
-    done = read_whole(run.path / PROGRESS_FILE, dict[str, int]) or {}
+    done = (read_whole(run.path / PROGRESS_FILE, _Published) or _Published()).sources
+    where = shown_addresses(parse_addresses(address))
     now: dict[str, int] = {}
     for source in pipeline.sources:
         frame = every.where(F.col("source") == source.name)
@@ -73,7 +82,7 @@ def publish_matches(
 
             def answered(count: int, name: str = source.name, total: int = total) -> None:
                 done[name] = done.get(name, 0) + count
-                _keep_published(run, done)
+                _keep_published(run, _Published(where, done))
                 go_on(stop)
                 told(what, done[name], total)  # noqa: B023 - called before the next source
 
@@ -120,5 +129,5 @@ def _notification(encoded: bytes) -> Notification:
     return notification
 
 
-def _keep_published(run: RunFolder, done: dict[str, int]) -> None:
+def _keep_published(run: RunFolder, done: _Published) -> None:
     write_whole(run.path / PROGRESS_FILE, msgspec.json.encode(done))

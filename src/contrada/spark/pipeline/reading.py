@@ -28,16 +28,20 @@ from contrada.records import FORMATS, WHOLE, Rows, open_lines, parts_of
 from contrada.records.joining import has_open_quote
 from contrada.records.lines import PART_BYTES
 from contrada.records.reading import plain_format
+from contrada.records.record import bad_record
+from contrada.records.rows import columns_of
 from contrada.spark.pipeline.description import Source
 from contrada.spark.pipeline.files import (
     ANY_AGE,
     LOCAL,
     SCHEMES,
+    check_there,
     contents,
     listed,
     new_files,
     opened_file,
     scheme_of,
+    shown_name,
     size_of,
 )
 from contrada.spark.pipeline.matching import (
@@ -47,6 +51,7 @@ from contrada.spark.pipeline.matching import (
     RowsOf,
     TextFiles,
 )
+from contrada.spark.pipeline.watching import is_remote
 from contrada.spark.transforms.bases import Base, is_local
 from contrada.spark.transforms.notifying import making_of
 
@@ -55,6 +60,9 @@ FILE_COST_BYTES: Final = 2**16
 
 LISTED_HERE_MAX: Final = 1_000
 """Local files that the driver looks at itself. Beyond it: a job does."""
+
+COLUMNS_TOLD: Final = 20
+"""Columns of a header that are told where others lack. Beyond it: how many more there are."""
 
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
@@ -73,7 +81,7 @@ def outcomes(
     new, with a counting row for each of its tasks.
 
     Large files of lines are looked at once before, to find lines and count them. Raises InputError
-    where there is no file, and for a column that is no attribute.
+    where there is no file, of a stream no folder, and for a column that is no attribute.
     """
     rows, task = opened_sources(session, [source], stream=stream)
     return outcomes_of(rows, task, base)
@@ -124,6 +132,8 @@ def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFra
     """The rows of a format that Spark reads; `schema` among the options says their columns."""
     options = dict(source.options)
     schema: Any = options.pop("schema", None)
+    if stream and source.paths:
+        check_there(source.name, _only(source, source.paths))
     if stream and schema is None and source.format in _OF_FILES and source.paths:
         # Of files a stream has to be told the columns: they are those of what is there.
         there = session.read.format(source.format).options(**options)
@@ -159,9 +169,43 @@ def _only(source: Source, paths: Sequence[str]) -> str:
 # --- text formats ---------------------------------------------------------------------------------
 
 
+def lacks_of_headers(session: SparkSession, source: Source, *, stream: bool) -> Iterator[str]:
+    """Which columns that options name the CSV files of a source lack, a line for each such file.
+
+    Of a server of Spark Connect nothing is known here, nor of addresses that Arrow does not know.
+    Cost: a look at each file.
+    """
+    format_name, reading = plain_format(source.format, source.reading)
+    if format_name != "csv" or is_remote(session):
+        return
+    try:
+        addresses = listed(session, source.name, _paths_of(source), source.options)
+    except InputError:
+        if not stream:
+            raise
+        return  # They will come.
+    for address in addresses if all(scheme_of(each) in SCHEMES for each in addresses) else ():
+        shown = shown_name(address, None)
+        try:
+            columns = columns_of(open_lines(opened_file(address)), reading)
+        except ContradaError as error:
+            yield f"{source.name}: {bad_record(shown, error, 1).error()}"
+            continue
+        if lacking := sorted(reading.names_expected().difference(columns)):
+            found = list(map(repr, filter(None, columns)))
+            more = f", and {len(found) - COLUMNS_TOLD} more" if len(found) > COLUMNS_TOLD else ""
+            named = f"{', '.join(map(repr, lacking))}, which options name"
+            told = f"{', '.join(found[:COLUMNS_TOLD])}{more}"
+            yield f"{source.name}: {shown} lacks {named}; its columns are {told}"
+
+
+def _paths_of(source: Source) -> tuple[str, ...]:
+    return source.paths or tuple(_GLOB.sub(r"\\\1", str(file)) for file in source.files)
+
+
 def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
     """Rows that say which task reads what."""
-    paths = source.paths or tuple(_GLOB.sub(r"\\\1", str(file)) for file in source.files)
+    paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
     if relative and is_local(session):  # Java may have begun in another folder.
         paths = tuple(map(os.path.abspath, paths))
@@ -169,6 +213,7 @@ def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFra
     is_known = all(scheme_of(path) in SCHEMES for path in paths)
     if stream:
         path = _only(source, paths)
+        check_there(source.name, path)
         return new_files(session, path, source.options, with_content=not is_known), files
     addresses = listed(session, source.name, paths, source.options)
     if not all(scheme_of(address) in SCHEMES for address in addresses):

@@ -27,15 +27,15 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from contrada.errors import InputError, StoreError
+from contrada.errors import StoreError
 from contrada.spark.pipeline.asking import asked_by
 from contrada.spark.pipeline.checking import check_pipeline, wishes_of
 from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
 from contrada.spark.pipeline.description import Pipeline
+from contrada.spark.pipeline.identity import Identity, known_identity
 from contrada.spark.pipeline.output import (
     alone_in,
-    current_run,
-    holds_batches,
+    check_kind,
     read_whole,
     write_whole,
 )
@@ -59,18 +59,6 @@ BATCH_END_WAIT_S: Final = 30.0
 again when the stream goes on."""
 
 _UNTOLD: Final[Told] = lambda what, done, total: None  # noqa: E731 - a default, and no more
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    """What a checkpoint began with: the name under which it publishes, and in how many parts.
-
-    Sources and patterns stay: their places are those of what is kept of them.
-    """
-
-    query: str
-    parts: int
-    sources: tuple[str, ...]
-    patterns: tuple[tuple[str, str], ...]
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -102,8 +90,7 @@ def run_stream(
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     with alone_in(pipeline.output):
-        if current_run(pipeline.output) is not None:
-            raise InputError(str(pipeline.output), "holds the results of a run, not of a stream")
+        check_kind(pipeline.output, is_stream=True)
         identity = _identity(session, pipeline)
         wishes = partial(wishes_of, pipeline)
         ask = partial(asked_by, pipeline.origins)
@@ -120,22 +107,13 @@ def run_stream(
         return batches.report()
 
 
-def _identity(session: SparkSession, pipeline: Pipeline) -> _Identity:
-    file = pipeline.checkpoint / "stream.json"
-    sources = tuple(each.name for each in pipeline.sources)
-    patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
-    found = read_whole(file, _Identity)
+def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
+    """What the checkpoint is of, which begins here where there is none."""
+    found = known_identity(pipeline)
     if found is None:
-        if holds_batches(pipeline.output):
-            reason = f"holds the results of a stream with another checkpoint than {file.parent}"
-            raise InputError(str(pipeline.output), reason)
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-        found = _Identity(secrets.token_hex(8), parts, sources, patterns)
-        write_whole(file, msgspec.json.encode(found))
-    if (found.sources, found.patterns) != (sources, patterns):
-        what = "sources" if found.sources != sources else "patterns"
-        reason = f"it is of other {what}; begin with an empty one"
-        raise StoreError(f"the checkpoint {pipeline.checkpoint}: {reason}")
+        found = Identity.of(pipeline, secrets.token_hex(8), parts)
+        found.keep(pipeline)
     return found
 
 
@@ -169,7 +147,7 @@ class _Batches:
     versions: Versions
     task: OutcomeTask
     address: str | None
-    identity: _Identity
+    identity: Identity
     turn: threading.Lock = field(default_factory=threading.Lock)
     is_ending: bool = False
     failure: Exception | None = None
