@@ -105,6 +105,20 @@ def test_merging_keeps_the_union_and_the_least_key() -> None:
     assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
 
 
+def test_few_operators_on_text_merge_and_many_do_not() -> None:
+    """Few are united, with intervals too; beyond the limit only the intervals are."""
+    few = ["a = 1 and b contains 'x'", "a = 1 and b suffix 'y'", "a = 1 and b < 3"]
+    many = [f"a = 2 and b contains '{letter}'" for letter in "abcdefghi"]
+    more = ["a = 2 and b < 1", "a = 2 and b > 5"]
+    texts = few + many + more
+    left = coverers.merged([(key, dict(Filter(text).sides)) for key, text in enumerate(texts)])
+    assert len(left) == 1 + len(many) + 1
+    assert {key for key, _ in left} == {0, *range(3, 3 + len(many) + 1)}
+    (first,) = (Filter.of_sets(sets) for key, sets in left if key == 0)
+    assert equal(first, FilterSet(few))
+    assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
+
+
 def test_what_may_merge_shares_a_cluster() -> None:
     """Filters that differ in one set agree in the first or in the last one."""
     one, other = Filter("a = 1 and b = 1 and c = 1"), Filter("a = 2 and b = 1 and c = 1")

@@ -43,9 +43,14 @@ from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, NUMBER, TEXT, TIME, Key, predecessor, value_of
 from contrada.model.encoding import SET_PARTS_MAX, from_msgpack, to_msgpack
 from contrada.model.languages import decision
+from contrada.model.languages.language import size_of
 
 CUTS_MERGED_MAX: Final = SET_PARTS_MAX // 2
 """Cuts of a value set that merging makes. Beyond it: what would be merged stays as it is."""
+
+TEXTS_MERGED_MAX: Final = 8
+"""Parts of an expression on text that merging makes: each decision about one takes longer the more
+it has. Beyond it: what would be merged stays as it is."""
 
 FILTERS_KEPT_MAX: Final = 4_096
 """Filters that a worker keeps read: a few cover most. Beyond it: the one that was not asked for the
@@ -124,8 +129,9 @@ Member: TypeAlias = tuple[Any, dict[str, ValueSet]]
 def merged(members: list[Member]) -> list[Member]:
     """Fewer filters with the same union: those that agree in all sets but one become one.
 
-    Sets agree where they have the same form. Attribute by attribute, until nothing merges. Only
-    intervals are united: of thousands of operators on text each decision would take seconds.
+    Sets agree where they have the same form. Attribute by attribute, until nothing merges.
+    Operators on text that are no intervals are united where they are few: of thousands each
+    decision would take seconds.
     """
     while True:
         count = len(members)
@@ -140,19 +146,30 @@ def _merged_along(name: str, members: list[Member]) -> list[Member]:
     found: list[Member] = []
     for member in members:
         sets = member[1]
-        if name in sets and sets[name].text is None:
+        if name in sets:
             rest = tuple([(other, of.form()) for other, of in sets.items() if other != name])
             groups.setdefault(rest, []).append(member)
         else:
             found.append(member)
     for group in groups.values():
-        if len(group) == 1 or sum(len(sets[name].line) for _, sets in group) > CUTS_MERGED_MAX:
-            found += group
-            continue
-        key, sets = min(each[0] for each in group), dict(group[0][1])
-        sets[name] = union(each[1][name] for each in group)
-        found.append((key, dict(Filter.of_sets(sets).sides)))
+        for some in _unitable(name, group):
+            if len(some) == 1 or sum(len(sets[name].line) for _, sets in some) > CUTS_MERGED_MAX:
+                found += some
+                continue
+            key, sets = min(each[0] for each in some), dict(some[0][1])
+            sets[name] = union(each[1][name] for each in some)
+            found.append((key, dict(Filter.of_sets(sets).sides)))
     return found
+
+
+def _unitable(name: str, group: list[Member]) -> list[list[Member]]:
+    """The group, or where it has too much text for one its intervals, and each of the others."""
+    texts = [text for _, sets in group if (text := sets[name].text) is not None]
+    if not texts or sum(map(size_of, texts)) <= TEXTS_MERGED_MAX:
+        return [group]
+    intervals = [each for each in group if each[1][name].text is None]
+    others = [[each] for each in group if each[1][name].text is not None]
+    return [intervals, *others] if intervals else others
 
 
 # --- places ---------------------------------------------------------------------------------------
