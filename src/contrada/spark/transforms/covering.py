@@ -181,10 +181,14 @@ def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
     """Which of the filters are covered by which: a row or more for each that is.
 
     What is covered by one that happens to be in the same part is told first. If a few cover most,
-    that is nearly all, and it is then looked up in no shard.
+    that is nearly all, and it is then looked up in no shard. Parts must be a fair sample: a large
+    aggregation gives forms in their order, by which those that cover others are apart from them.
     """
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
     forms = left.select("form")
-    beside = _held(steps.run(forms, _beside, "form binary, by binary"))
+    mixed = forms.sortWithinPartitions(F.xxhash64("form"))
+    beside = _held(steps.run(mixed, _beside, "form binary, by binary"))
     rest = _held(forms.join(beside, "form", "left_anti"))
     shards = 1 + rest.count() // FILED_MAX
     placed = _held(steps.place(rest, _shares(steps, rest) if shards > 1 else {}))
