@@ -2,19 +2,18 @@
 
 import itertools
 import random
-from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
 
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.attributes import values_in
 from contrada.model.algebra.relations import covers, equal
+from contrada.model.algebra.sets import lt
 from contrada.model.algebra.valueset import of_cuts
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
 from contrada.spark.transforms import coverers
-from contrada.spark.transforms.coverers import Shard, Verdict
+from contrada.spark.transforms.coverers import Examples, Shard, Verdict
 
 TEXTS = (
     "price < 5",
@@ -55,25 +54,15 @@ def some_filters(count: int) -> list[Filter]:
     return found
 
 
-def columns(filters: list[Filter]) -> Iterator[tuple[bytes, float, bytes | None, bytes | None]]:
-    for each in filters:
-        sets = each.sides
-        yield coverers.form_of(sets), coverers.rank_of(sets), *coverers.examples_of(sets)
-
-
 def verdicts(filed: list[Filter], asked: list[Filter] | None = None) -> list[Verdict]:
     """What one shard says of filters, its own if no others are asked for."""
     shard = Shard(strictly=True)
-    found = [v for row in _ordered(filed) if (v := shard.file(*row)) is not None]
-    forms, ranks, lows, highs = map(
-        list, zip(*_ordered(filed if asked is None else asked), strict=True)
-    )
-    examples = pa.array(lows, pa.binary()), pa.array(highs, pa.binary())
-    return [*found, *shard.look_up(forms, ranks, *examples)]
+    mine, others = map(examples, (filed, filed if asked is None else asked))
+    return [*shard.file(mine), *shard.look_up(others)]
 
 
-def _ordered(filters: list[Filter]) -> list[tuple[bytes, float, bytes | None, bytes | None]]:
-    return sorted(columns(filters), key=lambda row: (row[1], row[0]))
+def examples(filters: list[Filter]) -> Examples:
+    return Examples.of(coverers.form_of(each.sides) for each in filters)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -116,6 +105,20 @@ def test_merging_keeps_the_union_and_the_least_key() -> None:
     assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
 
 
+def test_few_operators_on_text_merge_and_many_do_not() -> None:
+    """Few are united, with intervals too; beyond the limit only the intervals are."""
+    few = ["a = 1 and b contains 'x'", "a = 1 and b suffix 'y'", "a = 1 and b < 3"]
+    many = [f"a = 2 and b contains '{letter}'" for letter in "abcdefghi"]
+    more = ["a = 2 and b < 1", "a = 2 and b > 5"]
+    texts = few + many + more
+    left = coverers.merged([(key, dict(Filter(text).sides)) for key, text in enumerate(texts)])
+    assert len(left) == 1 + len(many) + 1
+    assert {key for key, _ in left} == {0, *range(3, 3 + len(many) + 1)}
+    (first,) = (Filter.of_sets(sets) for key, sets in left if key == 0)
+    assert equal(first, FilterSet(few))
+    assert equal(FilterSet(texts), FilterSet(Filter.of_sets(sets) for _, sets in left))
+
+
 def test_what_may_merge_shares_a_cluster() -> None:
     """Filters that differ in one set agree in the first or in the last one."""
     one, other = Filter("a = 1 and b = 1 and c = 1"), Filter("a = 2 and b = 1 and c = 1")
@@ -142,6 +145,36 @@ def test_a_shard_finds_just_what_others_cover() -> None:
         if is_covered:
             by = coverers.filter_of(found[form])
             assert covers(by, each)
+
+
+def test_a_part_finds_what_a_few_of_it_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it where many are covered; nothing, at little cost, where few are."""
+    monkeypatch.setattr(coverers, "PROBED_MAX", 20)
+    monkeypatch.setattr(coverers, "_FILED_FIRST", 8)
+    filters = {coverers.form_of(f.sides): f for f in some_filters(300)}
+    found = {verdict.form: verdict.by for verdict in coverers.covered_beside(list(filters))}
+    for form, each in filters.items():
+        others = [other for other in filters.values() if other is not each]
+        assert (form in found) == any(covers(o, each) and not covers(each, o) for o in others)
+        if form in found:
+            assert covers(coverers.filter_of(found[form] or b""), each)
+    apart = [coverers.form_of(Filter({"a": number}).sides) for number in range(100)]
+    few = [*apart, coverers.form_of(Filter("a < 1").sides)]
+    assert not list(coverers.covered_beside(few))
+
+
+def test_filters_are_filed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a piece are looked up among those that were filed before, and later among it."""
+    monkeypatch.setattr(coverers, "_FILED_FIRST", 1)
+    nested = [Filter({"a": number, "b": lt(9 - number)}) for number in range(9)]
+    wide = [Filter({"b": lt(20)}), Filter({"b": lt(19)})]
+    shard = Shard(strictly=True)
+    dropped = list(shard.file(examples([*nested, *wide])))
+    by = {coverers.form_of(wide[0].sides)}
+    assert {verdict.by for verdict in dropped} == by
+    assert len(dropped) == len(nested) + 1
+    assert not list(shard.file(examples(nested)))
+    assert not list(shard.look_up(examples(nested)))
 
 
 def test_of_equal_filters_one_stays() -> None:

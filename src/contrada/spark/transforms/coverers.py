@@ -43,13 +43,35 @@ from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, NUMBER, TEXT, TIME, Key, predecessor, value_of
 from contrada.model.encoding import SET_PARTS_MAX, from_msgpack, to_msgpack
 from contrada.model.languages import decision
+from contrada.model.languages.language import size_of
 
 CUTS_MERGED_MAX: Final = SET_PARTS_MAX // 2
 """Cuts of a value set that merging makes. Beyond it: what would be merged stays as it is."""
 
+TEXTS_MERGED_MAX: Final = 8
+"""Parts of an expression on text that merging makes: each decision about one takes longer the more
+it has. Beyond it: what would be merged stays as it is."""
+
 FILTERS_KEPT_MAX: Final = 4_096
 """Filters that a worker keeps read: a few cover most. Beyond it: the one that was not asked for the
 longest is read anew."""
+
+LOOKED_UP_MAX: Final = 1_000
+"""Filters whose examples are matched at once, each with what may be thousands of filters. Beyond
+it: they are taken so many at a time."""
+
+PROBED_MAX: Final = 2_000
+"""Filters of a part of a base from which it is learned whether many are covered. Beyond it: as many
+that are spread over it."""
+
+_PROBED_SHARE: Final = 1 / 8
+"""Of these, the share that is covered from which on looking at a part by itself pays."""
+
+_FILED_FIRST: Final = 250
+"""Filters that are filed before others are looked up among them."""
+
+PLACES_KEPT_MAX: Final = 16_384
+"""Places that are kept. Beyond it: the one that was not asked for the longest is made anew."""
 
 _MARSHAL_VERSION: Final = 2
 """The last one that writes equal values as equal bytes."""
@@ -107,8 +129,9 @@ Member: TypeAlias = tuple[Any, dict[str, ValueSet]]
 def merged(members: list[Member]) -> list[Member]:
     """Fewer filters with the same union: those that agree in all sets but one become one.
 
-    Sets agree where they have the same form. Attribute by attribute, until nothing merges. Only
-    intervals are united: of thousands of operators on text each decision would take seconds.
+    Sets agree where they have the same form. Attribute by attribute, until nothing merges.
+    Operators on text that are no intervals are united where they are few: of thousands each
+    decision would take seconds.
     """
     while True:
         count = len(members)
@@ -123,19 +146,30 @@ def _merged_along(name: str, members: list[Member]) -> list[Member]:
     found: list[Member] = []
     for member in members:
         sets = member[1]
-        if name in sets and sets[name].text is None:
+        if name in sets:
             rest = tuple([(other, of.form()) for other, of in sets.items() if other != name])
             groups.setdefault(rest, []).append(member)
         else:
             found.append(member)
     for group in groups.values():
-        if len(group) == 1 or sum(len(sets[name].line) for _, sets in group) > CUTS_MERGED_MAX:
-            found += group
-            continue
-        key, sets = min(each[0] for each in group), dict(group[0][1])
-        sets[name] = union(each[1][name] for each in group)
-        found.append((key, dict(Filter.of_sets(sets).sides)))
+        for some in _unitable(name, group):
+            if len(some) == 1 or sum(len(sets[name].line) for _, sets in some) > CUTS_MERGED_MAX:
+                found += some
+                continue
+            key, sets = min(each[0] for each in some), dict(some[0][1])
+            sets[name] = union(each[1][name] for each in some)
+            found.append((key, dict(Filter.of_sets(sets).sides)))
     return found
+
+
+def _unitable(name: str, group: list[Member]) -> list[list[Member]]:
+    """The group, or where it has too much text for one its intervals, and each of the others."""
+    texts = [text for _, sets in group if (text := sets[name].text) is not None]
+    if not texts or sum(map(size_of, texts)) <= TEXTS_MERGED_MAX:
+        return [group]
+    intervals = [each for each in group if each[1][name].text is None]
+    others = [[each] for each in group if each[1][name].text is not None]
+    return [intervals, *others] if intervals else others
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -189,6 +223,7 @@ def counted_places(forms: Iterable[Form]) -> Counter[int]:
     return counts
 
 
+@lru_cache(maxsize=PLACES_KEPT_MAX)
 def _place(name: str, key: Key | None = None) -> int:
     return _hashed(marshal.dumps((name, key), _MARSHAL_VERSION))
 
@@ -262,6 +297,35 @@ class Verdict(NamedTuple):
     by: Form | None
 
 
+class Examples(NamedTuple):
+    """Filters with their ranks, and their examples as Arrow columns: see `examples_of`."""
+
+    forms: list[Form]
+    ranks: list[float]
+    lows: Any
+    highs: Any
+
+    @classmethod
+    def of(cls, forms: Iterable[Form]) -> "Examples":
+        """Those of some filters, in the order of ranks and forms."""
+        import pyarrow as pa
+
+        rows = []
+        for form in forms:
+            sets = sets_of(form)
+            rows.append((rank_of(sets), form, *examples_of(sets)))
+        rows.sort(key=lambda row: row[:2])
+        ranks, ordered, lows, highs = zip(*rows, strict=True) if rows else ((),) * 4
+        arrays = (pa.array(each, pa.binary()) for each in (lows, highs))
+        return cls(list(ordered), list(ranks), *arrays)
+
+    def part(self, begin: int, count: int) -> "Examples":
+        """So many of them from one on, or what is left."""
+        end = begin + count
+        lows, highs = (each.slice(begin, count) for each in (self.lows, self.highs))
+        return Examples(self.forms[begin:end], self.ranks[begin:end], lows, highs)
+
+
 _DROPPED: Final = -1
 _ELSEWHERE: Final = -2
 """What stands for the number of a filter that was covered when it came, and of one not filed."""
@@ -282,40 +346,38 @@ class Shard:
         self._numbers: dict[Form, int] = {}
         """Of a form that was covered when it came: _DROPPED."""
 
-    def file(
-        self, form: Form, rank: float, low: bytes | None, high: bytes | None
-    ) -> Verdict | None:
-        """Files a filter, in the order of ranks and forms, unless one that is there covers it."""
-        if form in self._numbers:
-            return None
-        self._numbers[form] = _DROPPED
-        of = filter_of(form)
-        if self._strictly and low is not None:
-            found = self._index.match_span(low)
-            if found and high is not None:
-                found = list(set(found).intersection(self._index.match_span(high)))
-            verdict = self._verdict(form, rank, sorted(found))
-            if verdict is not None and verdict.by is not None:
-                return verdict
-        self._numbers[form] = len(self._forms)
-        self._index.add(len(self._forms), of)
-        self._forms.append(form)
-        self._ranks.append(rank)
-        return None
+    def file(self, given: "Examples") -> Iterator[Verdict]:
+        """Files filters, in the order of ranks and forms, and tells of those that need not be.
 
-    def look_up(
-        self, forms: list[Form], ranks: list[float], lows: Any, highs: Any
-    ) -> Iterator[Verdict]:
-        """What is found of filters, with their examples as Arrow columns.
+        These are covered by filters that were there. They are taken some at a time, so that one
+        may be filed that others of these cover; `look_up` finds it.
+        """
+        begin = 0
+        while begin < len(given.forms):
+            some = given.part(begin, max(_FILED_FIRST, len(self._forms)))
+            begin += len(some.forms)
+            for verdict in self.look_up(some) if self._strictly else ():
+                if verdict.by is not None and verdict.form not in self._numbers:
+                    self._numbers[verdict.form] = _DROPPED
+                    yield verdict
+            for form, rank in zip(some.forms, some.ranks, strict=True):
+                if form not in self._numbers:
+                    self._numbers[form] = len(self._forms)
+                    self._index.add(len(self._forms), filter_of(form))
+                    self._forms.append(form)
+                    self._ranks.append(rank)
+
+    def look_up(self, given: "Examples") -> Iterator[Verdict]:
+        """What is found of filters.
 
         Cost: a match or two each, and a decision for each filter that matches both.
         """
-        if not self._forms:
-            return
-        for row, found in self._candidates(forms, lows, highs):
-            verdict = self._verdict(forms[row], ranks[row], found)
-            if verdict is not None:
-                yield verdict
+        for begin in range(0, len(given.forms) if self._forms else 0, LOOKED_UP_MAX):
+            some = given.part(begin, LOOKED_UP_MAX)
+            for row, found in self._candidates(some.forms, some.lows, some.highs):
+                verdict = self._verdict(some.forms[row], some.ranks[row], found)
+                if verdict is not None:
+                    yield verdict
 
     def _candidates(
         self, forms: list[Form], lows: Any, highs: Any
@@ -368,6 +430,28 @@ class Shard:
                 return Verdict(form, self._forms[number])
             is_open |= not proved
         return Verdict(form, None) if is_open else None
+
+
+def covered_beside(forms: list[Form]) -> Iterator[Verdict]:
+    """Which filters others of them cover, where that is many: a few that cover most are found here.
+
+    Nothing is told where of some that are spread over them few are covered. Others may go
+    untold, too. Cost: some ten microseconds for each filter; of those few, if nothing is told.
+    """
+    if len(forms) > 2 * PROBED_MAX:
+        some = forms[:: len(forms) // PROBED_MAX]
+        if len(list(_covered_among(some))) < _PROBED_SHARE * len(some):
+            return
+    yield from _covered_among(forms)
+
+
+def _covered_among(forms: list[Form]) -> Iterator[Verdict]:
+    shard, told = Shard(strictly=True), set()
+    given = Examples.of(forms)
+    for verdict in (*shard.file(given), *shard.look_up(given)):
+        if verdict.by is not None and verdict.form not in told:
+            told.add(verdict.form)
+            yield verdict
 
 
 def _decided(one: Filter, other: Filter) -> tuple[bool, bool]:

@@ -2,8 +2,9 @@
 
     given -> forms (empty ones apart, equal ones united)
           -> merged, in passes: those that may merge meet in one task
+          -> parts of them: who is covered by one of the few that cover most
           -> placed: each filed once, looked up at each of its places
-          -> shards: who is covered by whom, first by those filed beside it
+          -> shards: who is covered by whom
           -> what is left
 
 `coverers` says what a worker does in each step, and why the answer is exact. Frames are kept on the
@@ -24,7 +25,7 @@ from contrada.model import Filter, FilterSet
 from contrada.model.algebra.filter import selection
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.spark.transforms import coverers
-from contrada.spark.transforms.coverers import Form, Shard, Verdict
+from contrada.spark.transforms.coverers import Examples, Form, Shard, Verdict
 from contrada.spark.transforms.sending import sent
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     full = given.where("form IS NOT NULL")
     shards = 1 + full.count() // FILED_MAX
     left = _held(_merged(steps, full, shards))
-    found = _held(_covered(steps, left, shards))
+    found = _held(_covered(steps, left))
     kept = left.join(found.where("by IS NOT NULL"), "form", "left_anti")
     if every:
         told = _told(steps, given, _held(kept), found, shards)
@@ -176,26 +177,30 @@ def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
     return left.groupBy("form").agg(*least).select("key", "form", "first", "last")
 
 
-def _covered(steps: _Steps, left: "DataFrame", shards: int) -> "DataFrame":
-    """Which of the filters are covered by which: a row per shard that knows one.
+def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
+    """Which of the filters are covered by which: a row or more for each that is.
 
-    What is covered by one that is filed beside it is told first. Most of what is covered is, and is
-    then looked up in no other shard.
+    What is covered by one that happens to be in the same part is told first. If a few cover most,
+    that is nearly all, and it is then looked up in no shard. Parts must be a fair sample: a large
+    aggregation gives forms in their order, by which those that cover others are apart from them.
     """
-    placed = _held(steps.place(left, _shares(steps, left) if shards > 1 else {}))
-    if shards == 1:
-        return _verdicts(steps, placed, placed, shards, strictly=True)
-    beside = _held(_verdicts(steps, placed, None, shards, strictly=True))
-    rest = _held(placed.join(beside, "form", "left_anti"))
-    return beside.unionAll(_verdicts(steps, rest, rest, shards, strictly=True))
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    forms = left.select("form")
+    mixed = forms.sortWithinPartitions(F.xxhash64("form"))
+    beside = _held(steps.run(mixed, _beside, "form binary, by binary"))
+    rest = _held(forms.join(beside, "form", "left_anti"))
+    shards = 1 + rest.count() // FILED_MAX
+    placed = _held(steps.place(rest, _shares(steps, rest) if shards > 1 else {}))
+    return beside.unionAll(_verdicts(steps, placed, placed, shards, strictly=True))
 
 
 def _verdicts(
-    steps: _Steps, filed: "DataFrame", asked: "DataFrame | None", shards: int, *, strictly: bool
+    steps: _Steps, filed: "DataFrame", asked: "DataFrame", shards: int, *, strictly: bool
 ) -> "DataFrame":
-    """Which filters are covered by which that are filed: a row per shard that knows one.
+    """Which filters are covered by which that are filed, of two placed frames.
 
-    Of two placed frames; of those that are filed alone where no others are asked for.
+    There is a row per shard that knows one.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -210,15 +215,13 @@ def _verdicts(
     rows = own.join(used, "place").select(
         shard(F.pmod(F.xxhash64("form"), "parts")), F.lit(False).alias("asked"), *columns
     )
-    if asked is not None:
-        looked_up = (
-            asked.select(*columns, F.explode("asks").alias("place"))
-            .join(used, "place")
-            .withColumn("part", F.explode(F.sequence(F.lit(0), F.col("parts") - 1)))
-            .select(shard(F.col("part")), F.lit(True).alias("asked"), *columns)
-        )
-        rows = rows.union(looked_up)
-    placed = rows.repartitionById(shards, F.col("shard"))
+    looked_up = (
+        asked.select(*columns, F.explode("asks").alias("place"))
+        .join(used, "place")
+        .withColumn("part", F.explode(F.sequence(F.lit(0), F.col("parts") - 1)))
+        .select(shard(F.col("part")), F.lit(True).alias("asked"), *columns)
+    )
+    placed = rows.union(looked_up).repartitionById(shards, F.col("shard"))
     ordered = placed.sortWithinPartitions("shard", "asked", "rank", "form")
     return steps.run(ordered, partial(_looked_up, strictly), "form binary, by binary")
 
@@ -352,9 +355,19 @@ def _placed(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any
         yield form, coverers.rank_of(sets), *coverers.examples_of(sets), own, asks
 
 
+def _beside(batches: Batches) -> Iterator[Verdict]:
+    """Forms to those that others of a part cover, where a few cover many."""
+    forms = (form for (form,) in _rows(batches))
+    while some := list(islice(forms, FILED_MAX)):
+        yield from coverers.covered_beside(some)
+
+
 def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
-    """Rows of shards, in each first those that are filed, to what is found of those looked up."""
-    shard, at = Shard(strictly=strictly), -1
+    """Rows of shards, in each first those that are filed, to what is found of those looked up.
+
+    Whoever has several places in a shard is looked up there once.
+    """
+    shard, at, last = Shard(strictly=strictly), -1, None
     for batch in batches:
         begin = 0
         for (number, asked), rows in groupby(
@@ -364,16 +377,18 @@ def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
             part = batch.slice(begin, count)
             begin += count
             if number != at:
-                shard, at = Shard(strictly=strictly), number
+                shard, at, last = Shard(strictly=strictly), number, None
+            forms = part["form"].to_pylist()
             if asked:
-                forms, ranks = part["form"].to_pylist(), part["rank"].to_pylist()
-                yield from shard.look_up(forms, ranks, part["low"], part["high"])
-            else:
-                verdicts = (shard.file(*row) for row in _rows(iter([part.select(_FILED)])))
-                yield from (verdict for verdict in verdicts if verdict is not None)
-
-
-_FILED: Final = ["form", "rank", "low", "high"]
+                once = [
+                    row
+                    for row, form in enumerate(forms)
+                    if form != (forms[row - 1] if row else last)
+                ]
+                last = forms[-1]
+                part, forms = part.take(once), [forms[row] for row in once]
+            given = Examples(forms, part["rank"].to_pylist(), part["low"], part["high"])
+            yield from shard.look_up(given) if asked else shard.file(given)
 
 
 def _written(write: Callable[[Form], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
