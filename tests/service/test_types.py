@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
 
 import contrada as ct
 from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, ServiceError
+from contrada.model import Notification
 from contrada.net import Broker
 from contrada.net.client import TcpService
 from contrada.runtime import EmbeddedService
@@ -44,6 +45,12 @@ class Trade(Stock, ct.FIFOOrder, name="types.Trade"):
 @dataclass
 class Order(Stock, ct.Certified, name="types.Order"):
     """It outlives its subscriber."""
+
+
+class Named(Protocol):
+    company: str
+
+    def to_notification(self) -> Notification: ...
 
 
 @ct.obvent(name="types.Tick")
@@ -126,6 +133,40 @@ async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None
         counted = Counter(service.statistics().operator_failures) - Counter(before)
         assert list(counted.values()) == [1]
         assert "careless" in next(iter(counted))
+
+
+@on_loop
+async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> None:
+    """A stranger's notification would end the loop of whoever narrows by what is not lifted."""
+    strange = Notification.marked({"company": 5}, marks=["types.Stock", "types.Quote"])
+    asked = ct.Structural[Named]()
+    async with (
+        service_of(name) as service,
+        service.subscribe(Quote, lambda q: len(q.tags) == 1) as quotes,
+        service.subscribe(asked, lambda it: len(it.company) == 5) as named,
+    ):
+        await publish_all(service, [strange, {"company": "Disco"}, *priced(1)])
+        assert await quotes.next(5) == priced(1)[0]
+        assert await named.next(5) == priced(1)[0]
+        assert quotes.statistics().dropped == {"unreadable": 1}
+        assert named.statistics().dropped == {"unreadable": 1}, "it has no such method"
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_a_durable_subscription_goes_past_what_it_cannot_read(
+    name: str, tmp_path: Path
+) -> None:
+    """One record would end its reader, whenever it came back."""
+    marks = ["types.Order", "types.Stock", "Certified", "Reliable"]
+    strange = Notification.marked({"company": "x", "price": "dear"}, marks)
+    async with keeping(name, tmp_path / "kept.db") as service:
+        kept = service.subscribe(Order, lambda o: len(o.company) == 1, durable="orders")
+        async with kept as orders:
+            await service.publish(strange, delivery="certified")
+            await service.publish(Order("a"))
+            assert (await orders.next(5)).item == Order("a")
+            assert orders.statistics().dropped == {"unreadable": 1}
 
 
 @on_loop
