@@ -454,3 +454,22 @@ def test_unknown_subtypes_of_all_kinds_of_classes_are_kept_whole(cls: type[Any])
     again = dict(got.to_notification())
     assert {name: again[name] for name in sent} == dict(sent)
     assert type(type(got).from_notification(got.to_notification())) is type(got)
+
+
+def test_a_class_that_cannot_be_carried_hinders_no_other() -> None:
+    """One such subclass anywhere in a program would leave its ancestors' subscribers without."""
+
+    class Broken(Party, name="carry.Broken"):
+        undecorated: int
+
+    fresh = Notification.marked({"name": "a", "x": 1}, ["carry.Party"])
+    assert Party.from_notification(fresh).name == "a"
+    with pytest.raises(InvalidObventError, match="not decorated"):
+        Party.from_notification(Notification.marked({"name": "a"}, ["carry.Party", "carry.Broken"]))
+
+
+def test_a_mark_that_is_not_true_is_not_published_on() -> None:
+    """It would become one of a type that its object never was of."""
+    sent = Party("a").to_notification()
+    strange = Notification.restored({**sent, "@is.Evil": False}, b"", "", sent.envelope)
+    assert dict(Party.from_notification(strange).to_notification()) == dict(sent)
