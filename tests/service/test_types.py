@@ -328,6 +328,59 @@ async def test_policies_say_how_many_calls_there_are(name: str) -> None:
 
 
 @on_loop
+async def test_a_handler_that_waits_for_what_was_cancelled_is_called_again(name: str) -> None:
+    """Its class would not be handled any more, and nobody told."""
+    got: list[float] = []
+    told: list[BaseException] = []
+
+    async def careless(quote: Quote) -> None:
+        got.append(quote.price)
+        if quote.price == 1:
+            other = asyncio.ensure_future(asyncio.sleep(10))
+            other.cancel()
+            await other
+
+    async with service_of(name) as service:
+        handle = Handle(
+            service,
+            Quote,
+            careless,
+            threads=ThreadPolicy.one_per_class(),
+            on_error=lambda error, _: told.append(error),
+        )
+        async with handle:
+            await publish_all(service, priced(1, 2, 3))
+            await until(lambda: len(got) == 3)
+            assert handle.statistics().failed == len(told) == 1
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_what_was_not_handled_to_its_end_comes_again(name: str, tmp_path: Path) -> None:
+    """The end of an event loop would lose what handlers had in hand."""
+    calls: list[asyncio.Task[Any] | None] = []
+    got: list[str] = []
+
+    async def handled(order: Order) -> None:
+        got.append(order.company)
+        if not calls:
+            calls.append(asyncio.current_task())
+            await asyncio.sleep(60)
+
+    async with keeping(name, tmp_path / "kept.db") as service:
+        handle = Handle(service, Order, handled)
+        await handle.activate("orders")
+        await service.publish(Order("a"))
+        await until(lambda: bool(calls))
+        assert calls[0] is not None
+        calls[0].cancel()  # As the end of the loop does.
+        await handle.deactivate()
+        await handle.activate("orders")
+        await until(lambda: got == ["a", "a"])
+        await handle.deactivate()
+
+
+@on_loop
 async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
     """Their order would end at the handler."""
     got: list[float] = []
