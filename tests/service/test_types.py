@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
 
 import contrada as ct
 from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, ServiceError
+from contrada.model import Notification
 from contrada.net import Broker
 from contrada.net.client import TcpService
 from contrada.runtime import EmbeddedService
@@ -44,6 +45,12 @@ class Trade(Stock, ct.FIFOOrder, name="types.Trade"):
 @dataclass
 class Order(Stock, ct.Certified, name="types.Order"):
     """It outlives its subscriber."""
+
+
+class Named(Protocol):
+    company: str
+
+    def to_notification(self) -> Notification: ...
 
 
 @ct.obvent(name="types.Tick")
@@ -126,6 +133,40 @@ async def test_a_predicate_that_raises_says_no_and_is_counted(name: str) -> None
         counted = Counter(service.statistics().operator_failures) - Counter(before)
         assert list(counted.values()) == [1]
         assert "careless" in next(iter(counted))
+
+
+@on_loop
+async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> None:
+    """A stranger's notification would end the loop of whoever narrows by what is not lifted."""
+    strange = Notification.marked({"company": 5}, marks=["types.Stock", "types.Quote"])
+    asked = ct.Structural[Named]()
+    async with (
+        service_of(name) as service,
+        service.subscribe(Quote, lambda q: len(q.tags) == 1) as quotes,
+        service.subscribe(asked, lambda it: len(it.company) == 5) as named,
+    ):
+        await publish_all(service, [strange, {"company": "Disco"}, *priced(1)])
+        assert await quotes.next(5) == priced(1)[0]
+        assert await named.next(5) == priced(1)[0]
+        assert quotes.statistics().dropped == {"unreadable": 1}
+        assert named.statistics().dropped == {"unreadable": 1}, "it has no such method"
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_a_durable_subscription_goes_past_what_it_cannot_read(
+    name: str, tmp_path: Path
+) -> None:
+    """One record would end its reader, whenever it came back."""
+    marks = ["types.Order", "types.Stock", "Certified", "Reliable"]
+    strange = Notification.marked({"company": "x", "price": "dear"}, marks)
+    async with keeping(name, tmp_path / "kept.db") as service:
+        kept = service.subscribe(Order, lambda o: len(o.company) == 1, durable="orders")
+        async with kept as orders:
+            await service.publish(strange, delivery="certified")
+            await service.publish(Order("a"))
+            assert (await orders.next(5)).item == Order("a")
+            assert orders.statistics().dropped == {"unreadable": 1}
 
 
 @on_loop
@@ -284,6 +325,59 @@ async def test_policies_say_how_many_calls_there_are(name: str) -> None:
             if policy != ThreadPolicy.multi(4):
                 quotes = [it.price for it in handled if isinstance(it, Quote)]
                 assert quotes == [1, 2, 3]
+
+
+@on_loop
+async def test_a_handler_that_waits_for_what_was_cancelled_is_called_again(name: str) -> None:
+    """Its class would not be handled any more, and nobody told."""
+    got: list[float] = []
+    told: list[BaseException] = []
+
+    async def careless(quote: Quote) -> None:
+        got.append(quote.price)
+        if quote.price == 1:
+            other = asyncio.ensure_future(asyncio.sleep(10))
+            other.cancel()
+            await other
+
+    async with service_of(name) as service:
+        handle = Handle(
+            service,
+            Quote,
+            careless,
+            threads=ThreadPolicy.one_per_class(),
+            on_error=lambda error, _: told.append(error),
+        )
+        async with handle:
+            await publish_all(service, priced(1, 2, 3))
+            await until(lambda: len(got) == 3)
+            assert handle.statistics().failed == len(told) == 1
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_what_was_not_handled_to_its_end_comes_again(name: str, tmp_path: Path) -> None:
+    """The end of an event loop would lose what handlers had in hand."""
+    calls: list[asyncio.Task[Any] | None] = []
+    got: list[str] = []
+
+    async def handled(order: Order) -> None:
+        got.append(order.company)
+        if not calls:
+            calls.append(asyncio.current_task())
+            await asyncio.sleep(60)
+
+    async with keeping(name, tmp_path / "kept.db") as service:
+        handle = Handle(service, Order, handled)
+        await handle.activate("orders")
+        await service.publish(Order("a"))
+        await until(lambda: bool(calls))
+        assert calls[0] is not None
+        calls[0].cancel()  # As the end of the loop does.
+        await handle.deactivate()
+        await handle.activate("orders")
+        await until(lambda: got == ["a", "a"])
+        await handle.deactivate()
 
 
 @on_loop

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidObventError
-from contrada.model import Filter, Notification
+from contrada.model import Envelope, Filter, Notification
 from contrada.typed import Alias, Obvent, obvent
 
 
@@ -275,12 +275,65 @@ def test_what_is_not_known_is_published_on() -> None:
     )
     got = Trade.from_notification(strange)
     assert isinstance(got, Trade)
-    assert type(got.party) is Party
+    assert isinstance(got.party, Party)
     assert (got.side, got.party.name) == (Side.SELL, "Hill")
     got.side = Side.BUY
     again = got.to_notification()
     assert dict(again) == {**strange, "side": "buy"}
     assert again.body == strange.body
+
+
+@dataclass
+class Deal(Obvent, name="carry.Deal"):
+    buyer: Party | None = None
+    others: list[Party] = field(default_factory=list)
+
+
+def test_what_is_not_known_goes_where_its_object_goes() -> None:
+    """It would stay with the object it came in, and make another one there what it is not."""
+    fund = {
+        "buyer.name": "Hill",
+        "buyer.address": None,
+        "buyer.rating": 5,
+        "buyer.@is": "elsewhere.Fund",
+    }
+    strange = Notification.restored({**fund, "@is.carry.Deal": True}, b"", "", Envelope())
+    got = Deal.from_notification(strange)
+    fund_itself = got.buyer
+    assert fund_itself is not None
+    got.buyer = Party("Dale")
+    assert dict(got.to_notification()) == dict(Deal(Party("Dale")).to_notification())
+    got.buyer = None
+    assert dict(got.to_notification()) == dict(Deal().to_notification())
+    assert dict(Deal(fund_itself).to_notification()) == dict(strange)
+    again = Deal.from_notification(Deal(others=[fund_itself]).to_notification())
+    assert dict(Deal(again.others[0]).to_notification()) == dict(strange)
+    assert dict(fund_itself.to_notification()) == {
+        "name": "Hill",
+        "rating": 5,
+        "address": None,
+        "@is.carry.Party": True,
+        "@is.elsewhere.Fund": True,
+    }
+    alone = Party.from_notification(fund_itself.to_notification())
+    assert dict(Deal(alone).to_notification()) == dict(strange)
+
+
+@dataclass
+class Deals(Obvent, name="carry.Deals"):
+    banks: list[Party]
+
+
+def test_a_known_subtype_that_has_more_stays_one() -> None:
+    """An added field would cost those in a list their type."""
+    sent = Deals([Bank("Hill", licence="L")]).to_notification()
+    body = msgspec.msgpack.decode(sent.body)
+    body["banks"][0]["added"] = 1
+    strange = Notification.restored(
+        sent.attributes, msgspec.msgpack.encode(body), sent.content_type, sent.envelope
+    )
+    again = Deals.from_notification(strange).to_notification()
+    assert msgspec.msgpack.decode(again.body) == body
 
 
 def test_a_field_that_was_added_has_its_default() -> None:
@@ -401,3 +454,22 @@ def test_unknown_subtypes_of_all_kinds_of_classes_are_kept_whole(cls: type[Any])
     again = dict(got.to_notification())
     assert {name: again[name] for name in sent} == dict(sent)
     assert type(type(got).from_notification(got.to_notification())) is type(got)
+
+
+def test_a_class_that_cannot_be_carried_hinders_no_other() -> None:
+    """One such subclass anywhere in a program would leave its ancestors' subscribers without."""
+
+    class Broken(Party, name="carry.Broken"):
+        undecorated: int
+
+    fresh = Notification.marked({"name": "a", "x": 1}, ["carry.Party"])
+    assert Party.from_notification(fresh).name == "a"
+    with pytest.raises(InvalidObventError, match="not decorated"):
+        Party.from_notification(Notification.marked({"name": "a"}, ["carry.Party", "carry.Broken"]))
+
+
+def test_a_mark_that_is_not_true_is_not_published_on() -> None:
+    """It would become one of a type that its object never was of."""
+    sent = Party("a").to_notification()
+    strange = Notification.restored({**sent, "@is.Evil": False}, b"", "", sent.envelope)
+    assert dict(Party.from_notification(strange).to_notification()) == dict(sent)

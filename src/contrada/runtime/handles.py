@@ -251,17 +251,28 @@ class Handle(Generic[T]):
         try:
             await _called(pool, self._handler, item)
             self._handled += 1
-        except Exception as error:  # noqa: BLE001 - the subscriber's own code
-            self._failed += 1
-            _LOG.warning("the handler of %s raised: %r", type(item).__name__, error)
-            if self._on_error is not None:
-                with contextlib.suppress(Exception):
-                    await _called(pool, self._on_error, error, item)
+        except (Exception, asyncio.CancelledError) as error:  # the subscriber's own code
+            if _is_cancelled():
+                raise  # The event loop ends, and this is not handled: where it is kept it comes.
+            await self._fail(pool, error, item)
         finally:
             _within.reset(token)
-            if position:  # What was handled does not come again; what is not said in time does.
-                with contextlib.suppress(ServiceError):
-                    await held.acknowledge(position)
+        if position:  # What was handled does not come again; what is not said in time does.
+            with contextlib.suppress(ServiceError):
+                await held.acknowledge(position)
+
+    async def _fail(self, pool: ThreadPoolExecutor | None, error: BaseException, item: T) -> None:
+        self._failed += 1
+        kind = type(item).__name__
+        _LOG.warning("the handler of %s raised: %r", kind, error)
+        if self._on_error is None:
+            return
+        try:
+            await _called(pool, self._on_error, error, item)
+        except (Exception, asyncio.CancelledError) as further:  # the subscriber's own code
+            if _is_cancelled():
+                raise
+            _LOG.warning("on_error of the handler of %s raised: %r", kind, further)
 
 
 class _Calls:
@@ -331,6 +342,12 @@ async def _called(
         result = loop.run_in_executor(pool, context.run, function, *arguments)
     if inspect.isawaitable(result):
         await result
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs is cancelled, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _ended(runner: asyncio.Task[None]) -> None:

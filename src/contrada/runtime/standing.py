@@ -286,17 +286,17 @@ class HostedSubscription(StandingSubscription[T]):
             self._dropped[EXPIRED] += 1
             self._acknowledge((position,))
             return None
-        if self._residue is not None and not self._residue(item):
-            self._acknowledge((position,))  # It was not asked for.
-            return None
         made: Any = item
-        if self._reader is not None:
-            try:
-                made = self._reader(item)
-            except Exception as error:  # noqa: BLE001 - the subscriber's own code
-                self._dropped[UNREADABLE] += 1
-                _LOG.warning("%s: record %d is unreadable: %r", self._name, position, error)
+        try:
+            if self._residue is not None and not self._residue(item):
+                self._acknowledge((position,))  # It was not asked for.
                 return None
+            if self._reader is not None:
+                made = self._reader(item)
+        except Exception as error:  # noqa: BLE001 - the subscriber's own code
+            self._dropped[UNREADABLE] += 1
+            _LOG.warning("%s: record %d is unreadable: %r", self._name, position, error)
+            return None
         if self._options.get("auto_acknowledge", True):
             self._last = position
         self._delivered += 1

@@ -204,14 +204,14 @@ class QueuedSubscription(Subscription[T]):
                 item, size = taken
                 self._taken(size)
                 residue = self._residue  # It may have been updated since this waits.
-                if residue is not None and not residue(item):
-                    continue
-                if reader is not None:
-                    try:
-                        item = reader(item)
-                    except Exception as error:  # noqa: BLE001 - the subscriber's own code
-                        self._tell_unreadable(error)
+                try:
+                    if residue is not None and not residue(item):
                         continue
+                    if reader is not None:
+                        item = reader(item)
+                except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                    self._tell_unreadable(error)
+                    continue
                 self._delivered += 1
                 found: T = item
                 return found

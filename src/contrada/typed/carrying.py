@@ -24,7 +24,7 @@ from typing import Any, Final
 from contrada.errors import InvalidObventError
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.elements import IS, OBVENT_NESTING_MAX, BodyValue, element_of
-from contrada.typed.names import class_named, names_of
+from contrada.typed.names import class_named, marks_of, names_of
 from contrada.typed.parts import Parts, Values
 from contrada.typed.scalars import holder, reader, writer
 from contrada.typed.shapes import Alternative, Field, FieldKind, Shape, name_of, shape_of
@@ -90,10 +90,11 @@ class ObventCarrier:
             if nested.cls is not type(value) and not isinstance(value, nested.cls):
                 parts.attributes[path] = self._written(nested, value)
                 continue
-            name = _subtype_name(type(value), nested.cls)
-            carrier = carrier_of(type(value))
-            if name or not carrier.shape.fields:
-                parts.attributes[f"{path}.{IS}"] = name
+            kind, kept = _told(value, nested.cls)
+            carrier = carrier_of(kind)
+            if not carrier.shape.fields:
+                kept.attributes.setdefault(IS, "")
+            _put_under(f"{path}.", kept, parts)
             carrier.put(value, parts, f"{path}.", depth + 1)
         for entry in self._elements:
             value = getattr(obvent, entry.field.name)
@@ -222,13 +223,7 @@ class ObventCarrier:
                 del inner.attributes[IS]
             elif not type_name:
                 del inner.attributes[IS]
-        carrier = carrier_of(cls)
-        taken, unknown = carrier.take(inner)
-        values[name] = carrier.made(cls, taken)
-        if unknown is None:
-            return
-        rest.attributes.update({prefix + path: it for path, it in unknown.attributes.items()})
-        rest.entries.update({prefix + path: it for path, it in unknown.entries.items()})
+        values[name] = _made_whole(cls, inner)
 
     def _check_all(self, values: Values) -> None:
         for each in self.shape.fields:
@@ -352,13 +347,7 @@ def object_value(cls: type[Any]) -> BodyValue:
     """Nested objects that stand in the body, as in a list."""
 
     def write(value: Any, depth: int) -> Values:
-        kind, parts = type(value), Parts()
-        if is_unknown(kind):
-            parts.add(rest_of(value).parts)
-            kind = known_of(kind)
-        else:
-            name = _subtype_name(kind, cls)
-            parts.attributes.update({IS: name} if name else {})
+        kind, parts = _told(value, cls)
         carrier_of(kind).put(value, parts, depth=depth)
         return {"": parts.entries, **parts.attributes}
 
@@ -370,13 +359,35 @@ def object_value(cls: type[Any]) -> BodyValue:
         if known is not None and issubclass(known, cls):
             kind = known
             del attributes[IS]
-        carrier = carrier_of(kind)
-        values, rest = carrier.take(Parts(attributes, value[""]))
-        if rest is None:
-            return carrier.made(kind, values)
-        return keep(carrier.made(anonymous(kind), values), Rest((), rest))
+        return _made_whole(kind, Parts(attributes, value[""]))
 
     return BodyValue(lambda value: isinstance(value, cls), write, read)
+
+
+def _told(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
+    """The known class of a nested object, and what it carries beside the fields of that.
+
+    It may have come by itself, with the marks of types that are not known here.
+    """
+    kind, parts = type(value), Parts()
+    strange: list[str] = []
+    if is_unknown(kind):
+        kind, rest = known_of(kind), rest_of(value)
+        parts.add(rest.parts)
+        strange = [each for each in rest.marks if each not in marks_of(kind)]
+    if IS not in parts.attributes:
+        name = strange[0][len(MARK_PREFIX) :] if strange else _subtype_name(kind, declared)
+        parts.attributes.update({IS: name} if name else {})
+    return kind, parts
+
+
+def _made_whole(cls: type[Any], parts: Parts) -> Any:
+    """A nested object, with what its class does not know of it. Raises InvalidObventError."""
+    carrier = carrier_of(cls)
+    values, rest = carrier.take(parts)
+    if rest is None:
+        return carrier.made(cls, values)
+    return keep(carrier.made(anonymous(cls), values), Rest((), rest))
 
 
 def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
@@ -390,6 +401,11 @@ def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
         )
         raise InvalidObventError(kind.__qualname__, reason)
     return names[0]
+
+
+def _put_under(prefix: str, kept: Parts, parts: Parts) -> None:
+    parts.attributes.update({prefix + name: it for name, it in kept.attributes.items()})
+    parts.entries.update({prefix + name: it for name, it in kept.entries.items()})
 
 
 def _under(prefix: str, values: Mapping[str, Any]) -> Values:

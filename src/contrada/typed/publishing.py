@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from contrada.errors import InvalidObventError
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.algebra.notification import of_plain
 from contrada.typed.carrying import ObventCarrier, carrier_of
+from contrada.typed.elements import IS
 from contrada.typed.names import ancestors_of, asked_marks_of, marks_of, names_of
 from contrada.typed.parts import Parts
 from contrada.typed.qos import Qos, qos_of
@@ -110,11 +111,15 @@ def published(obvent: Any) -> Notification:
 
 
 def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:
-    parts = Parts()
+    parts, marks = Parts(), kind.marks
     if rest is not None:
         parts.add(rest.parts)
+        marks = dict.fromkeys(rest.marks or kind.marks, True)
+        within = parts.attributes.pop(IS, "")  # It came within another object, of this class.
+        if within and isinstance(within, str):
+            marks[mark_name(within)] = True
     kind.carrier.put(obvent, parts)
-    parts.attributes.update(dict.fromkeys(rest.marks, True) if rest is not None else kind.marks)
+    parts.attributes.update(marks)
     return parts.notification(kind.qos.envelope_of(obvent))
 
 

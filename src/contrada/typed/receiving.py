@@ -11,7 +11,7 @@ from contrada.errors import InvalidObventError
 from contrada.model import Notification
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.carrying import READINGS_MAX
-from contrada.typed.names import class_named, descendants_of
+from contrada.typed.names import asked_marks_of, class_named, descendants_of
 from contrada.typed.parts import Parts
 from contrada.typed.publishing import ObventType, type_of
 from contrada.typed.unknown import Rest, anonymous, keep
@@ -27,8 +27,9 @@ class _Arrival:
     def __init__(self, asked: ObventType, names: tuple[str, ...]) -> None:
         self.marks = tuple(name for name in names if name.startswith(MARK_PREFIX))
         carried = set(self.marks)
-        known = [type_of(it) for it in descendants_of(asked.cls)]
-        known = [it for it in known if carried.issuperset(it.asked)]
+        # Of these only: a class that nothing can be made of is no hindrance to others.
+        marked = [it for it in descendants_of(asked.cls) if carried.issuperset(asked_marks_of(it))]
+        known = [type_of(it) for it in marked]
         # Of the most types, the first by name among equals.
         self.kind = min(known, key=lambda it: (-len(it.asked), it.name))
         self.is_known = carried.issubset(self.kind.marks)
@@ -54,7 +55,8 @@ def received(cls: type[Any], notification: Notification) -> Any:
     if arrival.is_known and rest is None:
         return carrier.made(arrival.kind.cls, values)
     return keep(
-        carrier.made(anonymous(arrival.kind.cls), values), Rest(arrival.marks, rest or Parts())
+        carrier.made(anonymous(arrival.kind.cls), values),
+        Rest(tuple(it for it in arrival.marks if attributes[it] is True), rest or Parts()),
     )
 
 

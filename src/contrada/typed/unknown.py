@@ -77,7 +77,7 @@ def _made(known: type[Any]) -> type[Any]:
     for each in getattr(known, "__abstractmethods__", ()):
         space[each] = _stub(known, each)
     if issubclass(known, msgspec.Struct):
-        return msgspec.defstruct(name, [], bases=(known,), namespace=space, dict=True)
+        return msgspec.defstruct(name, [], bases=(known,), namespace=space, dict=True, gc=True)
     if not hasattr(known, "__pydantic_validator__"):
         space["__slots__"] = (REST,)
     metaclass: Any = type(known)
