@@ -106,6 +106,7 @@ STAYING = [
     ("q.either is q.flag", "everything", "`is` compares"),
     ("(lambda: 0).__globals__ and q.price > 1", "everything", "__globals__"),
     ("datetime.now() < q.at", "everything", "now"),
+    ("list.append(WORDS, q.note) or q.price > 1", "everything", "'append' of class list"),
     ("q.price != math.nothing", f"price {NUMBER}", "math.nothing is not there"),
     ("(yield q.price)", "everything", "generator"),
 ]
