@@ -25,7 +25,7 @@ from contrada.collections import (
     readers,
 )
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.runtime import EmbeddedService
+from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.handles import ThreadPolicy
 from contrada.service import Service
 from tests.asynchronous import on_loop, until
@@ -340,3 +340,10 @@ async def test_ordered_notifications_are_handled_one_at_a_time() -> None:
                 await of.add(ct.Notification({"n": number}))
             await until(lambda: len(got) == 20)
         assert got == list(range(20))
+
+
+def test_a_handle_is_of_what_awaits() -> None:
+    """A handle of a service that blocks would fail when it is activated, with no word of why."""
+    service: Any = BlockingService(EmbeddedService())
+    with pytest.raises(ServiceError, match="connect_sync"):
+        ct.Handle(service, Item, print)

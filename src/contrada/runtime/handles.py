@@ -35,6 +35,7 @@ from contrada.errors import (
     InvalidObventError,
     ServiceError,
 )
+from contrada.runtime.blocking import BlockingService
 from contrada.service import (
     Interest,
     Kept,
@@ -109,8 +110,12 @@ class Handle(Generic[T]):
         threads: ThreadPolicy | None = None,
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
     ) -> None:
-        """Raises ServiceError for a policy that would give up the order of the type."""
-        if not isinstance(service, Service):
+        """Raises ServiceError for a policy that would give up the order of the type, and for a
+        service that blocks.
+        """
+        given: object = service
+        # A collection gives what asks as if it were a service.
+        if isinstance(given, BlockingService):
             raise ServiceError(
                 "a handle is of a service of `connect`; one of `connect_sync` has "
                 "`subscription.handle(function)`"

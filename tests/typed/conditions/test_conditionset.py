@@ -1,14 +1,18 @@
 """Sets of conditions: all forms say what each condition says by itself, and plan as they should."""
 
 import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidObventError
+from contrada.typed import Obvent
 from contrada.typed.conditions import (
     Access,
     Accessor,
@@ -27,7 +31,7 @@ from contrada.typed.conditions import (
     conditionset,
     static,
 )
-from contrada.typed.conditions.conditions import Comparison
+from contrada.typed.conditions.conditions import Combination, Comparison
 from contrada.typed.conditions.conditionset import FormName
 from contrada.typed.conditions.groups import ConditionGroup
 from contrada.typed.conditions.tree import InvocationTree
@@ -63,6 +67,37 @@ class Ends(Comparison):
 
     def test(self, found: Any, expected: Any) -> bool:
         return str(found).endswith(expected)
+
+
+class Near(Comparison):
+    """One with something of its own."""
+
+    sign = "near"
+
+    def __init__(self, *given: Any, by: float) -> None:
+        super().__init__(*given)
+        self.by = by
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return bool(abs(found - expected) <= self.by)
+
+
+class AtLeast(Combination):
+    """One with something of its own."""
+
+    sign = "and or"
+
+    def __init__(self, most: int, *parts: Condition) -> None:
+        super().__init__(*parts)
+        self.most = most
+
+    def holds(self, obvent: Any) -> bool:
+        return sum(each.holds(obvent) for each in self.parts) >= self.most
+
+
+@dataclass
+class Timed(Obvent, name="conditions.Timed"):
+    at: datetime
 
 
 def compared(sides: tuple[Any, Any], result: int) -> Condition:
@@ -241,6 +276,33 @@ def test_values_that_their_type_does_not_have() -> None:
         asked.settle()
         assert asked.matching(Bid("x", odd)) == ["not"], form
         assert asked.matching(Bid("x", 1.0, 2**70)) == ["large"], form
+
+
+def test_conditions_of_ones_own_are_told_apart() -> None:
+    """One would be answered by what another one, of the same class, was made with."""
+    parts = Greater("price", 0.0), Greater("amount", 9)
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        for by in (1.0, 50.0):
+            asked.add(f"by {by}", Near("price", 100.0, by=by))
+        for most in (1, 2):
+            asked.add(f"at least {most}", AtLeast(most, *parts))
+        for _ in range(2):
+            assert sorted(asked.matching(Bid("x", 130.0))) == ["at least 1", "by 50.0"], form
+            asked.settle()
+
+
+def test_clocks_of_zones_are_not_indexed() -> None:
+    """Python finds an hour that a clock shows twice equal to the clock's own alone."""
+    zone = ZoneInfo("America/New_York")
+    twice = datetime(2020, 11, 1, 1, 30, tzinfo=zone)
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Timed, form=form, compiled=False)
+        asked.add("clock", Equals("at", twice))
+        asked.add("world", Equals("at", twice.astimezone(UTC)))
+        asked.settle()
+        assert asked.matching(Timed(twice)) == ["clock"], form
+        assert asked.matching(Timed(twice.astimezone(UTC))) == ["world"], form
 
 
 def test_a_method_may_ask_the_same_set() -> None:

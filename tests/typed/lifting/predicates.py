@@ -138,9 +138,20 @@ CONSTANTS: Final[tuple[Any, ...]] = (
     *(*NUMBERS, *TEXTS, *BYTES, *TIMES, *DATES, *SPANS, *DECIMALS, *Side, *Level, *Mood),
     *(None, "\ud800", (), ("a", "b"), Loud.YES),
 )
+
+
+class _TakesAll(type):
+    def __instancecheck__(cls, _: object) -> bool:
+        return True
+
+
+class Anything(metaclass=_TakesAll):
+    """A class of which all objects say that they are."""
+
+
 GLOBALS: Final[dict[str, Any]] = {
     **{f"c{place}": constant for place, constant in enumerate(CONSTANTS)},
-    **{each.__name__: each for each in (Side, Level, Mood, Loud, Maker, Trade)},
+    **{each.__name__: each for each in (Side, Level, Mood, Loud, Maker, Trade, Anything)},
     **{each.__name__: each for each in (datetime, date, timedelta, Decimal)},
     "WORDS": ["a", "ab", "none", "good"],
     "SOME": {1, 2.0, 3, math.nan, "a"},

@@ -15,6 +15,7 @@ import ast
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from copy import copy
 from types import FunctionType
 from typing import Any, ClassVar, Final
 
@@ -30,7 +31,7 @@ from contrada.typed.conditions.accessors import (
     constant_key,
 )
 from contrada.typed.conditions.checking import check_order, text_of
-from contrada.typed.conditions.writing import Writing, compiled, whole
+from contrada.typed.conditions.writing import Writing, compiled, joined, negated, whole
 
 CONDITION_DEPTH_MAX: Final = 64
 """Conditions within conditions, where several with one `&` or `|` count once. Beyond it:
@@ -104,6 +105,14 @@ class Condition(ABC):
         """What it has in common with conditions that hold for the same objects."""
         return ("condition", id(self))
 
+    _known: ClassVar[frozenset[str]] = frozenset()
+    """The attributes of which its `key` tells."""
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether a class of your own put more into it, which may tell it from others."""
+        return not self._known.issuperset(vars(self))
+
     def accessors(self) -> Iterator[Accessor]:
         """The accessors that it asks, each as often as it does."""
         return iter(())
@@ -139,7 +148,7 @@ class Condition(ABC):
             self.check(cls)
         written = Writing(literal=False)
         parts = sorted(self.conjuncts(), key=_asks_methods)
-        answer = ast.Return(_joined(ast.And(), [each.expression(written) for each in parts]))
+        answer = ast.Return(joined(ast.And(), [each.expression(written) for each in parts]))
         return compiled(str(self), [answer], written.names)
 
     def conjuncts(self) -> Iterator["Condition"]:
@@ -155,6 +164,7 @@ class Comparison(Condition):
     """
 
     sign: ClassVar[str]
+    _known = frozenset(("accessor", "expected"))
 
     def __init__(self, *given: Any) -> None:
         if not 1 <= len(given) <= 2:
@@ -186,6 +196,8 @@ class Comparison(Condition):
     @property
     def key(self) -> Hashable:
         """By its kind, its accessor and what is expected."""
+        if self._has_more:
+            return super().key
         expected = self.expected
         held = expected.key if isinstance(expected, Accessor) else constant_key(expected)
         return (type(self), self.accessor.key, held)
@@ -200,10 +212,11 @@ class Comparison(Condition):
 
     def rebuilt(self, share: Share) -> Condition:
         """With other accessors."""
-        expected = self.expected
-        return type(self)(
-            share(self.accessor), share(expected) if isinstance(expected, Accessor) else expected
-        )
+        made = copy(self)
+        made.accessor = share(self.accessor)
+        if isinstance(self.expected, Accessor):
+            made.expected = share(self.expected)
+        return made
 
     def declared(self, cls: type[Any]) -> tuple[Any, Any]:
         """The declared types of both sides."""
@@ -357,6 +370,7 @@ class Compare(Comparison):
     """
 
     sign = "against"
+    _known = Comparison._known | {"result", "comparator", "natural"}
 
     def __init__(
         self, *given: Any, result: int, comparator: Callable[[Any, Any], int] | None = None
@@ -381,11 +395,6 @@ class Compare(Comparison):
             return ast.Compare(found, [self.natural()], [expected])
         called = writing.call(self.comparator, found, expected)
         return ast.Compare(called, [ast.Eq()], [ast.Constant(self.result)])
-
-    def rebuilt(self, share: Share) -> Condition:
-        """With other accessors."""
-        given = share(self.expected) if isinstance(self.expected, Accessor) else self.expected
-        return Compare(share(self.accessor), given, result=self.result, comparator=self.comparator)
 
     @property
     def key(self) -> Hashable:
@@ -415,6 +424,7 @@ class Combination(Condition):
     """A condition of conditions; the function f of the model. Raises InvalidObventError."""
 
     sign: ClassVar[str]
+    _known = frozenset(("parts", "depth"))
 
     def __init__(self, *parts: Any) -> None:
         for each in parts:
@@ -430,6 +440,8 @@ class Combination(Condition):
     @property
     def key(self) -> Hashable:
         """By its kind and its parts."""
+        if self._has_more:
+            return super().key
         return (type(self), *(each.key for each in self.parts))
 
     def accessors(self) -> Iterator[Accessor]:
@@ -443,7 +455,9 @@ class Combination(Condition):
 
     def rebuilt(self, share: Share) -> Condition:
         """With other accessors."""
-        return type(self)(*(each.rebuilt(share) for each in self.parts))
+        made = copy(self)
+        made.parts = tuple(each.rebuilt(share) for each in self.parts)
+        return made
 
     def check(self, cls: type[Any]) -> None:
         """Checks its parts."""
@@ -474,7 +488,7 @@ class AndCondition(Combination):
 
     def expression(self, writing: Writing) -> ast.expr:
         """`and`."""
-        return _joined(ast.And(), [each.expression(writing) for each in self.parts])
+        return joined(ast.And(), [each.expression(writing) for each in self.parts])
 
     def effort(self) -> tuple[float, float]:
         """Each part is asked where those before it hold."""
@@ -503,7 +517,7 @@ class OrCondition(Combination):
 
     def expression(self, writing: Writing) -> ast.expr:
         """`or`."""
-        return _joined(ast.Or(), [each.expression(writing) for each in self.parts])
+        return joined(ast.Or(), [each.expression(writing) for each in self.parts])
 
     def effort(self) -> tuple[float, float]:
         """Each part is asked where none before it holds."""
@@ -538,7 +552,7 @@ class XorCondition(Combination):
 
     def expression(self, writing: Writing) -> ast.expr:
         """The two are not alike."""
-        first, second = (_negated(each.expression(writing)) for each in self.parts)
+        first, second = (negated(each.expression(writing)) for each in self.parts)
         return ast.Compare(first, [ast.NotEq()], [second])
 
 
@@ -561,7 +575,7 @@ class NotCondition(Combination):
 
     def expression(self, writing: Writing) -> ast.expr:
         """`not`."""
-        return _negated(self.parts[0].expression(writing))
+        return negated(self.parts[0].expression(writing))
 
     def __str__(self) -> str:
         return f"not {self.parts[0]}"
@@ -573,16 +587,6 @@ def _flat(kind: type[Combination], parts: tuple[Condition, ...]) -> Iterator[Con
             yield from each.parts
         else:
             yield each
-
-
-def _joined(by: ast.boolop, parts: list[ast.expr]) -> ast.expr:
-    if len(parts) < 2:
-        return parts[0] if parts else ast.Constant(isinstance(by, ast.And))
-    return ast.BoolOp(by, parts)
-
-
-def _negated(part: ast.expr) -> ast.expr:
-    return ast.UnaryOp(ast.Not(), part)
 
 
 def _asks_methods(condition: Condition) -> bool:

@@ -10,6 +10,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Final, cast
 
 from contrada.matching import Index
@@ -210,6 +211,8 @@ _TYPES: Final[dict[FieldKind, type]] = {
 def _writing(alternatives: tuple[Alternative, ...]) -> Callable[[Any], Any]:
     """What turns a value into that of an attribute, by its very type."""
     writers = {_TYPES.get(each.kind, each.type): writer(each) for each in alternatives}
+    if datetime in writers:
+        writers[datetime] = _time
 
     def write(value: Any) -> Any:
         kind = type(value)
@@ -221,6 +224,13 @@ def _writing(alternatives: tuple[Alternative, ...]) -> Callable[[Any], Any]:
         return write(value)
 
     return write
+
+
+def _time(value: datetime) -> datetime:
+    """A time by the clock of a zone may be told from others by more than when it is."""
+    if type(value.tzinfo) is not timezone:
+        raise UnusualError
+    return value
 
 
 def _assigned(name: str, value: ast.expr) -> ast.stmt:

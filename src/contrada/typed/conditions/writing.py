@@ -63,6 +63,18 @@ def whole() -> ast.expr:
     return ast.Name(OBVENT, ast.Load())
 
 
+def joined(by: ast.boolop, parts: list[ast.expr]) -> ast.expr:
+    """Several expressions by `and` or `or`; without parts, what that gives of none."""
+    if len(parts) < 2:
+        return parts[0] if parts else ast.Constant(isinstance(by, ast.And))
+    return ast.BoolOp(by, parts)
+
+
+def negated(part: ast.expr) -> ast.expr:
+    """`not` of an expression."""
+    return ast.UnaryOp(ast.Not(), part)
+
+
 def compiled(name: str, body: list[ast.stmt], names: dict[str, Any]) -> FunctionType:
     """A function of the object. Cost: some tens of microseconds, and a few a node."""
     arguments = ast.arguments([], [ast.arg(OBVENT)], None, [], [], None, [])

@@ -73,6 +73,9 @@ _DENIED: Final = _words(
 gi_frame gi_code cr_frame ag_frame tb_frame now utcnow today
 """
 )
+_CHANGING: Final = frozenset(("dict", "list", "set"))
+"""Classes whose own methods change what a run only holds, past the methods that refuse that."""
+
 _LIVE: Final = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
 
 _RAISING: Final = _words(
@@ -188,6 +191,9 @@ class _CodeReader:
             self._refuse(_WORDS.get(name, f"it has an instruction {name}"), at)
         if name in ("LOAD_ATTR", "LOAD_METHOD"):
             self._attribute(each.argval, at)
+            before = self.instructions[place - 1]
+            if before.opname == "LOAD_GLOBAL" and before.argval in _CHANGING:
+                self._refuse(f"it takes {each.argval!r} of class {before.argval}", at)
         elif name == "LOAD_GLOBAL":
             self.names.add(each.argval)
             self.is_live = self.is_live or each.argval in _LIVE

@@ -92,6 +92,11 @@ class NumberValue(ScalarValue):
             return self._contrada_test(lambda: both.pop(), lambda it: isinstance(it, classes))
         return super()._contrada_is_instance(classes)
 
+    def __getattr__(self, name: str) -> Any:
+        if self._contrada_class is IntOrFloat and (hasattr(int, name) or hasattr(float, name)):
+            self._contrada_touched(f"{name} of an int or a float")
+        return super().__getattr__(name)
+
     def __bool__(self) -> bool:
         return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
 

@@ -8,6 +8,7 @@ Source: EPFL 2503 §5.3.4 (transparent filters).
 
 import builtins
 import math
+from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -17,7 +18,7 @@ from typing import Any, Final
 from contrada.typed.lifting.code import CodeReading, reading_of
 from contrada.typed.lifting.constants import NotConstantError, frozen, held, is_plain_enum
 from contrada.typed.lifting.exploring import NO_BUILTINS, Path
-from contrada.typed.lifting.kinds import ENUM_FORKS_MAX
+from contrada.typed.lifting.kinds import ENUM_FORKS_MAX, NumberValue
 from contrada.typed.lifting.objects import Lifting
 from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded
 
@@ -25,10 +26,14 @@ from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded
 # is asked by them as it is by the code itself, or makes them raise.
 _PURE: Final = (
     *(abs, all, any, bool, bytes, chr, dict, divmod, enumerate, float, frozenset, int, len, list),
-    *(max, min, ord, pow, range, reversed, round, set, sorted, str, sum, tuple, zip),
+    *(max, min, ord, pow, range, reversed, round, set, sorted, str, tuple, zip),
     *(datetime, date, timedelta, timezone, Decimal),
     *(math.ceil, math.exp, math.floor, math.isfinite, math.isinf, math.isnan, math.log, math.sqrt),
 )
+
+
+# What asks `issubclass` of an object's class, or gives the same answer.
+_INSTANCE_CHECKS: Final = (type.__instancecheck__, ABCMeta.__instancecheck__)
 
 
 class OpaqueClass(Opaque):
@@ -65,6 +70,8 @@ def in_runs(path: Path, name: str, value: Any) -> Any:
         reason = f"{name} is {error}, no constant of a value domain"
     if value is isinstance:
         return _recorded_isinstance(path)
+    if value is sum:
+        return _recorded_sum(path)
     if isinstance(value, ModuleType):
         return OpaqueModule(path, name, value)
     if any(value is each for each in _PURE):
@@ -81,6 +88,8 @@ def in_runs(path: Path, name: str, value: Any) -> Any:
 def _recorded_isinstance(path: Path) -> Callable[[Any, Any], bool]:
     def isinstance_(value: Any, classes: Any) -> bool:
         known = tuple(_classes(path, classes))
+        if any(type(each).__instancecheck__ not in _INSTANCE_CHECKS for each in known):
+            path.give_up("isinstance with a class that decides itself what is of it")
         if isinstance(value, Opaque):
             value._contrada_touched("isinstance")
         if isinstance(value, Recorded):
@@ -88,6 +97,23 @@ def _recorded_isinstance(path: Path) -> Callable[[Any, Any], bool]:
         return isinstance(value, known)
 
     return isinstance_
+
+
+def _recorded_sum(path: Path) -> Callable[..., Any]:
+    def sum_(items: Any, /, start: Any = 0) -> Any:
+        added = [start, *items]
+        # Python 3.12 adds doubles with what their rounding lost, where all are real.
+        if any(isinstance(it, float) or _is_double(it) for it in added) and any(
+            isinstance(it, Recorded) for it in added
+        ):
+            path.give_up("a sum of doubles is not lifted")
+        return sum(added[1:], start)
+
+    return sum_
+
+
+def _is_double(value: object) -> bool:
+    return isinstance(value, NumberValue) and not value._contrada_is_int
 
 
 def _classes(path: Path, given: Any) -> Iterator[type]:
