@@ -4,7 +4,9 @@ import copy
 import enum
 import typing
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
@@ -281,6 +283,59 @@ def test_what_is_not_known_is_published_on() -> None:
     again = got.to_notification()
     assert dict(again) == {**strange, "side": "buy"}
     assert again.body == strange.body
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any = float("nan")
+
+
+@dataclass
+class Loose(Obvent, name="carry.Loose"):
+    either: list[int] | list[str] = field(default_factory=list)
+    several: Sequence[str] = ()
+    times: list[datetime] = field(default_factory=list)
+    pair: Pair = field(default_factory=lambda: Pair(1))
+    anything: Any = None
+
+
+def test_alternatives_that_are_called_alike_are_told_apart() -> None:
+    """What was published as one would be read as the other, by nobody."""
+    for either in ([1, 2], ["a"], []):
+        got = Loose.from_notification(Loose(either).to_notification())
+        assert got.either == either
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"either": [1, "a"]},
+        {"several": "abc"},
+        {"several": (it for it in "abc")},
+        {"times": [datetime(2024, 1, 1)]},  # noqa: DTZ001 - it has no zone
+        {"pair": Pair((1, 2))},
+        {"pair": Pair(b"a")},
+        {"anything": 2**70},
+        {"anything": ["\ud800"]},
+    ],
+)
+def test_what_would_come_back_as_another_value_is_refused(change: dict[str, Any]) -> None:
+    """It would be read as something else, or by nobody, and its publisher not be told."""
+    with pytest.raises(InvalidObventError, match=f"{next(iter(change))} = "):
+        Loose(**change).to_notification()
+
+
+@pytest.mark.parametrize("kind", [Counter, Counter[str], defaultdict[str, int]])
+def test_maps_that_are_not_made_of_pairs_are_refused(kind: Any) -> None:
+    """Pairs would be counted, and the rest never be read."""
+    cls = make_dataclass(
+        "Counting",
+        [("counts", kind)],
+        bases=(Obvent,),
+        namespace={"__obvent_names__": ("carry.Counting",)},
+    )
+    with pytest.raises(InvalidObventError, match="declare a dict"):
+        cls({}).to_notification()
 
 
 @dataclass

@@ -109,7 +109,7 @@ class Tuple:
         made = _Places(self.values)
         ObventCarrier(shape, "tuple").put(made, parts)
         parts.attributes[_tuple_mark(len(self.values))] = True
-        return parts.notification()
+        return parts.notification("tuple")
 
     def __repr__(self) -> str:
         return f"Tuple{self.values!r}"
