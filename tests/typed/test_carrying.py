@@ -2,11 +2,13 @@
 
 import copy
 import enum
+import gc
 import typing
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
@@ -528,3 +530,56 @@ def test_a_mark_that_is_not_true_is_not_published_on() -> None:
     sent = Party("a").to_notification()
     strange = Notification.restored({**sent, "@is.Evil": False}, b"", "", sent.envelope)
     assert dict(Party.from_notification(strange).to_notification()) == dict(sent)
+
+
+@dataclass
+class Initial(Obvent, name="carry.Initial"):
+    price: float
+    rate: InitVar[float]
+
+    def __post_init__(self, rate: float) -> None:
+        self.price *= rate
+
+
+class Extra(Obvent, pydantic.BaseModel, name="carry.Extra"):
+    model_config = pydantic.ConfigDict(extra="allow")
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(Initial(1.0, 2.0), "wants 'rate'"), (Extra.model_validate({"a": 1}), "lost")],
+)
+def test_what_could_not_be_made_again_is_refused(sent: Obvent, said: str) -> None:
+    """Its subscribers would get none, or less than was published."""
+    with pytest.raises(InvalidObventError, match=said):
+        sent.to_notification()
+
+
+@obvent(name="carry.Root")
+class Root(pydantic.RootModel[dict[str, int]]):
+    """A model whose only field has no name of its own."""
+
+
+def test_a_root_model_comes_back() -> None:
+    """Its value would be taken for a map of fields."""
+    sent: Any = Root({"a": 1})
+    cls: Any = Root
+    assert cls.from_notification(sent.to_notification()) == sent
+
+
+def test_a_class_that_nobody_has_is_forgotten() -> None:
+    """Who makes classes of schemas that come by would hold all of them for ever."""
+
+    def used() -> weakref.ref[type[Any]]:
+        made: Any = make_dataclass(
+            "Passing",
+            [("party", Party), ("price", float)],
+            bases=(Obvent,),
+            namespace={"__obvent_names__": ("carry.Passing",)},
+        )
+        made.from_notification(made(Party("a"), 1.0).to_notification())
+        return weakref.ref(made)
+
+    held = used()
+    gc.collect()
+    assert held() is None
