@@ -142,9 +142,13 @@ class _ByMembers:
 
     def received(self, notification: Notification) -> Any:
         marks = {name for name in notification if name.startswith("@is.")}
-        for kind in map(type_of, conforming_classes(marks)):
+        known = [type_of(each) for each in conforming_classes(marks)]
+        for kind in known:
             if self._conforms(kind):
                 return received(kind.cls, notification)
+        for kind in known:
+            if marks <= kind.marks.keys():  # Nothing else can be said of it elsewhere.
+                raise InvalidObventError(self.name, f"{kind.name} does not conform")
         if self.methods:
             reason = f"no class known here has its {', '.join(sorted(self.methods))}()"
             raise InvalidObventError(self.name, reason)
