@@ -99,6 +99,67 @@ async def test_an_export_lasts_as_long_as_its_lease(name: str) -> None:
         await export.aclose()
 
 
+class Odd(Protocol):
+    async def both(self, left: int, *, right: int) -> int: ...
+
+    async def unsendable(self) -> Any: ...
+
+    async def cancelled(self) -> None: ...
+
+
+class OddOne:
+    """Its methods do what nobody waits for."""
+
+    async def both(self, left: int, *, right: int) -> int:
+        return left - right
+
+    async def unsendable(self) -> Any:
+        return 2**70
+
+    async def cancelled(self) -> None:
+        raise asyncio.CancelledError
+
+
+@on_loop
+async def test_each_call_is_answered(name: str) -> None:
+    """Who calls would wait for as long as it may, and not know why."""
+    async with (
+        service_of(name) as service,
+        Export(service, OddOne(), Odd) as reference,
+        Proxy(service, reference, Odd) as odd,
+    ):
+        assert await odd.both(5, right=3) == 2
+        with pytest.raises(RemoteCallError, match="cannot be sent: InvalidObventError"):
+            await odd.unsendable()
+        with pytest.raises(RemoteCallError, match="CancelledError"):
+            await odd.cancelled()
+        assert await odd.both(1, right=3) == -2
+
+
+@on_loop
+async def test_a_proxy_keeps_to_the_lease_that_it_is_told(name: str) -> None:
+    """A short lease would end while somebody holds its reference."""
+    floor: Any = Floor()
+    renewals = 0
+    async with service_of(name) as service:
+        export = Export(service, floor, Market, lease_s=0.3)
+        async with export as reference, Proxy(service, reference, Market):
+            renew = export.renew
+
+            def renewed() -> None:
+                nonlocal renewals
+                renewals += 1
+                renew()
+
+            export.renew = renewed  # type: ignore[method-assign]
+            await until(lambda: renewals >= 4)
+            assert export.is_open
+
+
+class Several(Protocol):
+    async def take(self, *amounts: int) -> None: ...
+
+
 class Open(Protocol):
     async def take(self, handler: asyncio.Task[None]) -> None: ...
 
@@ -108,6 +169,8 @@ def test_what_cannot_be_called_is_refused() -> None:
     service: Any = None
     with pytest.raises(InvalidObventError, match=r"Open.take"):
         Proxy(service, Reference("x"), Open)
+    with pytest.raises(InvalidObventError, match="name each argument"):
+        Proxy(service, Reference("x"), Several)
     with pytest.raises(InvalidObventError, match="no methods"):
         Proxy(service, Reference("x"), Receipt)
     with pytest.raises(ServiceError, match="lease_s"):

@@ -8,6 +8,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidObventError
+from contrada.model import Notification
 from contrada.typed import ObventPattern, Structural, Tuple
 from tests.asynchronous import on_loop
 from tests.service.ways import service_of
@@ -75,6 +76,20 @@ async def test_what_has_the_members_conforms(name: str) -> None:
         assert (await priced.next(5)).price == 1.0
         assert await named.next(5) == Offer("b", 200.0)
         assert not named.statistics().dropped, "what has no such method is passed over"
+
+
+class Counted(Protocol):
+    price: int
+
+
+def test_a_known_class_that_does_not_conform_is_not_taken_for_none() -> None:
+    """Its object would come as what only has the attributes, where their values happen to fit."""
+    subject = Structural[Counted]()
+    with pytest.raises(InvalidObventError, match=r"structure.Offer does not conform"):
+        subject.from_notification(Offer("a", 80.0).to_notification())
+    assert subject.from_notification(Whole(5).to_notification()) == Whole(5)
+    more = Notification.marked({"price": 7}, ["structure.Unheard", "structure.Request"])
+    assert subject.from_notification(more).price == 7, "its own class is not known"
 
 
 @on_loop

@@ -380,6 +380,24 @@ async def test_what_was_not_handled_to_its_end_comes_again(name: str, tmp_path: 
         await handle.deactivate()
 
 
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_a_handle_that_is_ended_says_so_and_begins_anew(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its handler would not be called any more, and nobody know."""
+    got: list[str] = []
+    async with keeping(name, tmp_path / "kept.db") as service:
+        handle = Handle(service, Order, lambda order: got.append(order.company))
+        await handle.activate("orders")
+        await service.unsubscribe("orders")
+        await until(lambda: not handle.is_active)
+        assert any("active no longer" in each.getMessage() for each in caplog.records)
+        async with handle:
+            await service.publish(Order("a"))
+            await until(lambda: got == ["a"])
+
+
 @on_loop
 async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
     """Their order would end at the handler."""

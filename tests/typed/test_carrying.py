@@ -2,9 +2,13 @@
 
 import copy
 import enum
+import gc
 import typing
+import weakref
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
@@ -283,6 +287,59 @@ def test_what_is_not_known_is_published_on() -> None:
     assert again.body == strange.body
 
 
+class Pair(NamedTuple):
+    left: Any
+    right: Any = float("nan")
+
+
+@dataclass
+class Loose(Obvent, name="carry.Loose"):
+    either: list[int] | list[str] = field(default_factory=list)
+    several: Sequence[str] = ()
+    times: list[datetime] = field(default_factory=list)
+    pair: Pair = field(default_factory=lambda: Pair(1))
+    anything: Any = None
+
+
+def test_alternatives_that_are_called_alike_are_told_apart() -> None:
+    """What was published as one would be read as the other, by nobody."""
+    for either in ([1, 2], ["a"], []):
+        got = Loose.from_notification(Loose(either).to_notification())
+        assert got.either == either
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"either": [1, "a"]},
+        {"several": "abc"},
+        {"several": (it for it in "abc")},
+        {"times": [datetime(2024, 1, 1)]},  # noqa: DTZ001 - it has no zone
+        {"pair": Pair((1, 2))},
+        {"pair": Pair(b"a")},
+        {"anything": 2**70},
+        {"anything": ["\ud800"]},
+    ],
+)
+def test_what_would_come_back_as_another_value_is_refused(change: dict[str, Any]) -> None:
+    """It would be read as something else, or by nobody, and its publisher not be told."""
+    with pytest.raises(InvalidObventError, match=f"{next(iter(change))} = "):
+        Loose(**change).to_notification()
+
+
+@pytest.mark.parametrize("kind", [Counter, Counter[str], defaultdict[str, int]])
+def test_maps_that_are_not_made_of_pairs_are_refused(kind: Any) -> None:
+    """Pairs would be counted, and the rest never be read."""
+    cls = make_dataclass(
+        "Counting",
+        [("counts", kind)],
+        bases=(Obvent,),
+        namespace={"__obvent_names__": ("carry.Counting",)},
+    )
+    with pytest.raises(InvalidObventError, match="declare a dict"):
+        cls({}).to_notification()
+
+
 @dataclass
 class Deal(Obvent, name="carry.Deal"):
     buyer: Party | None = None
@@ -473,3 +530,56 @@ def test_a_mark_that_is_not_true_is_not_published_on() -> None:
     sent = Party("a").to_notification()
     strange = Notification.restored({**sent, "@is.Evil": False}, b"", "", sent.envelope)
     assert dict(Party.from_notification(strange).to_notification()) == dict(sent)
+
+
+@dataclass
+class Initial(Obvent, name="carry.Initial"):
+    price: float
+    rate: InitVar[float]
+
+    def __post_init__(self, rate: float) -> None:
+        self.price *= rate
+
+
+class Extra(Obvent, pydantic.BaseModel, name="carry.Extra"):
+    model_config = pydantic.ConfigDict(extra="allow")
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(Initial(1.0, 2.0), "wants 'rate'"), (Extra.model_validate({"a": 1}), "lost")],
+)
+def test_what_could_not_be_made_again_is_refused(sent: Obvent, said: str) -> None:
+    """Its subscribers would get none, or less than was published."""
+    with pytest.raises(InvalidObventError, match=said):
+        sent.to_notification()
+
+
+@obvent(name="carry.Root")
+class Root(pydantic.RootModel[dict[str, int]]):
+    """A model whose only field has no name of its own."""
+
+
+def test_a_root_model_comes_back() -> None:
+    """Its value would be taken for a map of fields."""
+    sent: Any = Root({"a": 1})
+    cls: Any = Root
+    assert cls.from_notification(sent.to_notification()) == sent
+
+
+def test_a_class_that_nobody_has_is_forgotten() -> None:
+    """Who makes classes of schemas that come by would hold all of them for ever."""
+
+    def used() -> weakref.ref[type[Any]]:
+        made: Any = make_dataclass(
+            "Passing",
+            [("party", Party), ("price", float)],
+            bases=(Obvent,),
+            namespace={"__obvent_names__": ("carry.Passing",)},
+        )
+        made.from_notification(made(Party("a"), 1.0).to_notification())
+        return weakref.ref(made)
+
+    held = used()
+    gc.collect()
+    assert held() is None

@@ -115,6 +115,7 @@ def test_what_is_timely_or_prioritary_says_so_itself() -> None:
     [
         (lambda: Late(ttl_s=0), "ttl_s = 0"),
         (lambda: Late(ttl_s=float("nan")), "ttl_s = nan"),
+        (lambda: Late(ttl_s=float("inf")), "ttl_s = inf"),
         (lambda: type("Silent", (ct.Timely,), {}, name="qos.Silent")(), "has no ttl_s"),
         (
             lambda: type("High", (ct.Prioritary,), {"priority": 10}, name="qos.High")(),

@@ -76,6 +76,13 @@ def test_another_process_reads_what_it_has_only_the_schema_of() -> None:
             {"title": "s.D", "type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}},
             "s.D.a: 'x' is not defined",
         ),
+        ({"title": "s.E", "type": "object", "properties": {"class": {}}}, "s.E.class: no name"),
+        ({"title": "s.F", "type": "object", "properties": {"__init__": {}}}, "__init__: no name"),
+        ({"title": "s.G", "type": "object", "properties": {"a": {"anyOf": 5}}}, "of no class"),
+        ({"title": "s.H", "type": "object", "properties": {"a": {"type": ["x"]}}}, "of no class"),
+        ({"title": "s.I", "type": "object", "required": 5, "properties": {"a": {}}}, "of no class"),
+        ({"title": "s.J", "x-obvent": 5}, "x-obvent = 5"),
+        ({"title": "s.K", "type": "object", "x-obvent": {"supertypes": [5]}}, "of no class"),
     ],
 )
 def test_what_no_class_can_have_is_told_with_its_place(schema: dict[str, Any], said: str) -> None:

@@ -201,7 +201,7 @@ class Handle(Generic[T]):
         return _Done()
 
     async def __aenter__(self) -> Self:
-        if self._subscription is None:
+        if not self.is_active:
             await self.activate()
         return self
 
@@ -240,6 +240,9 @@ class Handle(Generic[T]):
         except asyncio.CancelledError:
             if self._subscription is held:
                 raise  # Somebody else cancels it: the end of the event loop.
+        except ContradaError as error:
+            _LOG.warning("%s: its handle is active no longer: %s", self._subject, error)
+            raise
         finally:
             await calls.finished()
             if isinstance(held, StandingSubscription):

@@ -21,7 +21,14 @@ import logging
 import secrets
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
-from contrada.errors import ContradaError, RemoteCallError, ServiceError
+from contrada.errors import (
+    ContradaError,
+    InvalidNotificationError,
+    InvalidObventError,
+    LimitError,
+    RemoteCallError,
+    ServiceError,
+)
 from contrada.service import Service
 from contrada.typed.calls import RENEWAL, Reference, RemoteAnswer, RemoteCall, RemoteInterface
 
@@ -36,6 +43,8 @@ nobody knows whether it was done."""
 
 CALLS_UNDER_WAY_MAX: Final = 256
 """Calls of one export that are under way. Beyond it: further ones wait."""
+
+_RENEW_LEAST_S: Final = 0.05
 
 _LOG: Final = logging.getLogger("contrada.runtime")
 
@@ -110,19 +119,26 @@ class Export(Generic[S]):
     async def _answer(self, call: RemoteCall) -> None:
         self.renew()
         answer = RemoteAnswer(call.caller, call.number)
-        if call.method != RENEWAL:
-            try:
-                answer.value = await self._called(call)
-            except Exception as error:  # noqa: BLE001 - it is told to who called
-                answer.error = f"{type(error).__name__}: {error}"
+        try:
+            answer.value = await self._called(call) if call.method != RENEWAL else self._lease_s
+        except (Exception, asyncio.CancelledError) as error:  # it is told to who called
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # The export ends.
+            answer.error = f"{type(error).__name__}: {error}"
         with contextlib.suppress(ServiceError):  # Who called waits a bounded time.
-            await self._service.publish(answer)
+            try:
+                await self._service.publish(answer)
+            except (InvalidNotificationError, InvalidObventError, LimitError) as error:
+                reason = f"its answer cannot be sent: {type(error).__name__}"
+                await self._service.publish(RemoteAnswer(call.caller, call.number, None, reason))
 
     async def _called(self, call: RemoteCall) -> Any:
         method = self._interface.methods.get(call.method)
         if method is None:
             raise RemoteCallError(f"{self._interface.name} has no method {call.method!r}")
-        found = getattr(self._target, call.method)(*method.read(call.arguments))
+        given = method.read(call.arguments)
+        found = getattr(self._target, call.method)(*given.args, **given.kwargs)
         if inspect.isawaitable(found):
             found = await found
         return method.value_written(found)
@@ -203,13 +219,16 @@ class Proxy(Generic[S]):
                 await answers.unsubscribe()
 
     async def _renew(self) -> None:
-        """Lets the lease last while somebody holds this."""
+        """Lets the lease last while somebody holds this: it is told how long that is."""
+        wait_s = self._renew_s
         while True:
-            await asyncio.sleep(self._renew_s)
             try:
-                await self._asked(RENEWAL, [])
+                lease_s = (await self._asked(RENEWAL, [])).value
+                if isinstance(lease_s, float) and lease_s > 0:
+                    wait_s = min(self._renew_s, max(lease_s / 3, _RENEW_LEAST_S))
             except ContradaError as error:
                 _LOG.warning("%s: the lease was not renewed: %s", self._interface.name, error)
+            await asyncio.sleep(wait_s)
 
 
 class _Stub:

@@ -9,6 +9,7 @@ Source: EPFL 2503 §3.3.3 (proxies in obvents), §4.6.3 (remote calls and events
 
 import inspect
 import typing
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
@@ -81,6 +82,9 @@ class RemoteMethod:
         self._place = f"{owner}.{name}"
         signature = inspect.signature(function)
         self._signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+        for each in self._signature.parameters.values():
+            if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+                raise InvalidObventError(self._place, f"{each}: name each argument")
         hints = typing.get_type_hints(function, include_extras=True)
         self._arguments = [
             self._element(hints.get(each.name, Any)) for each in self._signature.parameters.values()
@@ -100,13 +104,14 @@ class RemoteMethod:
         pairs = zip(self._arguments, bound.arguments.items(), strict=True)
         return [self._written(element, name, value) for element, (name, value) in pairs]
 
-    def read(self, arguments: list[Any]) -> list[Any]:
-        """The arguments that came. Raises InvalidObventError."""
+    def read(self, arguments: list[Any]) -> inspect.BoundArguments:
+        """The arguments that came, as it takes them. Raises InvalidObventError."""
         if len(arguments) != len(self._arguments):
             reason = f"{len(arguments)} arguments: expected {len(self._arguments)}"
             raise InvalidObventError(self._place, reason)
-        pairs = zip(self._arguments, arguments, strict=True)
-        return [self._read(element, each) for element, each in pairs]
+        values = [self._read(*pair) for pair in zip(self._arguments, arguments, strict=True)]
+        named = OrderedDict(zip(self._signature.parameters, values, strict=True))
+        return inspect.BoundArguments(self._signature, named)
 
     def value_written(self, value: Any) -> Any:
         """The value of an answer. Raises InvalidObventError."""

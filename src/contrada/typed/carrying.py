@@ -15,7 +15,6 @@ then an object is one look at its values' types, and one call that makes it.
 Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 """
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
@@ -331,15 +330,17 @@ _PLAIN: Final = {
     FieldKind.BYTES: bytes,
 }
 
-_carriers: Final[weakref.WeakKeyDictionary[type[Any], ObventCarrier]] = weakref.WeakKeyDictionary()
+_CARRIER: Final = "__obvent_carrier__"
+"""The attribute of a class that holds its ObventCarrier; it also has that of an ancestor."""
 
 
 def carrier_of(cls: type[Any]) -> ObventCarrier:
     """How objects of a class are carried. Raises InvalidObventError for what cannot be."""
-    found = _carriers.get(cls)
-    if found is None:
+    found: ObventCarrier | None = getattr(cls, _CARRIER, None)
+    if found is None or found.shape.cls is not cls:
         name = (*names_of(cls), cls.__qualname__)[0]
-        found = _carriers[cls] = ObventCarrier(shape_of(cls, name), name)
+        found = ObventCarrier(shape_of(cls, name), name)
+        setattr(cls, _CARRIER, found)
     return found
 
 

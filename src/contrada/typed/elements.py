@@ -11,6 +11,7 @@ import collections.abc
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -59,15 +60,28 @@ def _single(alternative: Alternative, objects: Objects) -> BodyValue:
     if alternative.kind is FieldKind.DECIMAL:
         read = reader(alternative)
         return BodyValue(holder(alternative), lambda value, _: str(value), read)
+    if alternative.kind is FieldKind.TIME:
+        return BodyValue(holder(alternative), _zoned, reader(alternative))
     if alternative.kind is not FieldKind.OTHER:
         write = writer(alternative)
         return BodyValue(holder(alternative), lambda value, _: write(value), reader(alternative))
     return _container(alternative.type, objects)
 
 
+def _zoned(value: datetime, _: int) -> datetime:
+    if value.utcoffset() is None:
+        raise ValueError("a time needs a zone, for example tzinfo=datetime.UTC")
+    return value
+
+
 def _union(alternatives: tuple[Alternative, ...], objects: Objects) -> BodyValue:
     """One of several. What comes back is told by its name, unless only None is beside it."""
-    members = [(name_of(each.type), _single(each, objects)) for each in alternatives]
+    names = [name_of(each.type) for each in alternatives]
+    if len(set(names)) < len(names):  # `list[int] | list[str]`, or classes of several modules.
+        names = [str(each.type) for each in alternatives]
+    members = [
+        (name, _single(each, objects)) for name, each in zip(names, alternatives, strict=True)
+    ]
     if len(members) == 2 and FieldKind.NONE in (each.kind for each in alternatives):
         (_, inner) = next(
             it
@@ -85,10 +99,14 @@ def _union(alternatives: tuple[Alternative, ...], objects: Objects) -> BodyValue
         # The exact type first: an int is no float here, though a float field takes it.
         pairs = zip(members, alternatives, strict=True)
         exact = [it for it, each in pairs if type(value) is each.type]
+        refused = ValueError()
         for name, member in exact or members:
             if member.holds(value):
-                return {IS: name, AS_VALUE: member.write(value, depth)}
-        raise ValueError
+                try:
+                    return {IS: name, AS_VALUE: member.write(value, depth)}
+                except ValueError as error:  # Of the next one, maybe: what it holds tells.
+                    refused = error
+        raise refused
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict) or value.get(IS) not in named or AS_VALUE not in value:
@@ -134,7 +152,14 @@ def _several(origin: type[Any], annotation: Any, objects: Objects) -> BodyValue:
             raise ValueError
         return made(map(item.read, value))
 
-    return BodyValue(lambda value: isinstance(value, origin), write, read)
+    return BodyValue(lambda value: isinstance(value, origin) and _is_several(value), write, read)
+
+
+def _is_several(value: Any) -> bool:
+    """Whether it comes back with the same items: no text, whose letters would, and no iterator."""
+    return isinstance(value, collections.abc.Collection) and not isinstance(
+        value, str | bytes | bytearray | collections.abc.Mapping
+    )
 
 
 def _fixed(annotations: tuple[Any, ...], objects: Objects) -> BodyValue:
@@ -153,8 +178,10 @@ def _fixed(annotations: tuple[Any, ...], objects: Objects) -> BodyValue:
 
 
 def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) -> BodyValue:
-    key, item = (element_of(each, objects) for each in annotations)
     made = _MADE.get(origin, origin)
+    if issubclass(origin, collections.Counter | collections.defaultdict):
+        raise TypeError(f"a {origin.__name__} is not made of its pairs; declare a dict")
+    key, item = (element_of(each, objects) for each in annotations)
 
     def write(value: Any, depth: int) -> list[Any]:
         # Pairs: not all that is a key in Python is one in msgpack.
@@ -184,7 +211,10 @@ def _converted(annotation: Any) -> BodyValue:
 
     def write(value: Any, _: int) -> Any:
         built = msgspec.to_builtins(value)
-        read(built)  # Else a value of another type would be found out by its reader.
+        # Else a value of another type would be found out by its reader.
+        again = read(msgspec.msgpack.decode(_encode(built)))
+        if again != value and repr(again) != repr(value):  # NaN equals nothing.
+            raise ValueError(f"it would come back as {again!r}: declare the types of its parts")
         return built
 
     kind = typing.get_origin(annotation) or annotation

@@ -19,6 +19,8 @@ Values = dict[str, Any]
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Values).decode
+# An integer beyond 64 bits, a lone surrogate, a subclass that has no such form.
+_NOT_ENCODED: Final = (OverflowError, ValueError, TypeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -39,11 +41,23 @@ class Parts:
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
 
-    def notification(self, envelope: Envelope = UNSTAMPED) -> Notification:
-        """What carries these. Raises InvalidNotificationError."""
-        body = _encode(self.entries) if self.entries else b""
+    def notification(self, type_name: str, envelope: Envelope = UNSTAMPED) -> Notification:
+        """What carries these. Raises InvalidNotificationError, InvalidObventError."""
+        body = self._body(type_name) if self.entries else b""
         content_type = OBVENT_BODY if body else ""
         return Notification.restored(self.attributes, body, content_type, envelope)
+
+    def _body(self, type_name: str) -> bytes:
+        try:
+            return _encode(self.entries)
+        except _NOT_ENCODED:
+            for name, entry in self.entries.items():
+                try:
+                    _encode(entry)
+                except _NOT_ENCODED as error:
+                    reason = f"{name} = {entry!r}: {error}"
+                    raise InvalidObventError(type_name, reason) from None
+            raise
 
     def add(self, other: "Parts") -> None:
         """Take over what others hold."""

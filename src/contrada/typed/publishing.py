@@ -120,7 +120,7 @@ def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notifi
             marks[mark_name(within)] = True
     kind.carrier.put(obvent, parts)
     parts.attributes.update(marks)
-    return parts.notification(kind.qos.envelope_of(obvent))
+    return parts.notification(kind.name, kind.qos.envelope_of(obvent))
 
 
 def _has_objects(field: Field) -> bool:

@@ -7,6 +7,7 @@ all that is reliable does, has an order, and so wins over Prioritary too.
 Source: EPFL 2503 §5.2.2, figures 5.3 and 5.4.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -108,7 +109,7 @@ def _is_ordered(cls: type[Any]) -> bool:
 
 def _ttl_us(obvent: Any) -> int:
     ttl_s = _asked(obvent, "ttl_s", TIMELY)
-    if type(ttl_s) not in (int, float) or not ttl_s > 0 or ttl_s != ttl_s:
+    if type(ttl_s) not in (int, float) or not 0 < ttl_s < math.inf:
         reason = f"ttl_s = {ttl_s!r}: expected seconds above 0"
         raise InvalidObventError(names_of(type(obvent))[0], reason)
     return max(round(float(ttl_s) * 1e6), 1)

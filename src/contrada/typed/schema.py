@@ -9,6 +9,7 @@ Source: EPFL 2503 §3.4.2 (interoperable events: an event definition language).
 
 import contextlib
 import enum
+import keyword
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import field, make_dataclass
@@ -94,6 +95,8 @@ def class_of_schema(schema: Mapping[str, Any]) -> type[Any]:
     Raises InvalidObventError, with the place, for what a class cannot have.
     """
     extra = schema.get(_EXTRA, {})
+    if not isinstance(extra, Mapping):
+        raise InvalidObventError("", f"{_EXTRA} = {extra!r}: expected a mapping")
     name = extra.get("name") or schema.get("title")
     if not isinstance(name, str):
         raise InvalidObventError("", f"a schema has a title, or {_EXTRA}.name")
@@ -101,9 +104,12 @@ def class_of_schema(schema: Mapping[str, Any]) -> type[Any]:
     if known is not None:
         return known
     reader = _SchemaReader(schema.get("$defs", {}), name)
-    bases = _bases(name, extra.get("supertypes", ()))
-    earlier = tuple(extra.get("earlier", ()))
-    return reader.made(schema, name, bases, name, earlier)
+    try:
+        bases = _bases(name, extra.get("supertypes", ()))
+        earlier = tuple(extra.get("earlier", ()))
+        return reader.made(schema, name, bases, name, earlier)
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise InvalidObventError(name, f"it is the schema of no class: {error}") from error
 
 
 def _of_shape(shape: Shape, name: str, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -241,7 +247,7 @@ class _SchemaReader:
         for key, inner in properties.items():
             if key in inherited:
                 continue
-            if not key.isidentifier():
+            if not isinstance(key, str) or not _is_field_name(key):
                 raise self.refusal(f"{place}.{key}", "no name of a field")
             annotation = self.annotation(inner, f"{place}.{key}", depth + 1)
             declared = (
@@ -333,6 +339,10 @@ class _SchemaReader:
         if schema.get(_MAP) and len(typing.get_args(item)) == 2:
             return dict[typing.get_args(item)]  # type: ignore[misc]
         return set[item] if schema.get("uniqueItems") else list[item]  # type: ignore[valid-type]
+
+
+def _is_field_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
 
 
 def _fields_of(cls: type[Any]) -> Sequence[Field]:

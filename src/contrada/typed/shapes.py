@@ -183,9 +183,11 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
     reader = _ShapeReader(cls, type_name or cls.__qualname__)
     fields = tuple(reader.fields())
     if _is_pydantic(cls):
-        return Shape(cls, fields, _validated)
+        is_root = getattr(cls, "__pydantic_root_model__", False)
+        return Shape(cls, fields, _validated_root if is_root else _validated)
     if is_plain(cls):
         return Shape(cls, fields, _filled)
+    reader.check_constructor({each.keyword for each in fields})
     keywords = {each.name: each.keyword for each in fields if each.keyword != each.name}
     if keywords:
         return Shape(cls, fields, lambda made, values: made(**_renamed(values, keywords)))
@@ -203,6 +205,10 @@ def _is_positional(cls: type[Any], fields: tuple[Field, ...]) -> bool:
 
 def _validated(cls: Any, values: Mapping[str, Any]) -> Any:
     return cls.model_validate(dict(values), by_alias=False, by_name=True)
+
+
+def _validated_root(cls: Any, values: Mapping[str, Any]) -> Any:
+    return cls.model_validate(values["root"])
 
 
 def _filled(cls: type[Any], values: Mapping[str, Any]) -> Any:
@@ -225,6 +231,9 @@ def is_declared(cls: object) -> bool:
         or _is_pydantic(cls)
         or hasattr(cls, "__obvent_names__")
     )
+
+
+_ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class _ShapeReader:
@@ -265,6 +274,8 @@ class _ShapeReader:
             yield self.field(each.name, each.name, default)
 
     def of_pydantic(self) -> Iterator[Field]:
+        if self.cls.model_config.get("extra") == "allow":
+            raise self.refusal('what it has beside its fields, extra="allow", would be lost')
         for name, each in self.cls.model_fields.items():
             if each.is_required():
                 yield self.field(name, name, Default.NONE)
@@ -302,6 +313,13 @@ class _ShapeReader:
                 and typing.get_origin(self.hints[name]) is not typing.ClassVar
             ):
                 yield self.field(name, name, getattr(self.cls, name, Default.NONE))
+
+    def check_constructor(self, given: set[str]) -> None:
+        """Raises where it asks for what is no field, as for an InitVar: nobody could give it."""
+        for each in inspect.signature(self.cls).parameters.values():
+            is_asked = each.default is each.empty and each.kind not in _ANY_NUMBER
+            if is_asked and each.name not in given:
+                raise self.refusal(f"its constructor wants {each.name!r}, which is no field")
 
     def own_annotations(self) -> bool:
         return any(

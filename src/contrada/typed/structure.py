@@ -109,7 +109,7 @@ class Tuple:
         made = _Places(self.values)
         ObventCarrier(shape, "tuple").put(made, parts)
         parts.attributes[_tuple_mark(len(self.values))] = True
-        return parts.notification()
+        return parts.notification("tuple")
 
     def __repr__(self) -> str:
         return f"Tuple{self.values!r}"
@@ -142,9 +142,13 @@ class _ByMembers:
 
     def received(self, notification: Notification) -> Any:
         marks = {name for name in notification if name.startswith("@is.")}
-        for kind in map(type_of, conforming_classes(marks)):
+        known = [type_of(each) for each in conforming_classes(marks)]
+        for kind in known:
             if self._conforms(kind):
                 return received(kind.cls, notification)
+        for kind in known:
+            if marks <= kind.marks.keys():  # Nothing else can be said of it elsewhere.
+                raise InvalidObventError(self.name, f"{kind.name} does not conform")
         if self.methods:
             reason = f"no class known here has its {', '.join(sorted(self.methods))}()"
             raise InvalidObventError(self.name, reason)
