@@ -347,3 +347,20 @@ def test_a_handle_is_of_what_awaits() -> None:
     service: Any = BlockingService(EmbeddedService())
     with pytest.raises(ServiceError, match="connect_sync"):
         ct.Handle(service, Item, print)
+
+
+def test_a_predicate_answers_at_once() -> None:
+    """What is given of an `async` function, or a generator, would be a yes for all."""
+
+    async def later(_: Item) -> bool:
+        return False
+
+    def several(_: Item) -> Any:
+        yield False
+
+    of = WeakBag(EmbeddedService(), Item)
+    for predicate in (later, several):
+        with pytest.raises(ServiceError, match="answers later"):
+            of.get(predicate)
+        with pytest.raises(ServiceError, match="answers later"):
+            of.service.subscribe(Item, predicate)
