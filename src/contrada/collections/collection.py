@@ -133,6 +133,9 @@ class Collection(InForce, Generic[T]):
         if bool(name) != self.is_persistent:
             reason = "needs a name" if self.is_persistent else "has no name: it is not persistent"
             raise ServiceError(f"a {type(self).__name__} {reason}")
+        given: object = name
+        if not isinstance(given, str) or "/" in given:  # It parts a consumer's name from this one.
+            raise ServiceError(f"name = {name!r}: expected text without a slash")
         self.name = name
         self._held: HeldElements[T] = HeldElements(holds)
         self._arrivals: Arrivals[T] = Arrivals()
