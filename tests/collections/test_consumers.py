@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -276,6 +277,10 @@ async def test_a_value_is_held_by_what_it_is() -> None:
             assert {"text": "x"} in chat
             assert chat.contains_all([ct.Notification({"text": "x"}), Bare(1).to_notification()])
             assert 3 not in chat
+            await chat.add(ct.Notification({"n": 1, "x": math.nan}))
+            await until(lambda: len(chat.held) == 3)
+            assert {"n": 1.0, "x": math.nan} in chat
+            assert {"n": True, "x": math.nan} not in chat
             assert of.contains_all(of)
             assert not of.contains_all([Bare(1), Bare(2)])
 

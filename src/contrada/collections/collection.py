@@ -353,10 +353,9 @@ class Collection(InForce, Generic[T]):
 
     def _is_held(self, value: T) -> bool:
         arrivals = self._held.arrivals
-        made = self.space.notification_of(value, self.delivery, under=False)
-        return any(
-            each.obvent == value or self.space.is_same(each.notification, made) for each in arrivals
-        )
+        bare = self.space.bare
+        made = bare(self.space.notification_of(value, self.delivery, under=False))
+        return any(each.obvent == value or bare(each.notification) == made for each in arrivals)
 
     # --- consumers ----------------------------------------------------------------------------
 
