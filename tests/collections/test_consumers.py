@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -276,6 +277,10 @@ async def test_a_value_is_held_by_what_it_is() -> None:
             assert {"text": "x"} in chat
             assert chat.contains_all([ct.Notification({"text": "x"}), Bare(1).to_notification()])
             assert 3 not in chat
+            await chat.add(ct.Notification({"n": 1, "x": math.nan}))
+            await until(lambda: len(chat.held) == 3)
+            assert {"n": 1.0, "x": math.nan} in chat
+            assert {"n": True, "x": math.nan} not in chat
             assert of.contains_all(of)
             assert not of.contains_all([Bare(1), Bare(2)])
 
@@ -347,3 +352,20 @@ def test_a_handle_is_of_what_awaits() -> None:
     service: Any = BlockingService(EmbeddedService())
     with pytest.raises(ServiceError, match="connect_sync"):
         ct.Handle(service, Item, print)
+
+
+def test_a_predicate_answers_at_once() -> None:
+    """What is given of an `async` function, or a generator, would be a yes for all."""
+
+    async def later(_: Item) -> bool:
+        return False
+
+    def several(_: Item) -> Any:
+        yield False
+
+    of = WeakBag(EmbeddedService(), Item)
+    for predicate in (later, several):
+        with pytest.raises(ServiceError, match="answers later"):
+            of.get(predicate)
+        with pytest.raises(ServiceError, match="answers later"):
+            of.service.subscribe(Item, predicate)

@@ -166,3 +166,10 @@ def test_types_are_inferred() -> None:
     """Checkers would see objects of no type."""
     assert_type(WeakBag(EmbeddedService(), Plain), WeakBag[Plain])
     assert_type(StrongSet(EmbeddedService(), Subject("/a")), StrongSet[ct.Notification])
+
+
+@pytest.mark.parametrize("name", ["a/b", 5])
+def test_a_name_is_not_within_another(name: Any) -> None:
+    """A consumer `b/c` of `a` would share with a consumer `c` of another collection, `a/b`."""
+    with pytest.raises(ServiceError, match="without a slash"):
+        PersistentBag(EmbeddedService(), Kept, name=name)

@@ -209,6 +209,12 @@ def test_a_name_belongs_to_one_class() -> None:
         type("Other", (Obvent,), {}, name="thesis.StockQuote")
 
 
+def test_several_as_one_have_a_name_of_their_own() -> None:
+    """Objects of the class would be taken for several in one, and come to no collection."""
+    with pytest.raises(InvalidObventError, match="published as one"):
+        type("Several", (Obvent,), {}, name="Together")
+
+
 @pytest.mark.parametrize("name", ["", "x" * 255, "new\nline"])
 def test_names_are_names_of_attributes(name: str) -> None:
     """A type mark could not be an attribute."""

@@ -133,6 +133,9 @@ class Collection(InForce, Generic[T]):
         if bool(name) != self.is_persistent:
             reason = "needs a name" if self.is_persistent else "has no name: it is not persistent"
             raise ServiceError(f"a {type(self).__name__} {reason}")
+        given: object = name
+        if not isinstance(given, str) or "/" in given:  # It parts a consumer's name from this one.
+            raise ServiceError(f"name = {name!r}: expected text without a slash")
         self.name = name
         self._held: HeldElements[T] = HeldElements(holds)
         self._arrivals: Arrivals[T] = Arrivals()
@@ -350,10 +353,9 @@ class Collection(InForce, Generic[T]):
 
     def _is_held(self, value: T) -> bool:
         arrivals = self._held.arrivals
-        made = self.space.notification_of(value, self.delivery, under=False)
-        return any(
-            each.obvent == value or self.space.is_same(each.notification, made) for each in arrivals
-        )
+        bare = self.space.bare
+        made = bare(self.space.notification_of(value, self.delivery, under=False))
+        return any(each.obvent == value or bare(each.notification) == made for each in arrivals)
 
     # --- consumers ----------------------------------------------------------------------------
 

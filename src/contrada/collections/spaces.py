@@ -17,7 +17,7 @@ from contrada.collections.together import MARK, Together, is_together, part_mark
 from contrada.delivery.classes import BEST_EFFORT
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, InvalidObventError
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.service import Subject as Wanted
 from contrada.service import filters_of, narrowing_of, notification_of, residue_of
 from contrada.typed.publishing import type_of
@@ -107,9 +107,10 @@ class CollectionSpace(Generic[T]):
         own = Filter({}) if self.cls is None else type_of(self.cls).filters
         return own & self._under()
 
-    def is_same(self, one: Notification, other: Notification) -> bool:
-        """Whether two carry the same, whatever their subjects."""
-        return one.body == other.body and _without_subject(one) == _without_subject(other)
+    def bare(self, found: Notification) -> Notification:
+        """What it carries, whoever published it and under whatever subject."""
+        content = found.body, found.content_type
+        return Notification.restored(_without_subject(found), *content, Envelope())
 
     def notification_of(self, item: T, delivery: str, *, under: bool = True) -> Notification:
         """The notification of an element, and what is promised where its type does not say it.

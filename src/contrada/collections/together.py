@@ -18,6 +18,7 @@ from contrada.collections.subjects import SUBJECT
 from contrada.errors import ContradaError, InvalidObventError, LimitError
 from contrada.model import Envelope, Filter, Notification, from_msgpack, mark_name, to_msgpack
 from contrada.model.domains.values import MARK_PREFIX
+from contrada.typed.names import TOGETHER
 
 TOGETHER_MAX: Final = 1_000
 """Obvents that are published together. Beyond it: LimitError."""
@@ -25,9 +26,8 @@ TOGETHER_MAX: Final = 1_000
 TOGETHER_BODY: Final = "application/vnd.contrada.together+msgpack"
 """The content type of a body that holds notifications: a list of msgpack, each as its bytes."""
 
-NAME: Final = "Together"
 PART_PREFIX: Final = "@of."
-MARK: Final = mark_name(NAME)
+MARK: Final = mark_name(TOGETHER)
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -51,18 +51,18 @@ class Together:
     def from_notification(cls, notification: Notification) -> "Together":
         """Its parts, each in the envelope of the whole. Raises InvalidObventError."""
         if notification.content_type != TOGETHER_BODY:
-            raise InvalidObventError(NAME, f"its body is {notification.content_type!r}")
+            raise InvalidObventError(TOGETHER, f"its body is {notification.content_type!r}")
         try:
             encoded = _decode(notification.body)
             if len(encoded) > TOGETHER_MAX:
                 raise LimitError("TOGETHER_MAX", TOGETHER_MAX, len(encoded))
             parts = [from_msgpack(each) for each in encoded]
         except (msgspec.DecodeError, ContradaError) as error:
-            raise InvalidObventError(NAME, f"its body is damaged: {error}") from None
+            raise InvalidObventError(TOGETHER, f"its body is damaged: {error}") from None
         made = []
         for each in parts:
             if not isinstance(each, Notification) or is_together(each):
-                raise InvalidObventError(NAME, "one of its parts is no single notification")
+                raise InvalidObventError(TOGETHER, "one of its parts is no single notification")
             made.append(each.with_envelope(notification.envelope))
         return cls(tuple(made))
 
@@ -72,7 +72,7 @@ class Together:
         Raises InvalidObventError where they are none or promise different things, LimitError.
         """
         if not self.parts:
-            raise InvalidObventError(NAME, "nothing is no notification")
+            raise InvalidObventError(TOGETHER, "nothing is no notification")
         if len(self.parts) > TOGETHER_MAX:
             raise LimitError("TOGETHER_MAX", TOGETHER_MAX, len(self.parts))
         attributes: dict[str, Any] = {MARK: True}
@@ -109,5 +109,5 @@ def _common(parts: Sequence[Notification]) -> Envelope:
         other = (each.envelope.delivery, each.envelope.ttl_us, each.envelope.priority)
         if other != asked:
             reason = f"what is published together is promised the same, not {asked} and {other}"
-            raise InvalidObventError(NAME, reason)
+            raise InvalidObventError(TOGETHER, reason)
     return Envelope(delivery=first.delivery, ttl_us=first.ttl_us, priority=first.priority)

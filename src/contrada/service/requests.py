@@ -4,6 +4,7 @@ Every service admits and refuses through these functions, so that the embedded s
 network of brokers give the same errors. A filter that nothing can match is refused here.
 """
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -134,16 +135,29 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
 def narrowing_of(subject: Any, where: Any) -> Subject | None:
     """What narrows a subject: a predicate as the rule that it is lifted to, all else as it is.
 
-    Raises ServiceError where a predicate has no type whose objects it could be asked about.
+    Raises ServiceError where a predicate has no type whose objects it could be asked about, and
+    for one that gives no answer when it is called.
     """
     if not is_predicate(where):
         return cast(Subject | None, where)
+    if any(asks(where) for asks in _LATER):
+        raise ServiceError(
+            f"{getattr(where, '__qualname__', where)!r} answers later, which would be a yes for "
+            "all: a predicate is neither async nor a generator"
+        )
     if isinstance(subject, str | Filter | FilterSet) or not isinstance(subject, Liftable):
         raise ServiceError(
             "a predicate narrows a type of obvents, or what else has lift(); narrow notifications "
             "by a filter or its text"
         )
     return subject.lift(where)
+
+
+_LATER: Final = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
 
 
 def is_predicate(where: Any) -> bool:

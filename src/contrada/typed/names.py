@@ -18,6 +18,9 @@ from contrada.model.domains.values import check_name
 NAMES: Final = "__obvent_names__"
 """The attribute of a class that holds its names, the present one first, the oldest last."""
 
+TOGETHER: Final = "Together"
+"""The name under which several obvents are published as one; no class has it."""
+
 _classes: Final[weakref.WeakValueDictionary[str, type[Any]]] = weakref.WeakValueDictionary()
 
 
@@ -104,4 +107,6 @@ def _checked_name(cls: type[Any], given: str | None) -> str:
         check_name(mark_name(given))
     except InvalidNameError as error:
         raise InvalidObventError(str(given), error.reason) from None
+    if given == TOGETHER:
+        raise InvalidObventError(given, "several obvents published as one have this name")
     return given

@@ -31,7 +31,7 @@ from contrada.typed.conditions import (
     conditionset,
     static,
 )
-from contrada.typed.conditions.conditions import Combination, Comparison
+from contrada.typed.conditions.conditions import AndCondition, Combination, Comparison
 from contrada.typed.conditions.conditionset import FormName
 from contrada.typed.conditions.groups import ConditionGroup
 from contrada.typed.conditions.tree import InvocationTree
@@ -80,6 +80,22 @@ class Near(Comparison):
 
     def test(self, found: Any, expected: Any) -> bool:
         return bool(abs(found - expected) <= self.by)
+
+
+class Alike(Equals):
+    """One that says something else than the one that it derives from."""
+
+    sign = "alike"
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return bool(found.lower() == expected.lower())
+
+
+class Either(AndCondition):
+    """The same, of conditions."""
+
+    def holds(self, obvent: Any) -> bool:
+        return any(each.holds(obvent) for each in self.parts)
 
 
 class AtLeast(Combination):
@@ -287,9 +303,18 @@ def test_conditions_of_ones_own_are_told_apart() -> None:
             asked.add(f"by {by}", Near("price", 100.0, by=by))
         for most in (1, 2):
             asked.add(f"at least {most}", AtLeast(most, *parts))
+        asked.add("alike", Alike("company", "X"))
+        asked.add("either", Either(Equals("company", "x"), Equals("company", "y")))
+        wanted = ["alike", "at least 1", "by 50.0", "either"]
         for _ in range(2):
-            assert sorted(asked.matching(Bid("x", 130.0))) == ["at least 1", "by 50.0"], form
+            assert sorted(asked.matching(Bid("x", 130.0))) == wanted, form
             asked.settle()
+
+
+def test_stages_are_not_derived_from() -> None:
+    """A tree would evaluate an accessor of the class that it derives from."""
+    with pytest.raises(TypeError, match="derives from Accessor"):
+        type("Upper", (Access,), {})
 
 
 def test_clocks_of_zones_are_not_indexed() -> None:

@@ -17,7 +17,7 @@ Source: EPFL 2503 §3.5.1, §3.5.3, §4.5.1; figures 4.9 to 4.11.
 import ast
 import keyword
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidObventError
@@ -138,6 +138,12 @@ class Stage(Accessor):
         self.of = of
         self.name = name
         self.default = default
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises TypeError for one of your own, of which the ways of evaluating would not know."""
+        super().__init_subclass__(**options)
+        if Stage not in cls.__bases__:
+            raise TypeError(f"{cls.__qualname__}: an accessor of your own derives from Accessor")
 
     def bound(self, cls: type[Any] | None) -> None:
         """Counts its stages, and checks it against a class, where one is given."""
@@ -345,6 +351,17 @@ def accessor_of(given: Accessor | str) -> Accessor:
         method = name.removesuffix("()")
         found = Invoke(found, method) if method != name else Access(found, name)
     return found
+
+
+def are_of_fields(accessors: Iterable[Accessor]) -> bool:
+    """Whether there are some, and nothing but fields is asked by them."""
+    found = list(accessors)
+    return bool(found) and all(map(_is_of_fields, found))
+
+
+def _is_of_fields(accessor: Accessor) -> bool:
+    plain = accessor is WHOLE or (isinstance(accessor, Access) and accessor.default is NO_VALUE)
+    return plain and all(map(_is_of_fields, accessor.operands()))
 
 
 def constant_key(value: Any) -> Hashable:

@@ -22,12 +22,11 @@ from typing import Any, ClassVar, Final
 from contrada.errors import InvalidObventError
 from contrada.model.languages.atoms import failures
 from contrada.typed.conditions.accessors import (
-    NO_VALUE,
     WHOLE,
-    Access,
     Accessor,
     Share,
     accessor_of,
+    are_of_fields,
     constant_key,
 )
 from contrada.typed.conditions.checking import check_order, text_of
@@ -54,6 +53,14 @@ class Condition(ABC):
     """
 
     depth: int = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What a class says anew is not written as one before it says it."""
+        super().__init_subclass__(**options)
+        for said, written in (("holds", "expression"), ("holds", "conjuncts"), ("test", "written")):
+            if said in vars(cls) and written not in vars(cls):
+                whole_of = Comparison if said == "test" else Condition
+                setattr(cls, written, vars(whole_of)[written])
 
     @abstractmethod
     def holds(self, obvent: Any) -> bool:
@@ -147,7 +154,7 @@ class Condition(ABC):
         if cls is not None:
             self.check(cls)
         written = Writing(literal=False)
-        parts = sorted(self.conjuncts(), key=_asks_methods)
+        parts = sorted(self.conjuncts(), key=lambda it: not are_of_fields(it.accessors()))
         answer = ast.Return(joined(ast.And(), [each.expression(written) for each in parts]))
         return compiled(str(self), [answer], written.names)
 
@@ -587,14 +594,3 @@ def _flat(kind: type[Combination], parts: tuple[Condition, ...]) -> Iterator[Con
             yield from each.parts
         else:
             yield each
-
-
-def _asks_methods(condition: Condition) -> bool:
-    """Whether it asks for more than fields, or that is not known."""
-    found = list(condition.accessors())
-    return not found or not all(map(_is_of_fields, found))
-
-
-def _is_of_fields(accessor: Accessor) -> bool:
-    plain = accessor is WHOLE or (isinstance(accessor, Access) and accessor.default is NO_VALUE)
-    return plain and all(map(_is_of_fields, accessor.operands()))
