@@ -314,8 +314,17 @@ SCALARS: dict[str, tuple[Any, Any]] = {
     DOUBLE: (pa.float64(), st.floats() | st.sampled_from([-0.0, 3.0])),
     TIME: (pa.timestamp("us", "UTC"), st.integers(-(2**62), 2**62) | st.integers(0, 10**10)),
 }
+
+
+def _reading(*, add: dict[str, Any], time: str | None, **options: Any) -> Reading:
+    """A reading; one whose time is a constant that is none would be refused."""
+    if time in add:
+        add = {**add, time: AT}
+    return Reading(add=add, time=time, **options)
+
+
 ANY_READING = st.builds(
-    Reading,
+    _reading,
     types=st.dictionaries(
         st.sampled_from("abc"), st.sampled_from(["number", "text", "time", "epoch", "bool"])
     ),
