@@ -7,11 +7,13 @@ model; a field turns what comes back into the type that its annotation names.
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.typed.shapes import Alternative, FieldKind, enum_values
+
+T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -76,15 +78,18 @@ def _double(value: Decimal) -> int | float:
     return float(value)
 
 
-def _none(value: Any) -> None:
-    if value is not None:
-        raise ValueError
+def _exactly(kind: type[T]) -> Callable[[Any], T]:
+    """What reads values of a type, as they are."""
+
+    def read(value: Any) -> T:
+        if type(value) is not kind:
+            raise ValueError
+        return value
+
+    return read
 
 
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError
-    return value
+_text: Final = _exactly(str)
 
 
 def _int(value: Any) -> int:
@@ -103,24 +108,12 @@ def _float(value: Any) -> float:
     raise ValueError
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise ValueError
-    return value
-
-
 def _bytes(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     if type(value) is str:
         return value.encode()
     raise ValueError
-
-
-def _time(value: Any) -> datetime:
-    if not isinstance(value, datetime):
-        raise ValueError
-    return value
 
 
 def _date(value: Any) -> date:
@@ -155,13 +148,13 @@ _WRITERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
 }
 
 _READERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
-    FieldKind.NONE: _none,
-    FieldKind.BOOL: _bool,
+    FieldKind.NONE: _exactly(type(None)),
+    FieldKind.BOOL: _exactly(bool),
     FieldKind.INT: _int,
     FieldKind.FLOAT: _float,
     FieldKind.TEXT: _text,
     FieldKind.BYTES: _bytes,
-    FieldKind.TIME: _time,
+    FieldKind.TIME: _exactly(datetime),
     FieldKind.DATE: _date,
     FieldKind.DURATION: _duration,
     FieldKind.UUID: _uuid,

@@ -1,6 +1,6 @@
 """Objects of types that are not known here: what the nearest known class cannot hold.
 
-Such an object is of an anonymous subclass of the nearest known classes, so that it is one of these,
+Such an object is of an anonymous subclass of the nearest known class, so that it is one of that,
 and holds a `Rest` beside its fields. Where the known class is abstract its abstract methods raise.
 
 Source: EPFL 2503 §2.4.2, §3.4.1 (subtypes are added without touching who does not know them).
@@ -8,7 +8,6 @@ Source: EPFL 2503 §2.4.2, §3.4.1 (subtypes are added without touching who does
 
 import dataclasses
 import inspect
-import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,10 +19,7 @@ REST: Final = "_obvent_rest"
 """The attribute that holds what an object carries beside its fields."""
 
 _UNKNOWN: Final = "__obvent_unknown__"
-
-_anonymous: Final[weakref.WeakValueDictionary[tuple[int, ...], type[Any]]] = (
-    weakref.WeakValueDictionary()
-)
+_ANONYMOUS: Final = "__obvent_anonymous__"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,9 +62,6 @@ def anonymous(known: type[Any]) -> type[Any]:
         made = _made(known)
         setattr(known, _ANONYMOUS, made)
     return made
-
-
-_ANONYMOUS: Final = "__obvent_anonymous__"
 
 
 def _made(known: type[Any]) -> type[Any]:
