@@ -2,10 +2,10 @@
 
 A scalar is the attribute of its field's name, a field of a nested object that of its path,
 `outer.inner`; an object that may be None is the attribute `outer` = null where it is. All else
-stands in the body, a map of msgpack by path. A double is
-always a double, a date its ISO text, a duration its microseconds, a member of an enumeration its
-value or its name, a decimal the nearest double and its digits in the body. Where the class of a
-nested object is a subtype of the declared one, `outer.@is` names it.
+stands in the body, a map of msgpack by path. A double is always a double, a date its ISO text, a
+duration its microseconds, a member of an enumeration its value or its name, a decimal the nearest
+double and its digits in the body. Where the class of a nested object is a subtype of the declared
+one, `outer.@is` names it.
 
 What the class of the reader does not know is told apart, so that it can be published on.
 
@@ -130,15 +130,15 @@ class ObventCarrier:
         found = reading.get(attributes)
         if tuple(map(type, found)) not in reading.plain_types:
             return None
-        try:
-            return cls(*found)
-        except Exception as error:  # Its own __post_init__ or validators may raise anything.
-            raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
+        return self._made(cls, *found)
 
     def made(self, cls: type[Any], values: Values) -> Any:
         """An object of this class, or of an anonymous subclass. Raises InvalidObventError."""
+        return self._made(self.shape.make, cls, values)
+
+    def _made(self, make: Callable[..., Any], *given: Any) -> Any:
         try:
-            return self.shape.make(cls, values)
+            return make(*given)
         except Exception as error:  # Its own __post_init__ or validators may raise anything.
             raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
 
@@ -147,7 +147,7 @@ class ObventCarrier:
         types = tuple(map(type, values))
         if types not in self._plain_types:
             values = tuple(map(self._written, self._scalars, values))
-            if all(it.is_plain(kind) for it, kind in zip(self._scalars, types, strict=True)):
+            if _are_plain(self._scalars, types):
                 _remember(self._plain_types).add(types)
         return dict(zip(self._names, values, strict=True))
 
@@ -233,10 +233,9 @@ class ObventCarrier:
 class _FieldWriter:
     """One alternative of a field, as it is written."""
 
-    __slots__ = ("holds", "kind", "write")
+    __slots__ = ("holds", "write")
 
     def __init__(self, alternative: Alternative) -> None:
-        self.kind = alternative.kind
         self.holds = holder(alternative)
         self.write = writer(alternative)
 
@@ -249,10 +248,6 @@ class _Scalar:
         self.writers = [_FieldWriter(each) for each in declared.alternatives]
         self._readers = [reader(each) for each in declared.alternatives]
         self.plain = {_PLAIN[it.kind] for it in declared.alternatives if it.kind in _PLAIN}
-
-    def is_plain(self, kind: type) -> bool:
-        """Whether values of a type are written, and read, as they are."""
-        return kind in self.plain
 
     def restored(self, value: Any) -> Any:
         """The value as one of the field's types; ValueError when it is none."""
@@ -303,7 +298,6 @@ class _FieldReading:
         taken = {name for name, _ in pairs} | set(objects)
         known = (MARK_PREFIX, *(f"{name}." for name in objects))
         self.unknown = [it for it in names if it not in taken and not it.startswith(known)]
-
         self.is_whole = False
 
     def values(self, attributes: Mapping[str, Any], type_name: str) -> Values:
@@ -316,9 +310,14 @@ class _FieldReading:
                 )
             except ValueError as error:
                 raise InvalidObventError(type_name, str(error)) from None
-            if all(it.is_plain(kind) for it, kind in zip(self._scalars, types, strict=True)):
+            if _are_plain(self._scalars, types):
                 _remember(self.plain_types).add(types)
         return dict(zip(self.keys, found, strict=True))
+
+
+def _are_plain(scalars: list[_Scalar], types: tuple[type, ...]) -> bool:
+    """Whether values of these types are written, and read, as they are."""
+    return all(kind in each.plain for each, kind in zip(scalars, types, strict=True))
 
 
 _PLAIN: Final = {
