@@ -129,6 +129,24 @@ def test_what_is_no_time_and_no_priority_is_refused(made: Any, said: str) -> Non
         made().to_notification()
 
 
+def test_what_promises_the_same_has_one_envelope() -> None:
+    """Each publish would make another one, and two where there is a priority."""
+    for cls in (Plain, Sure, Caused):
+        assert cls().to_notification().envelope is cls().to_notification().envelope
+
+
+def test_an_unknown_subtype_without_a_time_is_refused() -> None:
+    """Who publishes it on would be told of a missing name."""
+    strange = ct.Notification.marked({}, ["qos.Soon", "qos.Bare", "Timely"])
+
+    class Bare(ct.Timely, name="qos.Bare"):
+        pass
+
+    got = Bare.from_notification(strange)
+    with pytest.raises(InvalidObventError, match=r"qos\.Bare.* has no ttl_s"):
+        got.to_notification()
+
+
 def test_two_total_orders_are_refused() -> None:
     """Its objects would be in one order with half of its supertypes only."""
 
@@ -149,6 +167,13 @@ def test_two_total_orders_are_refused() -> None:
 
     with pytest.raises(InvalidObventError, match="no blanks"):
         qos_of(Blank)
+
+    @dataclass
+    class Long(ct.TotalOrder, name="x" * 245):
+        pass
+
+    with pytest.raises(InvalidObventError, match="ENVELOPE_TEXT_BYTES_MAX"):
+        qos_of(Long)
 
 
 def test_qualities_are_types() -> None:

@@ -8,14 +8,15 @@ Source: EPFL 2503 §5.2.2, figures 5.3 and 5.4.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contrada.delivery.classes import BEST_EFFORT
 from contrada.errors import InvalidNotificationError, InvalidObventError
 from contrada.model import Envelope
-from contrada.model.algebra.notification import UNSTAMPED
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.typed.names import ancestors_of, names_of
+from contrada.typed.unknown import known_of
 
 RELIABLE: Final = "Reliable"
 CERTIFIED: Final = "Certified"
@@ -38,6 +39,10 @@ class Qos:
     is_timely: bool
     is_prioritary: bool
     overruled: tuple[str, ...]
+    _standing: Envelope = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_standing", Envelope(delivery=self.delivery))
 
     @property
     def is_reliable(self) -> bool:
@@ -46,26 +51,25 @@ class Qos:
 
     def envelope_of(self, obvent: Any) -> Envelope:
         """The envelope of an object, not yet stamped. Raises InvalidObventError."""
-        if self is NOTHING:
-            return UNSTAMPED
-        ttl_us = priority = None
-        if self.is_timely:
-            ttl_us = _ttl_us(obvent)
-        if self.is_prioritary:
-            priority = _asked(obvent, "priority", PRIORITARY)
+        if not self.is_timely and not self.is_prioritary:
+            return self._standing
+        ttl_us = _ttl_us(obvent) if self.is_timely else None
+        priority = _asked(obvent, "priority", PRIORITARY) if self.is_prioritary else None
+        if priority is None:
+            priority = PRIORITY_DEFAULT
         try:
-            made = Envelope(delivery=self.delivery, ttl_us=ttl_us)
-            return made if priority is None else Envelope(ttl_us=ttl_us, priority=priority)
+            return Envelope(delivery=self.delivery, ttl_us=ttl_us, priority=priority)
         except InvalidNotificationError as error:
-            raise InvalidObventError(names_of(type(obvent))[0], str(error)) from None
+            raise InvalidObventError(names_of(known_of(type(obvent)))[0], str(error)) from None
 
 
 NOTHING: Final = Qos(BEST_EFFORT, False, False, ())
 
 
 def qos_of(cls: type[Any]) -> Qos:
-    """What a class resolved to. Raises InvalidObventError for two total orders.
+    """What a class resolved to.
 
+    Raises InvalidObventError for two total orders, and for one whose name is too long.
     Cost: a look at its ancestors.
     """
     inherited = {name for ancestor in ancestors_of(cls) for name in names_of(ancestor)}
@@ -85,7 +89,10 @@ def qos_of(cls: type[Any]) -> Qos:
         words.append("causal" if CAUSAL in inherited else "fifo")
     if TOTAL in inherited:
         words.append(f"total:{_sequence_of(cls)}")
-    return Qos(" ".join(words), False, False, tuple(overruled))
+    try:
+        return Qos(" ".join(words), False, False, tuple(overruled))
+    except InvalidNotificationError as error:
+        raise InvalidObventError(names_of(cls)[0], str(error)) from None
 
 
 def _sequence_of(cls: type[Any]) -> str:
@@ -111,7 +118,7 @@ def _ttl_us(obvent: Any) -> int:
     ttl_s = _asked(obvent, "ttl_s", TIMELY)
     if type(ttl_s) not in (int, float) or not 0 < ttl_s < math.inf:
         reason = f"ttl_s = {ttl_s!r}: expected seconds above 0"
-        raise InvalidObventError(names_of(type(obvent))[0], reason)
+        raise InvalidObventError(names_of(known_of(type(obvent)))[0], reason)
     return max(round(float(ttl_s) * 1e6), 1)
 
 
@@ -120,4 +127,4 @@ def _asked(obvent: Any, name: str, mix_in: str) -> Any:
         return getattr(obvent, name)
     except AttributeError:
         reason = f"it is {mix_in} and has no {name}: a field, a property or a class attribute"
-        raise InvalidObventError(names_of(type(obvent))[0], reason) from None
+        raise InvalidObventError(names_of(known_of(type(obvent)))[0], reason) from None
