@@ -9,7 +9,9 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidObventError
 from contrada.model import Notification
-from contrada.typed import ObventPattern, Structural, Tuple
+from contrada.typed import ObventPattern, Structural, Tuple, structure
+from contrada.typed.carrying import ObventCarrier
+from contrada.typed.names import conforming_classes
 from tests.asynchronous import on_loop
 from tests.service.ways import service_of
 
@@ -90,6 +92,58 @@ def test_a_known_class_that_does_not_conform_is_not_taken_for_none() -> None:
     assert subject.from_notification(Whole(5).to_notification()) == Whole(5)
     more = Notification.marked({"price": 7}, ["structure.Unheard", "structure.Request"])
     assert subject.from_notification(more).price == 7, "its own class is not known"
+
+
+def test_a_class_that_comes_later_conforms() -> None:
+    """What came as a record of its members once would be one for ever."""
+    subject = Structural[Counted]()
+    notification = Notification.marked({"price": 7}, ["structure.Late"])
+    assert not isinstance(subject.from_notification(notification), ct.Obvent)
+
+    @dataclass
+    class Late(ct.Obvent, name="structure.Late"):
+        price: int
+
+    assert subject.from_notification(notification) == Late(7)
+
+
+def test_who_conforms_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each notification would cost a look at all members of all classes that it may be of."""
+    asked: list[tuple[str, ...]] = []
+
+    def counted(marks: Any) -> list[type[Any]]:
+        asked.append(tuple(marks))
+        return conforming_classes(marks)
+
+    monkeypatch.setattr(structure, "conforming_classes", counted)
+    monkeypatch.setattr(structure, "STRUCTURES_MAX", 2)
+    subject = Structural[Counted]()
+    whole, offer = Whole(5).to_notification(), Offer("a", 80.0).to_notification()
+    strange = Notification({"price": 1})
+    for _ in range(3):
+        assert subject.from_notification(whole) == Whole(5)
+        with pytest.raises(InvalidObventError, match="does not conform"):
+            subject.from_notification(offer)
+    assert len(asked) == 2
+    assert subject.from_notification(strange).price == 1
+    assert subject.from_notification(whole) == Whole(5), "there was no room to remember it"
+    assert len(asked) == 4
+
+
+def test_how_a_tuple_is_published_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tuple would cost a reading of its types."""
+    made: list[str] = []
+
+    class Carrier(ObventCarrier):
+        def __init__(self, shape: Any, type_name: str) -> None:
+            made.append(type_name)
+            super().__init__(shape, type_name)
+
+    monkeypatch.setattr(structure, "ObventCarrier", Carrier)
+    for values in ((b"once", True, 1.5), (b"twice", False, 2.5), (b"thrice", True, 1)):
+        sent = Tuple(*values).to_notification()
+        assert tuple(sent[str(place)] for place in range(3)) == values
+    assert made == ["tuple", "tuple"]
 
 
 @on_loop

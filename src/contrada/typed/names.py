@@ -22,6 +22,7 @@ TOGETHER: Final = "Together"
 """The name under which several obvents are published as one; no class has it."""
 
 _classes: Final[weakref.WeakValueDictionary[str, type[Any]]] = weakref.WeakValueDictionary()
+_registered: int = 0
 
 
 def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None:
@@ -42,6 +43,13 @@ def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None
     setattr(cls, NAMES, names)
     for each in names:
         _classes[each] = cls
+    global _registered
+    _registered += 1
+
+
+def registrations() -> int:
+    """How often a class was registered: what was worked out of all classes holds while it stays."""
+    return _registered
 
 
 def names_of(cls: type[Any]) -> tuple[str, ...]:

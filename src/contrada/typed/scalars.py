@@ -10,12 +10,37 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from contrada.model.domains.values import INT_MAX, INT_MIN
+from contrada.model import ValueSet
+from contrada.model.algebra.valueset import of_cuts, of_keys
+from contrada.model.domains import line
+from contrada.model.domains.values import (
+    BOOL,
+    INT_MAX,
+    INT_MIN,
+    NULL_KEY,
+    NUMBER,
+    TEXT,
+    TIME,
+    key_of,
+)
 from contrada.typed.shapes import Alternative, FieldKind, enum_values
 
 T = TypeVar("T")
 
 MICROSECOND: Final = timedelta(microseconds=1)
+
+ALL_TEXT: Final = of_cuts(line.domain(TEXT))
+ALL_TIMES: Final = of_cuts(line.domain(TIME))
+DOUBLES: Final = of_cuts(line.domain(NUMBER))
+INTEGERS: Final = of_cuts(line.interval((NUMBER,), (TIME,)))
+NULL_POINT: Final = of_keys((NULL_KEY,))
+
+
+def values_of(alternative: Alternative) -> ValueSet:
+    """The values that an attribute may have where a field is of an alternative."""
+    if alternative.kind is FieldKind.ENUM:
+        return of_keys(tuple(sorted(map(key_of, enum_values(alternative.type)))))
+    return _VALUES[alternative.kind]
 
 
 def holder(alternative: Alternative) -> Callable[[object], bool]:
@@ -159,4 +184,18 @@ _READERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
     FieldKind.DURATION: _duration,
     FieldKind.UUID: _uuid,
     FieldKind.DECIMAL: _decimal,
+}
+
+_VALUES: Final = {
+    FieldKind.NONE: NULL_POINT,
+    FieldKind.BOOL: of_cuts(line.domain(BOOL)),
+    FieldKind.INT: INTEGERS,
+    FieldKind.FLOAT: DOUBLES,
+    FieldKind.TEXT: ALL_TEXT,
+    FieldKind.BYTES: ALL_TEXT,
+    FieldKind.TIME: ALL_TIMES,
+    FieldKind.DATE: ALL_TEXT,
+    FieldKind.DURATION: INTEGERS,
+    FieldKind.UUID: ALL_TEXT,
+    FieldKind.DECIMAL: DOUBLES,
 }

@@ -19,22 +19,22 @@ Source: EPFL 2503 §3.4.2 (structural conformance), §5.5.5 (tuples).
 import inspect
 import typing
 from dataclasses import make_dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, Generic, TypeVar, cast
 
 from contrada.dialects.rules import Rule
 from contrada.errors import InvalidObventError
-from contrada.model import Filter, FilterSet, Notification, ValueSet, mark_name
-from contrada.model.algebra.valueset import of_cuts, of_keys, union
-from contrada.model.domains import line
-from contrada.model.domains.values import BOOL, NAN, NULL, NUMBER, TEXT, TIME, key_of
+from contrada.model import Filter, FilterSet, Notification, mark_name
+from contrada.model.algebra.valueset import union
+from contrada.model.domains.values import MARK_PREFIX
 from contrada.service import Predicate
 from contrada.typed.carrying import ObventCarrier
-from contrada.typed.names import conforming_classes
+from contrada.typed.names import conforming_classes, registrations
 from contrada.typed.narrowing import lifted_rule_of
 from contrada.typed.parts import Parts
 from contrada.typed.publishing import ObventType, check_fields, type_of
 from contrada.typed.receiving import received
+from contrada.typed.scalars import values_of
 from contrada.typed.shapes import (
     Alternative,
     Default,
@@ -42,7 +42,6 @@ from contrada.typed.shapes import (
     FieldKind,
     Shape,
     alternatives_of,
-    enum_values,
     is_declared,
 )
 
@@ -50,6 +49,11 @@ T = TypeVar("T")
 
 TUPLE_VALUES_MAX: Final = 64
 """Values of a tuple that is published. Beyond it: InvalidObventError."""
+
+STRUCTURES_MAX: Final = 256
+"""Sets of type marks of which a protocol remembers the class, and tuples' types of which is
+remembered how they are published. Beyond it: those of a protocol are all forgotten, and so are the
+types that were published longest ago; they are worked out anew."""
 
 
 class Structural(Generic[T]):
@@ -104,10 +108,8 @@ class Tuple:
 
     def to_notification(self) -> Notification:
         """The notification of these values. Raises InvalidObventError."""
-        shape = _places([_type_of_value(each) for each in self.values])
         parts = Parts()
-        made = _Places(self.values)
-        ObventCarrier(shape, "tuple").put(made, parts)
+        _carrier_of_types(tuple(map(type, self.values))).put(_Places(self.values), parts)
         parts.attributes[_tuple_mark(len(self.values))] = True
         return parts.notification("tuple")
 
@@ -134,27 +136,53 @@ class _ByMembers:
             fields.append(_asked(name, hints.get(name, Any)))
         self.shape = Shape(protocol, tuple(fields), lambda cls, values: cls(**values))
         self.filters = _filters_of(self.shape)
+        self._found: dict[tuple[str, ...], type[Any] | str | None] = {}
+        self._registrations = registrations()
 
     @cached_property
     def _record(self) -> type[Any]:
         """What stands for objects of classes that are not known here."""
         return make_dataclass(f"{self.name}…", [(each.name, Any) for each in self.shape.fields])
 
+    @cached_property
+    def _carrier(self) -> ObventCarrier:
+        return ObventCarrier(self.shape, self.name)
+
     def received(self, notification: Notification) -> Any:
-        marks = {name for name in notification if name.startswith("@is.")}
+        found = self._class_of(tuple(it for it in notification if it.startswith(MARK_PREFIX)))
+        if isinstance(found, str):
+            raise InvalidObventError(self.name, found)
+        if found is not None:
+            return received(found, notification)
+        values, _ = self._carrier.take(Parts.of(notification, self.name))
+        return self._carrier.made(self._record, values)
+
+    def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
+        """As which class is received what has these marks, or why it is not.
+
+        None: as a record of its members.
+        """
+        known = self._found
+        if self._registrations != registrations():
+            known.clear()
+            self._registrations = registrations()
+        if marks not in known:
+            if len(known) >= STRUCTURES_MAX:
+                known.clear()
+            known[marks] = self._conforming(set(marks))
+        return known[marks]
+
+    def _conforming(self, marks: set[str]) -> type[Any] | str | None:
         known = [type_of(each) for each in conforming_classes(marks)]
         for kind in known:
             if self._conforms(kind):
-                return received(kind.cls, notification)
+                return kind.cls
         for kind in known:
             if marks <= kind.marks.keys():  # Nothing else can be said of it elsewhere.
-                raise InvalidObventError(self.name, f"{kind.name} does not conform")
+                return f"{kind.name} does not conform"
         if self.methods:
-            reason = f"no class known here has its {', '.join(sorted(self.methods))}()"
-            raise InvalidObventError(self.name, reason)
-        carrier = ObventCarrier(self.shape, self.name)
-        values, _ = carrier.take(Parts.of(notification, self.name))
-        return carrier.made(self._record, values)
+            return f"no class known here has its {', '.join(sorted(self.methods))}()"
+        return None
 
     def _conforms(self, kind: ObventType) -> bool:
         """Whether a class has the members, its fields of types that are asked for."""
@@ -218,9 +246,14 @@ def _tuple_mark(count: int) -> str:
     return mark_name(f"tuple({count})")
 
 
-def _type_of_value(value: Any) -> Any:
+@lru_cache(maxsize=STRUCTURES_MAX)
+def _carrier_of_types(types: tuple[type[Any], ...]) -> ObventCarrier:
+    """How tuples of values of these types are published."""
+    return ObventCarrier(_places([_carried_type(each) for each in types]), "tuple")
+
+
+def _carried_type(kind: type[Any]) -> Any:
     """The type by which a value of a tuple is carried."""
-    kind = type(value)
     alternative = alternatives_of(kind)[0]
     return Any if alternative.kind is FieldKind.OTHER and not is_declared(kind) else kind
 
@@ -228,20 +261,13 @@ def _type_of_value(value: Any) -> Any:
 def _filters_of(shape: Shape) -> Filter:
     """What has the flat fields of a shape, each of one of its kinds."""
     sets = {
-        field.name: union(map(_values_of, field.alternatives))
+        field.name: union(map(values_of, field.alternatives))
         for field in shape.fields
         if field.is_flat and all(it.kind is not FieldKind.OBJECT for it in field.alternatives)
     }
     found = Filter.of_sets(sets)
     assert isinstance(found, Filter)
     return found
-
-
-def _values_of(alternative: Alternative) -> ValueSet:
-    """The values that an attribute may have where a field is of an alternative."""
-    if alternative.kind is FieldKind.ENUM:
-        return of_keys(tuple(sorted(map(key_of, enum_values(alternative.type)))))
-    return _VALUES[alternative.kind]
 
 
 def _is_within(held: Alternative, asked: tuple[Alternative, ...]) -> bool:
@@ -259,20 +285,3 @@ def _is_within(held: Alternative, asked: tuple[Alternative, ...]) -> bool:
         ):
             return True
     return False
-
-
-_NUMBERS: Final = of_cuts(line.domain(NUMBER))
-_TEXTS: Final = of_cuts(line.domain(TEXT))
-_VALUES: Final = {
-    FieldKind.NONE: of_cuts(line.domain(NULL)),
-    FieldKind.BOOL: of_cuts(line.domain(BOOL)),
-    FieldKind.INT: _NUMBERS,
-    FieldKind.FLOAT: union((_NUMBERS, of_cuts(line.domain(NAN)))),
-    FieldKind.DURATION: _NUMBERS,
-    FieldKind.DECIMAL: union((_NUMBERS, of_cuts(line.domain(NAN)))),
-    FieldKind.TEXT: _TEXTS,
-    FieldKind.BYTES: _TEXTS,
-    FieldKind.DATE: _TEXTS,
-    FieldKind.UUID: _TEXTS,
-    FieldKind.TIME: of_cuts(line.domain(TIME)),
-}

@@ -19,8 +19,6 @@ from contrada.model.algebra.valueset import ABSENT, NOTHING, of_cuts, of_keys, u
 from contrada.model.domains import line
 from contrada.model.domains.values import (
     EPOCH,
-    NULL,
-    NUMBER,
     TEXT,
     TIME,
     TIME_MAX_US,
@@ -31,17 +29,13 @@ from contrada.model.domains.values import (
 from contrada.typed.lifting.bounds import ORDERS, Steps, hull, number_cuts, stepped_cuts
 from contrada.typed.lifting.exploring import Path, RaisesError
 from contrada.typed.lifting.recording import NO_DEFAULT, Recorded, ScalarValue, Verdict, without
+from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS
 from contrada.typed.shapes import enum_values
 
 ENUM_FORKS_MAX: Final = 16
 """Members of an enumeration that runs take one by one, where a set of them does not do. Beyond it:
 such a run stays at the subscriber."""
 
-ALL_TEXT: Final = of_cuts(line.ALL_TEXT)
-ALL_TIMES: Final = of_cuts(line.domain(TIME))
-DOUBLES: Final = of_cuts(line.domain(NUMBER))
-INTEGERS: Final = of_cuts(line.interval((NUMBER,), (TIME,)))
-NULL_POINT: Final = of_keys(((NULL, 0),))
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 

@@ -24,12 +24,7 @@ from contrada.model.domains.values import BOOL
 from contrada.typed.lifting.constants import NotConstantError, frozen, held, is_plain_enum
 from contrada.typed.lifting.exploring import Path, Sets, Stop
 from contrada.typed.lifting.kinds import (
-    ALL_TEXT,
-    ALL_TIMES,
-    DOUBLES,
     ENUM_FORKS_MAX,
-    INTEGERS,
-    NULL_POINT,
     DateValue,
     DecimalValue,
     DurationValue,
@@ -41,6 +36,7 @@ from contrada.typed.lifting.kinds import (
     points_of,
 )
 from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded, ScalarValue
+from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, NULL_POINT
 from contrada.typed.shapes import Alternative, Default, Field, FieldKind, Shape, shape_of
 
 OBJECTS_WITHIN_MAX: Final = 8
