@@ -66,7 +66,6 @@ class MatchInterest(Protocol[T_co]):
         ...
 
 
-@runtime_checkable
 class Publishable(Protocol):
     """What can be published: it says what its notification is."""
 

@@ -199,8 +199,8 @@ def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) 
 
 def _converted(annotation: Any) -> BodyValue:
     """What msgspec knows how to convert: named tuples, typed dictionaries, times of day, paths."""
-    msgspec.inspect.type_info(annotation)  # Raises TypeError for what nobody knows.
-    if not _is_known(msgspec.inspect.type_info(annotation)):
+    told = msgspec.inspect.type_info(annotation)  # Raises TypeError for what nobody knows.
+    if isinstance(told, msgspec.inspect.CustomType):
         raise TypeError(f"expected what has fields or is a value, found {name_of(annotation)}")
 
     def read(value: Any) -> Any:
@@ -222,10 +222,6 @@ def _converted(annotation: Any) -> BodyValue:
     return BodyValue(
         lambda value: not isinstance(base, type) or isinstance(value, base), write, read
     )
-
-
-def _is_known(info: msgspec.inspect.Type) -> bool:
-    return not isinstance(info, msgspec.inspect.CustomType)
 
 
 def _written(item: BodyValue, value: Any, depth: int) -> Any:
