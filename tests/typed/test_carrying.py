@@ -24,6 +24,10 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, Notification
 from contrada.typed import Alias, Obvent, obvent
+from contrada.typed.calls import Reference
+from contrada.typed.lifting import lift
+from contrada.typed.schema import schema_of
+from contrada.typed.shapes import shape_of
 
 
 class Side(enum.Enum):
@@ -194,6 +198,51 @@ def test_scalars_are_attributes_that_filters_see() -> None:
         Trade.check_where(Filter({"tags": "x"}))
     with pytest.raises(InvalidObventError, match="no field"):
         Trade.check_where(Filter({"side.deeper": "x"}))
+
+
+@dataclass
+class Buying(Obvent, name="carry.Buying"):
+    market: Reference[Party]
+    other: Reference[Party] | None = None
+    several: list[Reference[Party]] = field(default_factory=list)
+
+
+def test_an_object_of_a_generic_class_is_attributes() -> None:
+    """Nobody could filter by the service that something comes from."""
+    sent = Buying(Reference("a"), None, [Reference("b")])
+    notification = sent.to_notification()
+    assert notification["market.address"] == "a"
+    assert notification["other"] is None
+    assert Buying.from_notification(notification) == sent
+    Buying.check_where(Filter({"market.address": "a"}))
+    lifted = lift(shape_of(Buying), lambda it: it.market.address == "a")
+    assert lifted.is_exact
+    assert lifted.filters == Filter({"market.address": "a"})
+    body = schema_of(Buying)["properties"]["market"]
+    assert body == {"$ref": "#/$defs/Reference"}
+
+
+Held = typing.TypeVar("Held")
+
+
+@dataclass
+class Box(typing.Generic[Held]):
+    held: list[Held]
+
+
+@dataclass
+class Boxes(Obvent, name="carry.Boxes"):
+    numbers: Box[int]
+    texts: Box[str]
+
+
+def test_fields_that_depend_on_an_argument_stand_in_the_body() -> None:
+    """A value would be read as something else than was declared, or anything be taken."""
+    sent = Boxes(Box([1]), Box(["a"]))
+    assert over_the_wire(sent) == sent
+    wrong: Any = Box(["a"])
+    with pytest.raises(InvalidObventError, match="numbers"):
+        Boxes(wrong, Box(["a"])).to_notification()
 
 
 def test_what_fits_attributes_has_no_body() -> None:

@@ -383,6 +383,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _alternative(annotation: Any) -> Alternative:
+    annotation = _without_arguments(annotation)
     try:
         kind = _KINDS.get(annotation, FieldKind.OTHER)
     except TypeError:  # An annotation that cannot be hashed, as some of typing's.
@@ -393,3 +394,19 @@ def _alternative(annotation: Any) -> Alternative:
         elif is_declared(annotation):
             kind = FieldKind.OBJECT
     return Alternative(kind, annotation)
+
+
+def _without_arguments(annotation: Any) -> Any:
+    """A generic class that declares its fields, where these are the same for all arguments."""
+    origin = typing.get_origin(annotation)
+    if not is_declared(origin):
+        return annotation
+    hints = _ShapeReader(origin, origin.__qualname__).hints.values()
+    return annotation if any(map(_is_open, hints)) else origin
+
+
+def _is_open(annotation: Any) -> bool:
+    """Whether a type variable stands in an annotation."""
+    if isinstance(annotation, type):  # A generic class that is given no arguments.
+        return False
+    return isinstance(annotation, typing.TypeVar) or bool(getattr(annotation, "__parameters__", ()))
