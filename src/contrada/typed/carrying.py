@@ -188,10 +188,10 @@ class ObventCarrier:
     def _take_more(self, parts: Parts, values: Values, rest: Parts) -> None:
         rest.entries.update(parts.entries)
         for entry in self._elements:
-            name = entry.field.name
+            name = entry.name_in(parts)
             if name in rest.entries:
                 try:
-                    values[name] = entry.element.read(rest.entries.pop(name))
+                    values[entry.field.name] = entry.element.read(rest.entries.pop(name))
                 except (ValueError, TypeError, RecursionError):
                     reason = (
                         f"{name} is none in the body: expected {name_of(entry.field.annotation)}"
@@ -201,28 +201,22 @@ class ObventCarrier:
             self._take_nested(nested, parts, values, rest)
 
     def _take_nested(self, nested: "_Nested", parts: Parts, values: Values, rest: Parts) -> None:
-        name = nested.field.name
-        if name in parts.attributes:
-            values[name] = None
-            if not nested.may_be_none or parts.attributes[name] is not None:
-                reason = f"{name} = {parts.attributes[name]!r}: expected {nested.field.expected}"
-                raise InvalidObventError(self._type_name, reason)
-            return
-        prefix = f"{name}."
-        inner = Parts(_under(prefix, parts.attributes), _under(prefix, parts.entries))
-        if not inner.attributes and not inner.entries:
-            return
-        for path in [path for path in rest.entries if path.startswith(prefix)]:
-            del rest.entries[path]
-        cls, type_name = nested.cls, inner.attributes.get(IS)
-        if isinstance(type_name, str):
-            known = class_named(type_name)
-            if known is not None and issubclass(known, cls):
-                cls = known
-                del inner.attributes[IS]
-            elif not type_name:
-                del inner.attributes[IS]
-        values[name] = _made_whole(cls, inner)
+        for name in (nested.field.name, *nested.field.aliases):
+            if name in parts.attributes:
+                if not nested.may_be_none or parts.attributes[name] is not None:
+                    found = f"{name} = {parts.attributes[name]!r}"
+                    reason = f"{found}: expected {nested.field.expected}"
+                    raise InvalidObventError(self._type_name, reason)
+                values[nested.field.name] = None
+                rest.attributes.pop(name, None)
+                return
+            inner = Parts(*(_under(f"{name}.", it) for it in (parts.attributes, parts.entries)))
+            if inner.attributes or inner.entries:
+                for path in (f"{name}.{it}" for it in (*inner.attributes, *inner.entries)):
+                    rest.attributes.pop(path, None)
+                    rest.entries.pop(path, None)
+                values[nested.field.name] = _nested_object(nested.cls, inner)
+                return
 
     def _check_all(self, values: Values) -> None:
         for each in self.shape.fields:
@@ -280,6 +274,15 @@ class _BodyField:
 
     field: Field
     element: BodyValue
+
+    def name_in(self, parts: Parts) -> str:
+        """The name by which it stands there: an alias, where its own is absent."""
+        if not self.field.aliases:
+            return self.field.name
+        # What stands beside an attribute has the name of that.
+        held = parts.attributes if self.field.is_flat else parts.entries
+        names = (self.field.name, *self.field.aliases)
+        return next((it for it in names if it in held), self.field.name)
 
 
 class _FieldReading:
@@ -379,6 +382,19 @@ def _told(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
         name = strange[0][len(MARK_PREFIX) :] if strange else _subtype_name(kind, declared)
         parts.attributes.update({IS: name} if name else {})
     return kind, parts
+
+
+def _nested_object(declared: type[Any], parts: Parts) -> Any:
+    """A nested object of what stands under its path. Raises InvalidObventError."""
+    cls, type_name = declared, parts.attributes.get(IS)
+    if isinstance(type_name, str):
+        known = class_named(type_name)
+        if known is not None and issubclass(known, cls):
+            cls = known
+            del parts.attributes[IS]
+        elif not type_name:
+            del parts.attributes[IS]
+    return _made_whole(cls, parts)
 
 
 def _made_whole(cls: type[Any], parts: Parts) -> Any:

@@ -173,6 +173,8 @@ def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
     kinds = {each.kind for each in declared.alternatives}
     if not declared.is_flat or not kinds <= _KNOWN:
         return [(lifting.opaque(whole, "it stands in the body"), {})]
+    if FieldKind.OBJECT in kinds and declared.aliases:
+        return [(lifting.opaque(whole, "it is an object, and has aliases"), {})]
     if FieldKind.OBJECT in kinds:
         return list(_object_choices(of, declared, whole))
     names = [of._contrada_prefix + name for name in (declared.name, *declared.aliases)]
@@ -260,7 +262,7 @@ def _object_choices(of: ObjectValue, declared: Field, whole: str) -> Iterator[Ch
     others = [each for each in declared.alternatives if each.kind is not FieldKind.OBJECT]
     there = NOTHING
     for each in others:
-        flat = replace(declared, alternatives=(each,), default=Default.NONE, aliases=())
+        flat = replace(declared, alternatives=(each,), default=Default.NONE)
         for value, values in _scalar_choices(lifting, flat, whole, Default.NONE):
             there |= values
             yield value, {whole: values}
