@@ -1,7 +1,7 @@
 """Obvents become notifications with type marks, and come back as objects."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import pytest
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, Notification, mark_name
 from contrada.typed import Obvent, type_name_of
+from contrada.typed.names import NAMES
 
 
 @dataclass
@@ -240,6 +241,52 @@ def test_fields_are_what_can_be_carried() -> None:
     for kind in bad:
         with pytest.raises(InvalidObventError):
             Obvent.to_filters.__func__(kind)  # type: ignore[attr-defined]
+
+
+@dataclass
+class Base(Obvent, name="thesis.Base"):
+    price: float | None
+    amount: int
+    owner: StockObvent
+    tags: Any = None
+
+
+@dataclass
+class Narrow(Base, name="thesis.Narrow"):
+    price: float
+    owner: StockQuote
+    tags: str = ""
+
+
+@pytest.mark.parametrize(
+    ("name", "annotation", "said"),
+    [
+        ("price", str | float, r"field 'price' is str \| float, and Base .* float \| None"),
+        ("price", int, "only narrow"),
+        ("amount", bool, "only narrow"),
+        ("amount", int | None, "only narrow"),
+        ("owner", Urgent, "only narrow"),
+        ("owner", Any, "only narrow"),
+    ],
+)
+def test_a_subtype_that_widens_a_field_is_refused(name: str, annotation: Any, said: str) -> None:
+    """Filters lifted for its ancestor would miss objects that the predicate accepts."""
+    made: Any = make_dataclass(
+        "Wider", [(name, annotation)], bases=(Base,), namespace={NAMES: ("W",)}
+    )
+    with pytest.raises(InvalidObventError, match=said):
+        made.to_filters()
+    both: Any = make_dataclass(
+        "Both", [], bases=(made, Narrow), namespace={NAMES: ("B",), "__module__": __name__}
+    )
+    with pytest.raises(InvalidObventError, match="only narrow"):
+        both.to_filters()
+
+
+def test_a_subtype_may_narrow_a_field() -> None:
+    """A subtype could not say more than its ancestors."""
+    sent = Narrow(1.0, 2, QUOTE, "x")
+    assert Base.from_notification(sent.to_notification()) == sent
 
 
 def test_the_root_is_no_type() -> None:

@@ -15,6 +15,7 @@ import enum
 import inspect
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -182,6 +183,7 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
     """
     reader = _ShapeReader(cls, type_name or cls.__qualname__)
     fields = tuple(reader.fields())
+    reader.check_narrowing(fields)
     if _is_pydantic(cls):
         is_root = getattr(cls, "__pydantic_root_model__", False)
         return Shape(cls, fields, _validated_root if is_root else _validated)
@@ -314,6 +316,22 @@ class _ShapeReader:
             ):
                 yield self.field(name, name, getattr(self.cls, name, Default.NONE))
 
+    def check_narrowing(self, fields: tuple[Field, ...]) -> None:
+        """Raises where a field that a class above declares too is of what that does not take.
+
+        Filters on objects of that class, and what is lifted for it, go by its types.
+        """
+        often = Counter(it for base in self.cls.__mro__ for it in inspect.get_annotations(base))
+        again = [each for each in fields if often[each.name] > 1]
+        for base in filter(is_declared, self.cls.__mro__[1:] if again else ()):
+            reader = _ShapeReader(base, base.__qualname__)
+            for each in (it for it in again if it.name in reader.hints):
+                above = reader.field(each.name, each.keyword, each.default)
+                if above.is_flat and not all(_is_one_of(it, above) for it in each.alternatives):
+                    was = f"{base.__qualname__} declares it {above.expected}"
+                    reason = f"field {each.name!r} is {each.expected}, and {was}"
+                    raise self.refusal(f"{reason}: a subtype may only narrow it")
+
     def check_constructor(self, given: set[str]) -> None:
         """Raises where it asks for what is no field, as for an InitVar: nobody could give it."""
         for each in inspect.signature(self.cls).parameters.values():
@@ -340,6 +358,17 @@ def is_plain(cls: type[Any]) -> bool:
         or hasattr(cls, "__attrs_attrs__")
         or _is_pydantic(cls)
     )
+
+
+def _is_one_of(held: Alternative, above: Field) -> bool:
+    """Whether all values of an alternative are of a field as a class above declares it."""
+    for each in above.alternatives:
+        if each.kind is held.kind and (
+            each.type is held.type
+            or (held.kind is FieldKind.OBJECT and issubclass(held.type, each.type))
+        ):
+            return True
+    return False
 
 
 def _is_pydantic(cls: type[Any]) -> bool:
