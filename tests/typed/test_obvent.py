@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import pytest
 
 from contrada.errors import InvalidObventError
-from contrada.model import Filter, Notification, mark_name
+from contrada.model import Envelope, Filter, Notification, mark_name
 from contrada.typed import Obvent, type_name_of
 from contrada.typed.names import NAMES
 
@@ -287,6 +289,53 @@ def test_a_subtype_may_narrow_a_field() -> None:
     """A subtype could not say more than its ancestors."""
     sent = Narrow(1.0, 2, QUOTE, "x")
     assert Base.from_notification(sent.to_notification()) == sent
+
+
+def three(quote: StockQuote, envelope: Envelope, more: int) -> bool:
+    return True
+
+
+def keyed(quote: StockQuote, *, limit: int) -> bool:
+    return quote.price < limit
+
+
+class Asking:
+    """Its methods are predicates."""
+
+    def cheap(self, quote: StockQuote) -> bool:
+        return quote.price < 100
+
+    def seen(self, quote: StockQuote, envelope: Envelope) -> bool:
+        return quote.price < 100
+
+
+@pytest.mark.parametrize(
+    "predicate", [lambda: True, three, keyed, Asking().seen, partial(three, more=1)]
+)
+def test_a_predicate_that_cannot_be_called_is_refused(predicate: Any) -> None:
+    """Each call of it would raise: its subscriber would get nothing, and not be told why."""
+    with pytest.raises(InvalidObventError, match="is called with an object"):
+        StockQuote.lift(predicate)
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        lambda *given: given[0].price < 100,
+        lambda quote=QUOTE: quote.price < 100,
+        lambda quote, limit=100: quote.price < limit,
+        lambda quote, envelope: quote.price < 100,
+        Asking().cheap,
+        partial(lambda quote, limit: quote.price < limit, limit=100),
+        attrgetter("price"),
+    ],
+)
+def test_a_predicate_is_whatever_can_be_called_with_an_object(predicate: Any) -> None:
+    """Predicates of other forms would be refused, though they answer."""
+    rule = StockQuote.lift(predicate)
+    notification = QUOTE.to_notification()
+    assert rule.filters.matches(notification)
+    assert rule.residue_holds is None or rule.residue_holds(notification)
 
 
 def test_the_root_is_no_type() -> None:

@@ -3,11 +3,13 @@
 Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from contrada.dialects.rules import Rule
+from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.languages.atoms import failures
 from contrada.service import Predicate
@@ -32,8 +34,13 @@ def lifted_rule_of(
     read: Callable[[Notification], Any],
     predicate: Predicate[Any],
 ) -> Rule:
-    """The same for a shape, what is asked for beside the predicate, and how objects are read."""
+    """The same for a shape, what is asked for beside the predicate, and how objects are read.
+
+    Raises InvalidObventError for a predicate that cannot be called with an object, nor with an
+    object and an envelope.
+    """
     lifted = lift(shape, predicate)
+    _check_called(shape, predicate, 2 if lifted.takes_envelope else 1)
     filters = asked_for & lifted.filters
     members = FilterSet(filters.filters)
     name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
@@ -51,3 +58,18 @@ def lifted_rule_of(
             return False
 
     return Rule(name, members, lifted.explain(), holds)
+
+
+def _check_called(shape: Shape, predicate: Predicate[Any], given: int) -> None:
+    """Raises where each call would raise, so that nothing would ever match."""
+    try:
+        signature = inspect.signature(predicate, follow_wrapped=False)
+    except (ValueError, TypeError):  # What is built in need not tell how it is called.
+        return
+    try:
+        signature.bind(*range(given))
+    except TypeError as error:
+        name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
+        reason = f"the predicate {name}{signature} is called with an object"
+        reason += ", and with the envelope where a function has two parameters without a default"
+        raise InvalidObventError(shape.cls.__qualname__, f"{reason}: {error}") from None
