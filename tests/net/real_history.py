@@ -31,7 +31,7 @@ from contrada.routing.messages import Role, Subscribe
 from contrada.simulation.keeping import Judged, judge_promises
 from contrada.simulation.oracle import Outcome, Violation, judge
 from contrada.simulation.promised import PromiseHistory, Sent, Stood
-from contrada.simulation.records import Cause, Change, Delivered, Held, History, Published
+from contrada.simulation.records import Cause, Change, Delivered, Held, History, PublishedRecord
 from contrada.simulation.steps import Kind
 from contrada.simulation.texts import filters_of
 from tests.net.crowd import Event, What
@@ -79,7 +79,7 @@ class Told:
         self.promises = PromiseHistory(sequencers={sequencer})
         self.violations: list[Violation] = []
         self._held: dict[tuple[str, str], Held] = {}
-        self._published: dict[str, Published] = {}
+        self._published: dict[str, PublishedRecord] = {}
         self._taken: set[tuple[str, str, str]] = set()
         self._known: set[str] = set()
         self._crashed: dict[int, int] = {}
@@ -196,7 +196,7 @@ class Told:
                 if self.promises.stood[name].filters.matches(notification)
             )
         settled = max((each.begin for each in self._rests if each.end < event.at), default=0)
-        published = Published(
+        published = PublishedRecord(
             notification,
             event.session,
             event.brokers[0],

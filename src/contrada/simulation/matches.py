@@ -36,7 +36,7 @@ from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Strategy
 from contrada.simulation.network import SLACK_US
 from contrada.simulation.oracle import Outcome, Violation, stays
-from contrada.simulation.records import Cause, Change, Held, Matched, Observed, Published
+from contrada.simulation.records import Cause, Change, Held, Matched, Observed, PublishedRecord
 from contrada.simulation.sites import distances
 
 _Known: TypeAlias = tuple[object, ...]
@@ -122,7 +122,7 @@ def _given(network: Observed, found: Outcome) -> dict[Held, _Given]:
     return given
 
 
-def _is_match(pattern: Pattern, match: Match[str], published: dict[str, Published]) -> bool:
+def _is_match(pattern: Pattern, match: Match[str], published: dict[str, PublishedRecord]) -> bool:
     """Whether a match is one, taken by itself."""
     chain = match.notifications
     known = [published.get(each.envelope.id) for each in chain]
@@ -188,8 +188,12 @@ def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _Span) -> float:
 
 
 def _streams(
-    network: Observed, held: Held, span: _Span, lines: frozenset[int], relevant: Sequence[Published]
-) -> Iterator[list[Published]]:
+    network: Observed,
+    held: Held,
+    span: _Span,
+    lines: frozenset[int],
+    relevant: Sequence[PublishedRecord],
+) -> Iterator[list[PublishedRecord]]:
     """Of what is relevant for a pattern, that of which it is known what one matcher makes of it."""
     pattern = _pattern(held)
     place = bisect_right(relevant, span.begin, key=lambda each: each.order)
@@ -201,7 +205,7 @@ def _streams(
     )
     # What was published in the same moment as this may lie before it in order.
     unsure_us = last_us = _time_us(relevant[place - 1]) if place else -inf
-    stream: list[Published] = []
+    stream: list[PublishedRecord] = []
     for each in relevant[place:]:
         if each.order > span.end:
             break
@@ -229,11 +233,11 @@ def _reached(network: Observed, lines: frozenset[int], broker: int) -> dict[int,
     return distances(graph, broker)
 
 
-def _time_us(published: Published) -> int:
+def _time_us(published: PublishedRecord) -> int:
     return published.notification.envelope.at_us
 
 
-def _is_sure(network: Observed, published: Published, span: _Span) -> bool:
+def _is_sure(network: Observed, published: PublishedRecord, span: _Span) -> bool:
     """Whether a notification is sure to come, and in time, where links do not change."""
     ended = published.cause.ended
     if ended is None or ended >= span.end:
@@ -251,7 +255,7 @@ def _compare(
     found: Outcome,
     held: Held,
     span: _Span,
-    stream: Sequence[Published],
+    stream: Sequence[PublishedRecord],
     due_us: float,
     given: _Given,
 ) -> None:
@@ -269,7 +273,7 @@ def _compare(
             found.violations.append(Violation("another match", _told(known, held)))
 
 
-def _matches_in(pattern: Pattern, stream: Sequence[Published]) -> list[Match[str]]:
+def _matches_in(pattern: Pattern, stream: Sequence[PublishedRecord]) -> list[Match[str]]:
     """What one matcher finds that is given all of it in order."""
     if len(stream) < len(pattern.filters):
         return []

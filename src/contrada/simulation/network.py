@@ -52,7 +52,7 @@ from contrada.simulation.records import (
     Held,
     History,
     Matched,
-    Published,
+    PublishedRecord,
 )
 from contrada.simulation.schedule import Schedule
 from contrada.simulation.steps import BROKERS_MAX, Kind
@@ -291,7 +291,9 @@ class Network:
         with self._cause(is_control=False) as cause:
             overlaps = self._open > 0
             self.history.published.append(
-                Published(stamped, client, broker, cause.begun, settled, overlaps, offers, cause)
+                PublishedRecord(
+                    stamped, client, broker, cause.begun, settled, overlaps, offers, cause
+                )
             )
             self._handle(broker, Received(Client(client), Publish((stamped,))), cause)
         return True

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from contrada.routing.messages import Subscribe
 from contrada.routing.router import Strategy
-from contrada.simulation.records import Delivered, Held, Observed, Published
+from contrada.simulation.records import Delivered, Held, Observed, PublishedRecord
 from contrada.simulation.timeliness import end_us
 from contrada.simulation.unchanged import Hold, unchanged
 
@@ -90,7 +90,7 @@ def judge(network: Observed) -> Outcome:
     return found
 
 
-def _fault(published: Published, delivered: Delivered, wishes: Iterable[Held]) -> str | None:
+def _fault(published: PublishedRecord, delivered: Delivered, wishes: Iterable[Held]) -> str | None:
     """Why a delivery for a subscription may not be."""
     in_force = [each for each in wishes if each.is_held(delivered.order, delivered.order)]
     if not in_force:
@@ -100,19 +100,19 @@ def _fault(published: Published, delivered: Delivered, wishes: Iterable[Held]) -
     return None
 
 
-def _matches(held: Held, published: Published) -> bool:
+def _matches(held: Held, published: PublishedRecord) -> bool:
     assert isinstance(held.message, Subscribe)
     return any(each.matches(published.notification) for each in held.message.filters.filters)
 
 
-def _told(published: Published, held: Held) -> str:
+def _told(published: PublishedRecord, held: Held) -> str:
     return (
         f"{published.notification.envelope.id} of {published.client} at {published.broker} "
         f"for {held.message.identity} of {held.client} at {held.broker}"
     )
 
 
-def _must(network: Observed, hold: Hold, published: Published) -> Iterator[Held]:
+def _must(network: Observed, hold: Hold, published: PublishedRecord) -> Iterator[Held]:
     """The subscriptions for which a notification must be delivered."""
     end = published.cause.ended
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):

@@ -48,7 +48,7 @@ class Held:
 
 
 @dataclass(slots=True, eq=False)
-class Published:
+class PublishedRecord:
     """A notification, and what was when it was published.
 
     `settled` is the last order at which no control message was on its way; `offers` are the
@@ -115,7 +115,7 @@ class History:
     """All that is noted of a run."""
 
     wishes: list[Held] = field(default_factory=list)
-    published: list[Published] = field(default_factory=list)
+    published: list[PublishedRecord] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     handled: list[Handled] = field(default_factory=list)
