@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         Obvent,
         ObventPattern,
         Prioritary,
+        Published,
         Reliable,
         Structural,
         Timely,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         Tuple,
         Unreliable,
         obvent,
+        published_by,
         qos_of,
     )
     from contrada.typed.calls import Reference
@@ -96,8 +98,8 @@ _LATER: Final = {
     **dict.fromkeys(
         (
             *("Alias", "CausalOrder", "Certified", "FIFOOrder", "Obvent", "ObventPattern"),
-            *("Prioritary", "Reliable", "Structural", "Timely", "TotalOrder", "Tuple"),
-            *("Unreliable", "obvent", "qos_of"),
+            *("Prioritary", "Published", "Reliable", "Structural", "Timely", "TotalOrder"),
+            *("Tuple", "Unreliable", "obvent", "published_by", "qos_of"),
         ),
         "contrada.typed",
     ),
@@ -142,6 +144,7 @@ __all__ = [
     "Prioritary",
     "Product",
     "Proxy",
+    "Published",
     "Query",
     "Reference",
     "Reliable",
@@ -186,6 +189,7 @@ __all__ = [
     "obvent",
     "parse",
     "prefix",
+    "published_by",
     "qos_of",
     "simplify",
     "suffix",

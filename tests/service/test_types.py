@@ -186,6 +186,42 @@ async def test_a_predicate_sees_who_published(name: str) -> None:
                 await others.next(0.01)
 
 
+class House:
+    """What publishes, and is no obvent."""
+
+    async def publish(self, service: Service, *items: Any) -> None:
+        for each in items:
+            await service.publish(ct.Published(each, by=self))
+
+
+class Exchange(House):
+    """A house of a kind."""
+
+
+@on_loop
+async def test_a_type_of_publishers_narrows_a_type(name: str) -> None:
+    """Whoever trusts one kind of publishers would have to know them all, by their identities."""
+    async with (
+        service_of(name) as service,
+        service.subscribe(Quote, ct.published_by(House)) as of_houses,
+        service.subscribe(Quote, ct.published_by(Exchange) & "price < 100") as cheap,
+        service.subscribe(Quote) as quotes,
+        service.subscribe(ct.published_by(Exchange)) as untyped,
+        service.subscribe(ct.Structural[Named]()) as named,
+    ):
+        await publish_all(service, priced(1))
+        await House().publish(service, *priced(2))
+        await Exchange().publish(service, *priced(200, 3), {"plain": True})
+        assert [(await of_houses.next(5)).price for _ in range(3)] == [2, 200, 3]
+        assert (await cheap.next(5)).price == 3
+        found = [await quotes.next(5) for _ in range(4)]
+        assert found == priced(1, 2, 200, 3)
+        assert {type(each) for each in found} == {Quote}, "who published says nothing of the type"
+        assert [await named.next(5) for _ in range(4)] == found
+        assert not any("@is.by" in each for it in found for each in it.to_notification())
+        assert [(await untyped.next(5)).get("price") for _ in range(3)] == [200, 3, None]
+
+
 @on_loop
 async def test_a_predicate_needs_a_type(name: str) -> None:
     """It would be called with what its writer did not think of."""

@@ -1,6 +1,7 @@
 """Obvents: objects of application-defined types as events."""
 
 from contrada.typed.obvent import Obvent, obvent, type_name_of
+from contrada.typed.publishers import Published, published_by
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.semantics import (
     CausalOrder,
@@ -25,6 +26,7 @@ __all__ = [
     "ObventMatch",
     "ObventPattern",
     "Prioritary",
+    "Published",
     "Qos",
     "Reliable",
     "Structural",
@@ -33,6 +35,7 @@ __all__ = [
     "Tuple",
     "Unreliable",
     "obvent",
+    "published_by",
     "qos_of",
     "type_name_of",
 ]

@@ -8,18 +8,21 @@ Source: EPFL 2503 §3.4.2 (names of types), §2.4.2 (types that evolve).
 """
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from contrada.errors import InvalidNameError, InvalidObventError
 from contrada.model import mark_name
-from contrada.model.domains.values import check_name
+from contrada.model.domains.values import MARK_PREFIX, check_name
 
 NAMES: Final = "__obvent_names__"
 """The attribute of a class that holds its names, the present one first, the oldest last."""
 
 TOGETHER: Final = "Together"
 """The name under which several obvents are published as one; no class has it."""
+
+_PUBLISHED_BY: Final = "by("
+"""What the names of types do not begin with: such a mark tells of who published."""
 
 _classes: Final[weakref.WeakValueDictionary[str, type[Any]]] = weakref.WeakValueDictionary()
 _registered: int = 0
@@ -58,6 +61,14 @@ def names_of(cls: type[Any]) -> tuple[str, ...]:
     return names
 
 
+def given_names(cls: type[Any]) -> tuple[str, ...]:
+    """As `names_of`; of a class that is not registered the one that it would have.
+
+    Raises InvalidObventError for one of `__main__`.
+    """
+    return names_of(cls) or (_checked_name(cls, None),)
+
+
 def class_named(name: str) -> type[Any] | None:
     """The class that has a name, or had it."""
     return _classes.get(name)
@@ -71,6 +82,23 @@ def ancestors_of(cls: type[Any]) -> tuple[type[Any], ...]:
 def marks_of(cls: type[Any]) -> tuple[str, ...]:
     """The attributes that mark an object of a class: of all names of it and its ancestors."""
     return tuple(mark_name(name) for each in ancestors_of(cls) for name in names_of(each))
+
+
+def publisher_mark(name: str) -> str:
+    """The mark of what an object of a class published, by a name of the class."""
+    mark = mark_name(f"{_PUBLISHED_BY}{name})")
+    try:
+        return check_name(mark)
+    except InvalidNameError as error:
+        raise InvalidObventError(name, error.reason) from None
+
+
+def type_marks(names: Iterable[str]) -> tuple[str, ...]:
+    """Of the names of attributes the marks of what an object is, not of who published it."""
+    published_by = mark_name(_PUBLISHED_BY)
+    return tuple(
+        it for it in names if it.startswith(MARK_PREFIX) and not it.startswith(published_by)
+    )
 
 
 def asked_marks_of(cls: type[Any]) -> tuple[str, ...]:
@@ -94,8 +122,7 @@ def descendants_of(cls: type[Any]) -> set[type[Any]]:
 
 def conforming_classes(marks: Collection[str]) -> list[type[Any]]:
     """The classes whose marks, and those of all their ancestors, are among these; nearest first."""
-    prefix = len(mark_name(""))
-    named = {_classes.get(mark[prefix:]) for mark in marks}
+    named = {_classes.get(mark[len(MARK_PREFIX) :]) for mark in marks}
     found = [cls for cls in named if cls is not None and set(asked_marks_of(cls)) <= set(marks)]
     return sorted(found, key=lambda cls: (-len(asked_marks_of(cls)), names_of(cls)[0]))
 
@@ -115,6 +142,8 @@ def _checked_name(cls: type[Any], given: str | None) -> str:
         check_name(mark_name(given))
     except InvalidNameError as error:
         raise InvalidObventError(str(given), error.reason) from None
+    if given.startswith(_PUBLISHED_BY):
+        raise InvalidObventError(given, "names that begin so tell of who published")
     if given == TOGETHER:
         raise InvalidObventError(given, "several obvents published as one have this name")
     return given

@@ -11,7 +11,7 @@ from contrada.errors import InvalidObventError
 from contrada.model import Notification
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.carrying import READINGS_MAX
-from contrada.typed.names import asked_marks_of, class_named, descendants_of
+from contrada.typed.names import asked_marks_of, class_named, descendants_of, type_marks
 from contrada.typed.parts import Parts
 from contrada.typed.publishing import ObventType, type_of
 from contrada.typed.unknown import Rest, anonymous, keep
@@ -25,7 +25,7 @@ class _Arrival:
     __slots__ = ("is_known", "kind", "marks")
 
     def __init__(self, asked: ObventType, names: tuple[str, ...]) -> None:
-        self.marks = tuple(name for name in names if name.startswith(MARK_PREFIX))
+        self.marks = type_marks(names)
         carried = set(self.marks)
         # Of these only: a class that nothing can be made of is no hindrance to others.
         marked = [it for it in descendants_of(asked.cls) if carried.issuperset(asked_marks_of(it))]

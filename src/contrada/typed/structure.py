@@ -26,10 +26,9 @@ from contrada.dialects.rules import Rule
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.algebra.valueset import union
-from contrada.model.domains.values import MARK_PREFIX
 from contrada.service import Predicate
 from contrada.typed.carrying import ObventCarrier
-from contrada.typed.names import conforming_classes, registrations
+from contrada.typed.names import conforming_classes, registrations, type_marks
 from contrada.typed.narrowing import lifted_rule_of
 from contrada.typed.parts import Parts
 from contrada.typed.publishing import ObventType, check_fields, type_of
@@ -149,7 +148,7 @@ class _ByMembers:
         return ObventCarrier(self.shape, self.name)
 
     def received(self, notification: Notification) -> Any:
-        found = self._class_of(tuple(it for it in notification if it.startswith(MARK_PREFIX)))
+        found = self._class_of(type_marks(notification))
         if isinstance(found, str):
             raise InvalidObventError(self.name, found)
         if found is not None:
