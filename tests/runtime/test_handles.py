@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.errors import CannotUnsubscribeError, ServiceError
+from contrada.delivery.memory import MemoryStore
+from contrada.errors import CannotUnsubscribeError, ServiceError, StoreError
 from contrada.runtime import EmbeddedService, handles
 from contrada.runtime.handles import Handle, ThreadPolicy
 from contrada.runtime.handling import HANDLERS_MAX
+from contrada.runtime.standing import HostedSubscription
 from tests.asynchronous import on_loop, until
 
 
@@ -24,6 +26,11 @@ class Call(ct.Obvent, name="handles.Call"):
 @dataclass
 class Ring(Call, name="handles.Ring"):
     """Another class of them."""
+
+
+@dataclass
+class Kept(Call, ct.Certified, name="handles.Kept"):
+    """It is acknowledged."""
 
 
 def on_threads(ring: list[Handle[Call]]) -> list[Callable[[Call], None]]:
@@ -188,6 +195,52 @@ async def test_what_became_of_obvents_is_told_afterwards() -> None:
                 await until(lambda: handle.statistics().delivered == 3)
             assert handle.statistics().delivered == 3, "since it was activated last"
             assert handle.statistics().failed == times
+
+
+@pytest.mark.parametrize("threads", [ThreadPolicy.single(), ThreadPolicy.one_per_class()])
+@on_loop
+async def test_a_disk_that_fails_for_a_time_ends_no_handle(
+    threads: ThreadPolicy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is handled could not be acknowledged; its class would not be handled any more."""
+    got: list[int] = []
+    acknowledge = HostedSubscription.acknowledge
+
+    async def handler(kept: Kept) -> None:
+        got.append(kept.number)
+
+    async def fails(held: Any, *positions: int) -> None:
+        await acknowledge(held, *positions)
+        if positions == (1,):
+            raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(HostedSubscription, "acknowledge", fails)
+    async with EmbeddedService(store=MemoryStore()) as service:
+        handle = Handle(service, Kept, handler, threads=threads)
+        await handle.activate("kept")
+        await service.publish_batch(map(Kept, range(3)))
+        await until(lambda: got == [0, 1, 2])
+        await handle.deactivate()
+        async with service.subscribe(durable="kept") as rest:
+            await service.publish(Kept(3))
+            assert (await rest.next(5)).item["number"] == 3, "the others are acknowledged"
+    assert "the disk is gone" in caplog.text
+
+
+@on_loop
+async def test_a_handler_that_always_raises_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its log would be full of one fault; `failed` counts it."""
+
+    def handler(_: Call) -> None:
+        raise ValueError("always")
+
+    async with EmbeddedService() as service, Handle(service, Call, handler) as handle:
+        for number in range(3):
+            await service.publish(Call(number))
+        await until(lambda: handle.statistics().failed == 3)
+    assert len([it for it in caplog.records if it.levelname == "WARNING"]) == 1
 
 
 @pytest.mark.parametrize("wrong", [0, HANDLERS_MAX + 1, True, 1.5])

@@ -291,13 +291,18 @@ class Handle(Generic[T]):
         finally:
             _within.reset(token)
         if position:  # What was handled does not come again; what is not said in time does.
-            with contextlib.suppress(ServiceError):
+            try:
                 await held.acknowledge(position)
+            except ServiceError:
+                pass  # It is closed.
+            except ContradaError as error:
+                _LOG.warning("%s: what was handled is not acknowledged: %s", self._subject, error)
 
     async def _fail(self, pool: ThreadPoolExecutor | None, error: BaseException, item: T) -> None:
         self._failed += 1
         kind = type(item).__name__
-        _LOG.warning("the handler of %s raised: %r", kind, error)
+        level = logging.WARNING if self._failed == 1 else logging.DEBUG
+        _LOG.log(level, "the handler of %s raised: %r", kind, error)
         if self._on_error is None:
             return
         try:
