@@ -103,9 +103,13 @@ async def test_a_duplicate_is_done_with(tmp_path: Path) -> None:
                 await service.publish(again(Sure, number, identity))
             await until(lambda: pushed == [1, 2])
         await of.clear(handle)
-        await of.add(Sure(3))
+        async with of.remove(last_first=True) as stack:
+            for number, identity in ((3, "c"), (3, "c")):
+                await service.publish(again(Sure, number, identity))
+            assert (await numbers(stack)) == [3]
+        await of.add(Sure(4))
         async with of.remove() as consumer:
-            assert (await consumer.get(5)).number == 3
+            assert (await consumer.get(5)).number == 4
 
 
 @on_loop

@@ -70,11 +70,6 @@ class ElementReader(StandingSubscription[T]):
         """What is asked for."""
         return self._held.filters
 
-    @property
-    def is_between_parts(self) -> bool:
-        """Whether some of what was published together is not handed out yet."""
-        return bool(self._parts)
-
     async def open(self) -> None:
         """Put it in force; raises as the subscription's `open`."""
         await self._held.open()
@@ -88,7 +83,7 @@ class ElementReader(StandingSubscription[T]):
 
     async def done(self) -> None:
         """Read no longer; all that was handed out is done with."""
-        if self._acknowledges and self.is_between_parts:
+        if self._parts:  # Of the last it was not: it comes again.
             await self.aclose()
         else:
             await self._held.__aexit__(None, None, None)
