@@ -26,7 +26,7 @@ from contrada.collections import (
     holding,
     readers,
 )
-from contrada.errors import ServiceClosedError, ServiceError
+from contrada.errors import CannotSubscribeError, ServiceClosedError, ServiceError
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.handles import ThreadPolicy
 from contrada.service import Service
@@ -375,6 +375,18 @@ async def test_ordered_notifications_are_handled_one_at_a_time() -> None:
                 await of.add(ct.Notification({"n": number}))
             await until(lambda: len(got) == 20)
         assert got == list(range(20))
+
+
+@on_loop
+async def test_a_subscriber_is_for_what_was_asked() -> None:
+    """An update would be forgotten without a word, since the collection was not asked for it."""
+    async with EmbeddedService() as service:
+        handle = WeakBag(service, Item).contains(print, "number > 1")
+        for _ in range(2):
+            with pytest.raises(CannotSubscribeError, match="ask for another one"):
+                await handle.update("number > 2")
+            await handle.activate()
+            await handle.deactivate()
 
 
 def test_a_handle_is_of_what_awaits() -> None:
