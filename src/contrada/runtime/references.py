@@ -241,7 +241,7 @@ class Proxy(Generic[S]):
     async def _renew(self) -> None:
         """Lets the lease last while somebody holds this: it is told how long that is."""
         wait_s = self._renew_s
-        while True:
+        while self._is_read:
             try:
                 lease_s = (await self._asked(RENEWAL, [])).value
                 if isinstance(lease_s, float) and lease_s > 0:
