@@ -10,7 +10,12 @@ import pytest
 
 import contrada as ct
 from contrada.delivery.memory import MemoryStore
-from contrada.errors import CannotUnsubscribeError, ServiceError, StoreError
+from contrada.errors import (
+    CannotSubscribeError,
+    CannotUnsubscribeError,
+    ServiceError,
+    StoreError,
+)
 from contrada.runtime import EmbeddedService, handles
 from contrada.runtime.handles import Handle, ThreadPolicy
 from contrada.runtime.handling import HANDLERS_MAX
@@ -79,9 +84,9 @@ async def test_handlers_that_deactivate_each_others_handles_end(way: Any, count:
         assert handles._waits == []
 
 
-@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("within", ["nothing", "a handler", "a thread"])
 @on_loop
-async def test_who_deactivates_waits_for_calls_that_run(within: bool) -> None:
+async def test_who_deactivates_waits_for_calls_that_run(within: str) -> None:
     """What a handler uses would be closed while it works; also where another handler says so."""
     ended: list[str] = []
     begun, release = asyncio.Event(), asyncio.Event()
@@ -96,12 +101,18 @@ async def test_who_deactivates_waits_for_calls_that_run(within: bool) -> None:
 
         async def stop(_: Ring) -> None:
             await begun.wait()
-            asyncio.get_running_loop().call_soon(release.set)
-            await handle.deactivate()
+            if within == "a thread":
+                ending = asyncio.ensure_future(asyncio.to_thread(handle.deactivate))
+                await until(lambda: not handle.is_active)
+                release.set()
+                await ending
+            else:
+                asyncio.get_running_loop().call_soon(release.set)
+                await handle.deactivate()
             ended.append("deactivated")
 
         await handle.activate()
-        if within:
+        if within == "a handler":
             async with Handle(service, Ring, stop):
                 await service.publish(Ring())
                 await until(lambda: len(ended) == 2)
@@ -167,11 +178,13 @@ async def test_a_handle_that_ends_at_once_leaves_nothing_behind() -> None:
             await handle.deactivate()
         assert service.statistics().subscriptions == 0
         activating = asyncio.ensure_future(handle.activate())
-        await until(lambda: service.statistics().subscriptions == 1)
+        while service.statistics().subscriptions == 0:
+            await asyncio.sleep(0)
+        with pytest.raises(CannotSubscribeError, match="active already"):
+            await handle.activate()
         activating.cancel()
         await asyncio.wait([activating])
-        if handle.is_active:
-            await handle.deactivate()
+        assert not handle.is_active
         await until(lambda: service.statistics().subscriptions == 0)
         with pytest.raises(CannotUnsubscribeError):
             handle.deactivate()

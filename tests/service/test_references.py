@@ -215,6 +215,21 @@ async def test_what_is_left_at_once_leaves_nothing_behind() -> None:
         assert service.statistics().subscriptions == 0
 
 
+@on_loop
+async def test_who_is_called_no_longer_asks_for_no_calls() -> None:
+    """Subscriptions of what has expired would fill; or it would expire although it is renewed."""
+    async with EmbeddedService() as service:
+        export = await Export(service, Sleeper(), Slow).open()
+        first = export._expiry
+        export.renew()
+        assert first is not None
+        assert first.cancelled()
+        await asyncio.sleep(0)
+        export._end()  # As its timer does.
+        assert not export.is_open
+        await until(lambda: service.statistics().subscriptions == 0)
+
+
 class Several(Protocol):
     async def take(self, *amounts: int) -> None: ...
 
