@@ -50,11 +50,12 @@ class Market:
     def __init__(self, publish: Publish) -> None:
         self._publish = publish
         self._prices: dict[tuple[str, date], float] = {}
-        self.sold = Tally()
+        self._latest: dict[str, Close] = {}
 
     async def quote(self, close: Close, reference: ct.Reference[StockMarket]) -> None:
         """Says what a company costs on a day, and where it is bought."""
         self._prices[close.company, close.day] = close.price
+        self._latest[close.company] = close
         await self._publish(StockQuote(close.company, close.price, 100, close.day, reference))
 
     async def on_request(self, request: SpotPrice) -> None:
@@ -63,16 +64,13 @@ class Market:
         await self._publish(
             Bought(request.company, price, request.amount, request.day, request.buyer)
         )
-        await self.sold.add()
 
     async def buy(self, company: str, price: float, amount: int, buyer: str) -> bool:
         """What is called by who has a quote: the latest price counts."""
-        days = [day for other, day in self._prices if other == company]
-        day = max(days)
-        if self._prices[company, day] > price:
+        latest = self._latest[company]
+        if latest.price > price:
             return False
-        await self._publish(Bought(company, price, amount, day, buyer))
-        await self.sold.add()
+        await self._publish(Bought(company, price, amount, latest.day, buyer))
         return True
 
 
@@ -85,7 +83,6 @@ class Bank:
     expired: list[MarketPrice] = field(default_factory=list)
     kept: Tally = field(default_factory=Tally)
     seen: Tally = field(default_factory=Tally)
-    asked: int = 0
 
     async def on_request(self, request: StockRequest) -> None:
         """Keeps a request; what is to be had at once is the market's."""
@@ -101,7 +98,6 @@ class Bank:
                 self.expired.append(request)
             elif quote.company == request.company and quote.price <= request.price:
                 self.wanted.remove(request)
-                self.asked += 1
                 spot = SpotPrice(
                     quote.company, quote.price, request.amount, quote.day, request.buyer
                 )
@@ -115,12 +111,10 @@ class Broker:
 
     name: str
     bought: list[Bought] = field(default_factory=list)
-    calls: int = 0
     told: Tally = field(default_factory=Tally)
 
     async def on_quote(self, quote: StockQuote, market: StockMarket) -> None:
         """Buys where the quote comes from."""
-        self.calls += 1
         await market.buy(quote.company, quote.price, 10, self.name)
 
     async def on_bought(self, bought: Bought) -> None:

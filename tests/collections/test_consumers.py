@@ -14,6 +14,7 @@ import pytest
 import contrada as ct
 from contrada.collections import (
     Collection,
+    CollectionStatistics,
     Consumer,
     FIFOSet,
     StrongBag,
@@ -25,7 +26,7 @@ from contrada.collections import (
     holding,
     readers,
 )
-from contrada.errors import ServiceClosedError, ServiceError
+from contrada.errors import CannotSubscribeError, ServiceClosedError, ServiceError
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.handles import ThreadPolicy
 from contrada.service import Service
@@ -102,9 +103,13 @@ async def test_a_duplicate_is_done_with(tmp_path: Path) -> None:
                 await service.publish(again(Sure, number, identity))
             await until(lambda: pushed == [1, 2])
         await of.clear(handle)
-        await of.add(Sure(3))
+        async with of.remove(last_first=True) as stack:
+            for number, identity in ((3, "c"), (3, "c")):
+                await service.publish(again(Sure, number, identity))
+            assert (await numbers(stack)) == [3]
+        await of.add(Sure(4))
         async with of.remove() as consumer:
-            assert (await consumer.get(5)).number == 3
+            assert (await consumer.get(5)).number == 4
 
 
 @on_loop
@@ -299,6 +304,31 @@ async def test_what_brings_elements_has_failed() -> None:
 
 
 @on_loop
+async def test_what_comes_while_it_forgets_is_held() -> None:
+    """It would be forgotten too, or never come."""
+    async with EmbeddedService() as service, WeakBag(service, Item) as of:
+        await of.add(Item(1))
+        await until(lambda: of.held == (Item(1),))
+        await asyncio.gather(of.clear(), of.add(Item(2)))
+        await until(lambda: of.held == (Item(2),))
+
+
+@on_loop
+async def test_what_became_of_elements_is_told() -> None:
+    """Who looks for what is missing would not know where it went."""
+    async with EmbeddedService() as service, WeakSet(service, Item, holds=2) as of:
+        assert of.statistics() == CollectionStatistics(0, 0, 0, {})
+        for number, identity in ((1, "a"), (1, "a"), (2, "b")):
+            await service.publish(again(Item, number, identity))
+        await service.publish(ct.Notification.marked({"number": "x"}, ["consumers.Item"]))
+        await of.add(Item(3))
+        await of.add_all([Item(4), Item(5)])
+        await until(lambda: of.held == (Item(4), Item(5)))
+        dropped = {readers.DUPLICATE: 1, "unreadable": 1}
+        assert of.statistics() == CollectionStatistics(3, 2, 3, dropped)
+
+
+@on_loop
 async def test_so_many_arrivals_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """All objects that ever came would be kept alive."""
     monkeypatch.setattr(holding, "ARRIVALS_MAX", 2)
@@ -338,13 +368,25 @@ async def test_ordered_notifications_are_handled_one_at_a_time() -> None:
 
     async with EmbeddedService() as service:
         of = FIFOSet(service, Subject("/a"))
-        with pytest.raises(ServiceError, match="keeps the order"):
+        with pytest.raises(ServiceError, match="keeps their order"):
             of.contains(got.append, threads=ThreadPolicy.multi(2))
         async with of.contains(uneven):
             for number in range(20):
                 await of.add(ct.Notification({"n": number}))
             await until(lambda: len(got) == 20)
         assert got == list(range(20))
+
+
+@on_loop
+async def test_a_subscriber_is_for_what_was_asked() -> None:
+    """An update would be forgotten without a word, since the collection was not asked for it."""
+    async with EmbeddedService() as service:
+        handle = WeakBag(service, Item).contains(print, "number > 1")
+        for _ in range(2):
+            with pytest.raises(CannotSubscribeError, match="ask for another one"):
+                await handle.update("number > 2")
+            await handle.activate()
+            await handle.deactivate()
 
 
 def test_a_handle_is_of_what_awaits() -> None:

@@ -114,6 +114,14 @@ def test_a_class_of_ones_own_promises_what_its_bases_do() -> None:
         Ledger(EmbeddedService(), Kept, name="x")
 
 
+def test_a_misspelt_promise_is_refused() -> None:
+    """A class would promise nothing, and say nothing of it."""
+    with pytest.raises(TypeError):
+        type("Wrong", (WeakBag,), {}, promisses=["fifo"])
+    with pytest.raises(ValueError, match="order"):
+        type("Wrong", (WeakBag,), {}, promises=["order"])
+
+
 @on_loop
 async def test_what_is_implied_is_promised() -> None:
     """A class that names an order would be best effort, and lose what its consumer is slow for."""

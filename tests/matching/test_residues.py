@@ -1,6 +1,7 @@
 """Rules of other dialects as keys: what their filters leave open is decided."""
 
 import pickle
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from contrada.dialects import cesql, sql
 from contrada.dialects.rules import Rule
 from contrada.errors import EncodingError, InvalidFilterError
 from contrada.model.algebra.notification import Envelope
+from contrada.model.languages.atoms import failures
 from tests.matching.engines import ENGINES, new_index
 
 RULES = {
@@ -64,6 +66,37 @@ def test_rules_are_matched_as_they_say(compiled: Any, given_rows: Any) -> None:
         [dict(each) for each in bare], pa.schema(dict.fromkeys("abc", pa.int64()))
     )
     assert rows(index.match_batch(table)) == unstamped
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+def test_a_residue_that_raises_says_no_and_is_counted(compiled: bool) -> None:
+    """One type that cannot read a notification would keep it from all other keys."""
+
+    def half(notification: ct.Notification) -> bool:
+        return 1 / notification["a"] > 0.4  # type: ignore[operator]
+
+    class Kind(ct.Obvent, name="residues.Kind"):
+        a: int
+
+    typed = Kind.lift(lambda it: it.a % 2 == 1)
+    index: ct.Index[str] = new_index(compiled)
+    index.add("half", Rule("half", ct.FilterSet("a >= 0"), "half", half))
+    index.add("plain", "a >= 0")
+    index.add("typed", typed)
+    given = [
+        ct.Notification.marked({"a": 0}, ["residues.Kind"]),
+        ct.Notification.marked({"a": 1.5}, ["residues.Kind"]),
+        ct.Notification.marked({"a": 1}, ["residues.Kind"]),
+    ]
+    before = Counter(failures)
+    wanted = [["plain"], ["half", "plain"], ["half", "plain", "typed"]]
+    assert [sorted(index.match(each)) for each in given] == wanted
+    assert rows(index.match_batch(iter(given))) == wanted
+    counted = Counter(failures) - before
+    assert counted.pop(half.__qualname__) == 2
+    (name,) = counted
+    assert (name, counted[name]) == (typed.name, 2)
+    assert [typed.matches(each) for each in given] == [False, False, True]
 
 
 @pytest.mark.parametrize("compiled", ENGINES)

@@ -8,6 +8,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidObventError, RemoteCallError, ServiceError
+from contrada.runtime import EmbeddedService
 from contrada.runtime.references import Export, Proxy
 from contrada.typed.calls import Reference
 from tests.asynchronous import on_loop, until
@@ -154,6 +155,79 @@ async def test_a_proxy_keeps_to_the_lease_that_it_is_told(name: str) -> None:
             export.renew = renewed  # type: ignore[method-assign]
             await until(lambda: renewals >= 4)
             assert export.is_open
+
+
+class Slow(Protocol):
+    async def sleep(self) -> None: ...
+
+
+class Sleeper:
+    """It answers nobody before it is woken."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.woken = asyncio.Event()
+
+    async def sleep(self) -> None:
+        self.asked += 1
+        await self.woken.wait()
+
+
+@on_loop
+async def test_who_waits_when_a_proxy_is_left_is_told_at_once(name: str) -> None:
+    """A call would wait its whole time for an answer that nobody reads."""
+    sleeper = Sleeper()
+    async with service_of(name) as service, Export(service, sleeper, Slow) as reference:
+        async with Proxy(service, reference, Slow, wait_s=1e6) as slow:
+            waiting = [asyncio.ensure_future(slow.sleep()) for _ in range(2)]
+            await until(lambda: sleeper.asked == 2)
+        for each in waiting:
+            with pytest.raises(RemoteCallError, match=r"Slow\.sleep: no answer comes any more"):
+                await asyncio.wait_for(each, 20)
+        with pytest.raises(RemoteCallError, match="inside the proxy's own"):
+            await asyncio.wait_for(slow.sleep(), 20)
+        assert sleeper.asked == 2
+
+
+@on_loop
+async def test_who_waits_when_its_service_is_closed_is_told_at_once() -> None:
+    """A call would wait its whole time for what cannot come."""
+    sleeper = Sleeper()
+    async with EmbeddedService() as service:
+        export = await Export(service, sleeper, Slow).open()
+        async with Proxy(service, export.reference, Slow, wait_s=1e6) as slow:
+            waiting = asyncio.ensure_future(slow.sleep())
+            await until(lambda: sleeper.asked == 1)
+            await service.aclose()
+            with pytest.raises(RemoteCallError, match="no answer comes any more"):
+                await asyncio.wait_for(waiting, 20)
+        await export.aclose()
+
+
+@on_loop
+async def test_what_is_left_at_once_leaves_nothing_behind() -> None:
+    """Subscriptions to calls and answers would stand as long as the service."""
+    async with EmbeddedService() as service:
+        async with Export(service, Sleeper(), Slow) as reference:
+            pass
+        async with Proxy(service, reference, Slow):
+            pass
+        assert service.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_who_is_called_no_longer_asks_for_no_calls() -> None:
+    """Subscriptions of what has expired would fill; or it would expire although it is renewed."""
+    async with EmbeddedService() as service:
+        export = await Export(service, Sleeper(), Slow).open()
+        first = export._expiry
+        export.renew()
+        assert first is not None
+        assert first.cancelled()
+        await asyncio.sleep(0)
+        export._end()  # As its timer does.
+        assert not export.is_open
+        await until(lambda: service.statistics().subscriptions == 0)
 
 
 class Several(Protocol):

@@ -18,7 +18,7 @@ from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, Servic
 from contrada.model import Notification
 from contrada.net import Broker
 from contrada.net.client import TcpService
-from contrada.runtime import EmbeddedService
+from contrada.runtime import EmbeddedService, standing
 from contrada.runtime.handles import Handle, ThreadPolicy
 from contrada.service import Service
 from tests.asynchronous import on_loop, until
@@ -152,21 +152,77 @@ async def test_what_a_predicate_cannot_be_asked_about_is_counted(name: str) -> N
         assert named.statistics().dropped == {"unreadable": 1}, "it has no such method"
 
 
+def strange(company: str) -> Notification:
+    """It says that it is an order, and no order can hold it."""
+    marks = ["types.Order", "types.Stock", "Certified", "Reliable"]
+    return Notification.marked({"company": company, "price": "dear"}, marks)
+
+
+async def read_to(orders: Any, dropped: int) -> None:
+    """Reads on until so many could not be read."""
+    reading = asyncio.ensure_future(anext(orders))
+    await until(lambda: orders.statistics().dropped.get("unreadable") == dropped)
+    reading.cancel()
+    await asyncio.wait([reading])
+
+
 @pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
 async def test_a_durable_subscription_goes_past_what_it_cannot_read(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One record would end its reader, whenever it came back."""
-    marks = ["types.Order", "types.Stock", "Certified", "Reliable"]
-    strange = Notification.marked({"company": "x", "price": "dear"}, marks)
+    """Few records would end its reader, or come whenever it came back, and hold all behind them."""
     async with keeping(name, tmp_path / "kept.db") as service:
         kept = service.subscribe(Order, lambda o: len(o.company) == 1, durable="orders")
         async with kept as orders:
-            await service.publish(strange, delivery="certified")
-            await service.publish(Order("a"))
-            assert (await orders.next(5)).item == Order("a")
-            assert orders.statistics().dropped == {"unreadable": 1}
+            for item in (strange("x"), Order("a"), strange("y"), Order("b")):
+                await service.publish(item, delivery="certified")
+            assert [(await orders.next(5)).item.company for _ in range(2)] == ["a", "b"]
+            assert orders.statistics().dropped == {"unreadable": 2}
+        said = [each for each in caplog.records if "is unreadable" in each.getMessage()]
+        assert len(said) == 1
+        async with service.subscribe(durable="orders") as again:
+            await service.publish(Order("c"))
+            assert (await again.next(5)).item["company"] == "c", "the others are done with"
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_a_handle_goes_past_what_it_cannot_read(name: str, tmp_path: Path) -> None:
+    """Nobody could acknowledge it: its log would grow until it refuses publishers."""
+    got: list[str] = []
+    async with keeping(name, tmp_path / "kept.db") as service:
+        handle = Handle(service, Order, lambda order: got.append(order.company))
+        await handle.activate("orders")
+        for item in (strange("x"), Order("a")):
+            await service.publish(item, delivery="certified")
+        await until(lambda: got == ["a"])
+        await handle.deactivate()
+        async with service.subscribe(durable="orders") as again:
+            await service.publish(Order("b"))
+            assert (await again.next(5)).item["company"] == "b"
+
+
+@pytest.mark.parametrize("name", ["embedded", "broker"])
+@on_loop
+async def test_who_can_read_nothing_takes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscriber with the wrong class would empty its log once it is started."""
+    async with keeping(name, tmp_path / "kept.db") as service:
+        await (await service.subscribe(Order, durable="orders")).aclose()
+        for company in "abc":
+            await service.publish(strange(company), delivery="certified")
+        async with service.subscribe(Order, durable="orders") as orders:
+            await read_to(orders, 3)
+        async with service.subscribe(Order, durable="orders") as orders:
+            await read_to(orders, 3)
+        monkeypatch.setattr(standing, "UNREADABLE_MAX", 2)
+        async with service.subscribe(Order, durable="orders") as orders:
+            await read_to(orders, 3)
+        async with service.subscribe(durable="orders") as again:
+            found = [await again.next(5) for _ in range(2)]
+            assert [each.item["company"] for each in found] == ["b", "c"], "it keeps so many"
 
 
 @on_loop

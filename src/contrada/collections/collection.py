@@ -29,7 +29,7 @@ from contrada.collections.together import Together
 from contrada.delivery.durable import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
-from contrada.runtime.handles import ThreadPolicy
+from contrada.runtime.handles import ThreadPolicy, policy_for
 from contrada.service import Interest, Predicate, Service, StandingOptions
 from contrada.service import Subject as Wanted
 from contrada.service.interface import InForce
@@ -336,12 +336,11 @@ class Collection(InForce, Generic[T]):
         if consumer is not None:
             await self._leave(consumer)
             return
-        is_open = self._held.is_open
-        await self.aclose()
-        if is_open and self.is_persistent:
+        if self.is_persistent and self._held.is_open:
+            await self.aclose()
             await self.service.unsubscribe(self.name)
-        if is_open:
             await self.open()
+        self._held.clear()
 
     def statistics(self) -> CollectionStatistics:
         """What was added and held, and what was lost of what it was to hold."""
@@ -354,8 +353,10 @@ class Collection(InForce, Generic[T]):
     def _is_held(self, value: T) -> bool:
         arrivals = self._held.arrivals
         bare = self.space.bare
+        if any(each.obvent == value for each in arrivals):
+            return True
         made = bare(self.space.notification_of(value, self.delivery, under=False))
-        return any(each.obvent == value or bare(each.notification) == made for each in arrivals)
+        return any(bare(each.notification) == made for each in arrivals)
 
     # --- consumers ----------------------------------------------------------------------------
 
@@ -396,12 +397,7 @@ class Collection(InForce, Generic[T]):
         if not callable(handler):
             reason = f"{subscriber!r} is no element, no function, and has no notify()"
             raise ServiceError(reason)
-        if self.is_ordered:
-            if threads not in (None, ThreadPolicy.single()):
-                raise ServiceError(
-                    f"it promises {self.delivery!r}: only ThreadPolicy.single() keeps the order"
-                )
-            threads = ThreadPolicy.single()
+        threads = policy_for(self.delivery, threads)
         return ElementHandle(joining, self.space.cls, handler, threads, on_error)
 
     @property

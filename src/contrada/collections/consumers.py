@@ -81,6 +81,8 @@ class Consumer(InForce, AsyncIterator[T], Generic[T]):
             return None
 
     async def __anext__(self) -> T:
+        if self._stack is None:  # Nothing is timed, which costs.
+            return (await anext(self._reader)).item
         try:
             return await self.get()
         except ServiceClosedError:

@@ -66,9 +66,13 @@ class HeldElements(Generic[T]):
     async def aclose(self) -> None:
         """Hold nothing any more."""
         view, self._view = self._view, None
-        self._held.clear()
+        self.clear()
         if view is not None and view.is_active:
             await view.deactivate()
+
+    def clear(self) -> None:
+        """Forget what is held."""
+        self._held.clear()
 
     def hold(self, arrivals: Sequence[Arrival[T]]) -> None:
         """These have come, together."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from contrada.collections.readers import ElementReader, Readable
 from contrada.collections.spaces import Arrival, Asked
 from contrada.delivery.durable import Retention
+from contrada.errors import CannotSubscribeError
 from contrada.runtime.handles import Handle, ThreadPolicy
 from contrada.service import Interest, Service, StandingOptions
 
@@ -71,6 +72,10 @@ class ElementHandle(Handle[T]):
         self.joining = joining
         service = cast(Service, joining)
         super().__init__(service, subject, handler, threads=threads, on_error=on_error)
+
+    async def update(self, where: object) -> None:
+        """Raises CannotSubscribeError: it is for what its collection was asked."""
+        raise CannotSubscribeError("a collection's subscriber is not updated; ask for another one")
 
 
 def standing(service: Service, asked: Asked[T], options: StandingOptions) -> Readable[T]:

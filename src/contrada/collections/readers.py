@@ -70,11 +70,6 @@ class ElementReader(StandingSubscription[T]):
         """What is asked for."""
         return self._held.filters
 
-    @property
-    def is_between_parts(self) -> bool:
-        """Whether some of what was published together is not handed out yet."""
-        return bool(self._parts)
-
     async def open(self) -> None:
         """Put it in force; raises as the subscription's `open`."""
         await self._held.open()
@@ -88,44 +83,46 @@ class ElementReader(StandingSubscription[T]):
 
     async def done(self) -> None:
         """Read no longer; all that was handed out is done with."""
-        if self._acknowledges and self.is_between_parts:
+        if self._parts:  # Of the last it was not: it comes again.
             await self.aclose()
         else:
             await self._held.__aexit__(None, None, None)
 
     async def __anext__(self) -> Kept[T]:
         while not self._parts:
-            await self._take(await anext(self._held))
+            if done := self._take(await anext(self._held)):
+                await self._acknowledge(done)
         return self._next()
 
     async def next(self, timeout_s: float | None = None) -> Kept[T]:
         """The next one; the time begins anew after a duplicate. See `Subscription.next`."""
         while not self._parts:
-            await self._take(await self._held.next(timeout_s))
+            if done := self._take(await self._held.next(timeout_s)):
+                await self._acknowledge(done)
         return self._next()
 
     def _next(self) -> Kept[T]:
         self._delivered += 1
         return self._parts.popleft()
 
-    async def _take(self, got: Kept[tuple[Arrival[T], ...]] | tuple[Arrival[T], ...]) -> None:
-        position, time_us, attempt, arrivals = 0, 0, 1, got
+    def _take(self, got: Kept[tuple[Arrival[T], ...]] | tuple[Arrival[T], ...]) -> Sequence[int]:
+        """Has what came to be handed out; what of it is to be acknowledged now."""
         if isinstance(got, Kept):
-            position, time_us, attempt = got.position, got.time_us, got.attempt
-            arrivals = got.item
-        assert not isinstance(arrivals, Kept)
+            position, time_us, attempt, arrivals = got.position, got.time_us, got.attempt, got.item
+        else:
+            position, time_us, attempt, arrivals = 0, 0, 1, got
         identity = arrivals[0].notification.envelope.id
         if not self._is_new(identity):
             self._dropped[DUPLICATE] += 1
-            if position and not self._acknowledges:
-                await self._acknowledge([position])
-            return
+            return (position,) if position and not self._acknowledges else ()
         if position:
             if self._acknowledges:
                 self._out.clear()  # It has acknowledged what it gave before.
             self._out[position] = _Out(identity, len(arrivals))
         self._arrived(arrivals)
-        self._parts.extend(Kept(each.obvent, position, time_us, attempt) for each in arrivals)
+        for each in arrivals:
+            self._parts.append(Kept(each.obvent, position, time_us, attempt))
+        return ()
 
     def _is_new(self, identity: str) -> bool:
         recent = self._recent

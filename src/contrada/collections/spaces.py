@@ -157,9 +157,11 @@ class CollectionSpace(Generic[T]):
                 return True  # Who reads it says that it is damaged.
 
         def read(found: Notification) -> tuple[Arrival[T], ...]:
-            each = elements(found) if is_together(found) else [found]
+            if not is_together(found):
+                return (Arrival(self._made(found), found),)
+            parts = elements(found)
             return tuple(
-                Arrival(self._made(it), it, number, len(each)) for number, it in enumerate(each)
+                Arrival(self._made(it), it, number, len(parts)) for number, it in enumerate(parts)
             )
 
         filters = FilterSet((*own.filters, self._together()))

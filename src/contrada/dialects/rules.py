@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.notification import Notification
+from contrada.model.languages.atoms import failures
 
 NOT_FILTERS: Final = "no filters alone say it"
 """Why a rule that has a residue is refused where filters are asked for."""
@@ -58,7 +59,19 @@ class Rule:
             notification = Notification(notification)
         if not self.filters.matches(notification):
             return False
-        return self.residue_holds is None or self.residue_holds(notification)
+        return self.residue_holds is None or says_yes(self.residue_holds, notification)
+
+
+def says_yes(residue_holds: Callable[[Notification], bool], notification: Notification) -> bool:
+    """Whether a residue holds: not where it raises, which is counted among operators' failures.
+
+    Its type may not read what the filters match, and it is no fault of other rules.
+    """
+    try:
+        return residue_holds(notification)
+    except Exception:  # noqa: BLE001 - the code of who wrote the rule, or its type
+        failures.add(getattr(residue_holds, "__qualname__", type(residue_holds).__qualname__))
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """`Residues`: what the filters of some keys leave open, asked of what the filters match.
 
 A rule of another dialect may ask for more than filters can. The index finds it by its filters,
-which cover it, and its residue then decides, on the whole notification.
+which cover it, and its residue then decides, on the whole notification. One that raises says no;
+see `says_yes`.
 """
 
 from collections.abc import Callable, Hashable
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
+from contrada.dialects.rules import says_yes
 from contrada.matching.spans import Given
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import UNSTAMPED, of_parts
@@ -38,7 +40,7 @@ class Residues(Generic[K]):
         if of.keys().isdisjoint(keys):
             return keys
         notification = whole(given, envelope)
-        return [key for key in keys if key not in of or of[key](notification)]
+        return [key for key in keys if key not in of or says_yes(of[key], notification)]
 
     def decided_each(
         self, offsets: Any, keys: Any, notification_of: Callable[[int], Notification]
@@ -53,7 +55,7 @@ class Residues(Generic[K]):
             if asked:
                 notification = notification_of(row)
                 for place in asked:
-                    kept[place] = of[listed[place]](notification)
+                    kept[place] = says_yes(of[listed[place]], notification)
         before = np.concatenate((np.zeros(1, dtype=offsets.dtype), np.cumsum(kept)))
         return before[offsets].astype(offsets.dtype), keys[kept]
 

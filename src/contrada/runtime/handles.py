@@ -21,7 +21,8 @@ import contextlib
 import contextvars
 import inspect
 import logging
-from collections import Counter, deque
+import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.runtime.blocking import BlockingService
+from contrada.runtime.handling import HandlerCalls, called, checked_concurrency
 from contrada.service import (
     Interest,
     Kept,
@@ -53,9 +55,6 @@ T = TypeVar("T")
 
 Handler = Callable[[T], Awaitable[object] | object]
 
-CALLS_MAX: Final = 1_000
-"""Calls of one handle's handler at a time. Beyond it: ServiceError."""
-
 HANDLER_WAITING_MAX: Final = 256
 """Obvents of classes whose handler is busy that one handle has taken. Beyond it: it takes no more
 until one is done."""
@@ -63,7 +62,13 @@ until one is done."""
 _LOG: Final = logging.getLogger("contrada.runtime")
 
 # The handle in one of whose calls this runs: that one does not wait for its own end.
-_within: Final[contextvars.ContextVar[object]] = contextvars.ContextVar("handle", default=None)
+_within: Final[contextvars.ContextVar["Handle[Any] | None"]] = contextvars.ContextVar(
+    "handle", default=None
+)
+
+# Which handle has a call that waits for the end of which; calls are on several threads.
+_waits: Final[list[tuple["Handle[Any]", "Handle[Any]"]]] = []
+_waits_lock: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,7 @@ class ThreadPolicy:
     each_class: bool = False
 
     def __post_init__(self) -> None:
-        given: object = self.most
-        if type(given) is not int or not 1 <= given <= CALLS_MAX:
-            raise ServiceError(f"{self.most!r} calls at a time: expected 1 to {CALLS_MAX}")
+        checked_concurrency(self.most)
 
     @classmethod
     def single(cls) -> "ThreadPolicy":
@@ -95,6 +98,20 @@ class ThreadPolicy:
     def one_per_class(cls, most: int = 16) -> "ThreadPolicy":
         """So many at a time, of each class one, in order."""
         return cls(most, each_class=True)
+
+
+def policy_for(delivery: str, threads: ThreadPolicy | None) -> ThreadPolicy:
+    """The policy that is asked for, or the usual one, for obvents of a class of delivery.
+
+    Raises ServiceError for one that would give up their order.
+    """
+    if not delivery_class(delivery).is_ordered:
+        return threads or ThreadPolicy.multi()
+    single = ThreadPolicy.single()
+    if threads not in (None, single):
+        reason = f"its obvents are {delivery}: only ThreadPolicy.single() keeps their order"
+        raise ServiceError(reason)
+    return single
 
 
 class Handle(Generic[T]):
@@ -121,13 +138,7 @@ class Handle(Generic[T]):
                 "`subscription.handle(function)`"
             )
         self.qos = _qos_of(subject)
-        is_ordered = delivery_class(self.qos.delivery).is_ordered
-        if threads is not None and is_ordered and threads != ThreadPolicy.single():
-            reason = (
-                f"its obvents are {self.qos.delivery}: only ThreadPolicy.single() keeps their order"
-            )
-            raise ServiceError(reason)
-        self.threads = threads or (ThreadPolicy.single() if is_ordered else ThreadPolicy.multi())
+        self.threads = policy_for(self.qos.delivery, threads)
         self._service = service
         self._subject = subject
         self._where = where
@@ -137,7 +148,7 @@ class Handle(Generic[T]):
         self._runner: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_activating = False
-        self._handled = 0
+        self._last: Subscription[T] | StandingSubscription[T] | None = None
         self._failed = 0
 
     @property
@@ -166,38 +177,47 @@ class Handle(Generic[T]):
         try:
             held = self._service.subscribe(self._subject, self._where, **options)
             await held.open()
+            runner = await self._begun(held)
         except ContradaError as error:
             raise CannotSubscribeError(str(error)) from error
         finally:
             self._is_activating = False
-        self._subscription = held
-        self._loop = asyncio.get_running_loop()
+        self._subscription = self._last = held
+        self._loop, self._runner = asyncio.get_running_loop(), runner
+
+    async def _begun(self, held: Any) -> asyncio.Task[None]:
+        """Reads it, in a task that has come to where it takes it out when it is cancelled."""
         pool = None
         if not _is_async(self._handler):
             pool = ThreadPoolExecutor(self.threads.most, "contrada-handler")
-        self._runner = self._loop.create_task(self._run(held, pool))
+        runner = asyncio.create_task(self._run(held, pool))
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            runner.cancel()
+            raise
+        return runner
 
     def deactivate(self) -> Awaitable[None]:
         """Let none come any more; begun at once, also where nobody awaits it.
 
         Awaited it returns when no call of the handler runs any more, but the one that asks. On a
-        thread, as a handler may have one, it returns when it is done. Raises CannotUnsubscribeError
-        where it is not active.
+        thread, as a handler may have one, it returns when it is done. It does not wait for calls
+        that wait themselves for what asks, as where two handlers deactivate each other's handle.
+        Raises CannotUnsubscribeError where it is not active.
         """
         runner, loop = self._runner, self._loop
         if self._subscription is None or runner is None or loop is None:
             raise CannotUnsubscribeError("it is not active")
         self._subscription = None
-        is_on_loop, is_within = _running_loop() is loop, _within.get() is self
-        if is_on_loop:
+        ending = _Ending(self, runner)
+        if _running_loop() is loop:
             runner.cancel()
-        else:
-            loop.call_soon_threadsafe(runner.cancel)
-        if is_within:
-            return _Done()
-        if is_on_loop:
-            return asyncio.ensure_future(_ended(runner))
-        asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
+            return ending
+        loop.call_soon_threadsafe(runner.cancel)
+        with ending.waited_for() as is_waited_for:
+            if is_waited_for:
+                asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
         return _Done()
 
     async def __aenter__(self) -> Self:
@@ -222,23 +242,23 @@ class Handle(Generic[T]):
         self._where = where
 
     def statistics(self) -> SubscriptionStatistics:
-        """What was delivered and dropped since it was activated; `failed` of all of its time."""
-        if self._subscription is None:
-            return SubscriptionStatistics(self._handled, 0, {}, self._failed)
-        found = self._subscription.statistics()
+        """What was delivered and dropped since it was activated last; `failed` of all its time."""
+        if self._last is None:
+            return SubscriptionStatistics(0, 0, {})
+        found = self._last.statistics()
         return SubscriptionStatistics(
             found.delivered, found.queued, found.dropped, self._failed, found.reconnects
         )
 
     async def _run(self, held: Any, pool: ThreadPoolExecutor | None) -> None:
         """Calls the handler with all that comes, until it is deactivated: that cancels this."""
-        calls = _Calls(self.threads)
+        calls = (_CallsByClass if self.threads.each_class else HandlerCalls)(self.threads.most)
         try:
             async for each in held:
                 item, position = (each.item, each.position) if isinstance(each, Kept) else (each, 0)
-                await calls.begin(type(item), self._call(held, pool, item, position))
+                await calls.begin(self._call(held, pool, item, position), type(item))
         except asyncio.CancelledError:
-            if self._subscription is held:
+            if self._reads(held):
                 raise  # Somebody else cancels it: the end of the event loop.
         except ContradaError as error:
             _LOG.warning("%s: its handle is active no longer: %s", self._subject, error)
@@ -252,13 +272,18 @@ class Handle(Generic[T]):
             if pool is not None:
                 pool.shutdown(wait=False)
 
+    def _reads(self, held: object) -> bool:
+        """Whether it was not deactivated since this was subscribed."""
+        return self._subscription is held
+
     async def _call(
         self, held: Any, pool: ThreadPoolExecutor | None, item: T, position: int
     ) -> None:
+        if not self._reads(held):
+            return  # It was deactivated while this waited for its turn; where it is kept it comes.
         token = _within.set(self)
         try:
             await _called(pool, self._handler, item)
-            self._handled += 1
         except (Exception, asyncio.CancelledError) as error:  # the subscriber's own code
             if _is_cancelled():
                 raise  # The event loop ends, and this is not handled: where it is kept it comes.
@@ -266,13 +291,18 @@ class Handle(Generic[T]):
         finally:
             _within.reset(token)
         if position:  # What was handled does not come again; what is not said in time does.
-            with contextlib.suppress(ServiceError):
+            try:
                 await held.acknowledge(position)
+            except ServiceError:
+                pass  # It is closed.
+            except ContradaError as error:
+                _LOG.warning("%s: what was handled is not acknowledged: %s", self._subject, error)
 
     async def _fail(self, pool: ThreadPoolExecutor | None, error: BaseException, item: T) -> None:
         self._failed += 1
         kind = type(item).__name__
-        _LOG.warning("the handler of %s raised: %r", kind, error)
+        level = logging.WARNING if self._failed == 1 else logging.DEBUG
+        _LOG.log(level, "the handler of %s raised: %r", kind, error)
         if self._on_error is None:
             return
         try:
@@ -283,73 +313,48 @@ class Handle(Generic[T]):
             _LOG.warning("on_error of the handler of %s raised: %r", kind, further)
 
 
-class _Calls:
-    """Calls of a handler, as many at a time as its policy says."""
+class _CallsByClass(HandlerCalls):
+    """Of each class of obvents one at a time, in order."""
 
-    def __init__(self, policy: ThreadPolicy) -> None:
-        self._policy = policy
-        self._running: set[asyncio.Task[None]] = set()
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
         self._waiting: dict[type, deque[Coroutine[Any, Any, None]]] = {}
-        self._held: Counter[str] = Counter()
-        self._changed = asyncio.Event()
+        self._behind = 0  # those that wait for another one of their class
 
-    async def begin(self, kind: type, call: Coroutine[Any, Any, None]) -> None:
+    async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
         """Begin a call, or let it wait for its class; returns when there is room for another."""
-        if self._policy.each_class:
-            if kind in self._waiting:
-                self._waiting[kind].append(call)
-                self._held["waiting"] += 1
-            else:
-                self._waiting[kind] = deque([call])
-                self._start(self._in_turn(kind))
+        if kind in self._waiting:
+            self._waiting[kind].append(call)
+            self._behind += 1
         else:
-            self._start(call)
-        while (
-            len(self._running) >= self._policy.most or self._held["waiting"] >= HANDLER_WAITING_MAX
-        ):
-            self._changed.clear()
-            await self._changed.wait()
+            self._waiting[kind] = deque()
+            self._start(self._in_turn(kind, call))
+        await self._room()
 
-    def _start(self, call: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(call)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
+    @property
+    def _is_full(self) -> bool:
+        return super()._is_full or self._behind >= HANDLER_WAITING_MAX
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._changed.set()
-
-    async def _in_turn(self, kind: type) -> None:
+    async def _in_turn(self, kind: type, call: Coroutine[Any, Any, None]) -> None:
         """All of one class, one after the other."""
         waiting = self._waiting[kind]
-        first = True
+        await call
         while waiting:
-            call = waiting.popleft()
-            if not first:
-                self._held["waiting"] -= 1
-                self._changed.set()
-            first = False
-            await call
+            self._behind -= 1
+            self._changed.set()
+            await waiting.popleft()
         del self._waiting[kind]
-
-    async def finished(self) -> None:
-        """All that have begun are done."""
-        current = asyncio.current_task()
-        while running := [each for each in self._running if each is not current]:
-            await asyncio.wait(running)
 
 
 async def _called(
     pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any
 ) -> None:
-    if pool is None or _is_async(function):
-        result = function(*arguments)
-    else:
-        context = contextvars.copy_context()
+    """As `called`, on a thread of the pool where there is one and the function blocks."""
+    if pool is not None and not _is_async(function):
+        run = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
-        result = loop.run_in_executor(pool, context.run, function, *arguments)
-    if inspect.isawaitable(result):
-        await result
+        function, arguments = loop.run_in_executor, (pool, run, function, *arguments)
+    await called(function, *arguments)
 
 
 def _is_cancelled() -> bool:
@@ -366,8 +371,47 @@ async def _ended(runner: asyncio.Task[None]) -> None:
         raise CannotUnsubscribeError(str(error)) from error
 
 
+class _Ending:
+    """The end of a handle's calls, to be awaited."""
+
+    def __init__(self, handle: Handle[Any], runner: asyncio.Task[None]) -> None:
+        self._handle = handle
+        self._runner = runner
+
+    def __await__(self) -> Generator[Any, None, None]:
+        with self.waited_for() as is_waited_for:
+            if is_waited_for:
+                yield from _ended(self._runner).__await__()
+
+    @contextlib.contextmanager
+    def waited_for(self) -> Generator[bool, None, None]:
+        """Whether who asks may wait for it, and then it counts as waiting for that."""
+        asks = _within.get()
+        if asks is None:
+            yield True
+            return
+        with _waits_lock:
+            may_wait = not _waits_for(self._handle, asks)
+            if may_wait:
+                _waits.append((asks, self._handle))
+        try:
+            yield may_wait
+        finally:
+            if may_wait:
+                with _waits_lock:
+                    _waits.remove((asks, self._handle))
+
+
+def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
+    """Whether it is the other one, or a call of it waits for the other's end, by whatever way."""
+    reached = [handle]
+    for each in reached:
+        reached += [it for by, it in _waits if by is each and it not in reached]
+    return other in reached
+
+
 class _Done:
-    """What is done already, or by itself, to be awaited."""
+    """What is done already, to be awaited."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return

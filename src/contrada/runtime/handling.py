@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceError
 
@@ -17,7 +17,48 @@ loop have their turn."""
 _CALLS_PER_LOOK: Final = 64
 
 HANDLERS_MAX: Final = 1_000
-"""Calls of one subscription's handler at a time. Beyond it: ServiceError."""
+"""Calls of one subscription's handler, or of one handle's, at a time. Beyond it: ServiceError."""
+
+
+class HandlerCalls:
+    """Calls of a handler that wait for something: tasks, so many at a time. Raises ServiceError."""
+
+    def __init__(self, most: int) -> None:
+        self._most = checked_concurrency(most)
+        self._running: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
+        """Begin a call, with something of a kind; returns when there is room for another."""
+        self._start(call)
+        await self._room()
+
+    def cancel(self) -> None:
+        """Let none go on."""
+        for task in self._running:
+            task.cancel()
+
+    async def finished(self) -> None:
+        """All that have begun are done; who is cancelled meanwhile cancels them."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _start(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(call)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._changed.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._running) >= self._most
+
+    async def _room(self) -> None:
+        while self._is_full:
+            self._changed.clear()
+            await self._changed.wait()
 
 
 async def handle_all(
@@ -31,8 +72,7 @@ async def handle_all(
     An item is taken only when its call can begin. `failed` is told what a call raised. Raises
     what the items raise, once the calls that have begun are done, and ServiceError.
     """
-    most = checked_concurrency(concurrency)
-    calls: set[asyncio.Task[None]] = set()
+    calls = HandlerCalls(concurrency)
 
     async def finish(result: Awaitable[object], item: T) -> None:
         try:
@@ -54,17 +94,12 @@ async def handle_all(
                     await asyncio.sleep(0)
                     began_s = monotonic()
                 continue
-            task = asyncio.create_task(finish(result, item))
-            calls.add(task)
-            task.add_done_callback(calls.discard)
-            while len(calls) >= most:
-                await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            await calls.begin(finish(result, item))
     except asyncio.CancelledError:
-        for task in calls:
-            task.cancel()
+        calls.cancel()
         raise
     finally:
-        await asyncio.gather(*calls, return_exceptions=True)
+        await calls.finished()
 
 
 async def called(function: Callable[..., Awaitable[object] | object], *arguments: object) -> None:
@@ -77,6 +112,6 @@ async def called(function: Callable[..., Awaitable[object] | object], *arguments
 def checked_concurrency(concurrency: int) -> int:
     """The number of calls itself where it is allowed. Raises ServiceError."""
     given: object = concurrency
-    if not isinstance(given, int) or not 1 <= given <= HANDLERS_MAX:
+    if type(given) is not int or not 1 <= given <= HANDLERS_MAX:
         raise ServiceError(f"concurrency = {concurrency!r}: expected 1 to {HANDLERS_MAX} calls")
     return concurrency

@@ -74,9 +74,9 @@ class Export(Generic[S]):
 
     async def open(self) -> Self:
         """Take calls from now on. Raises as `Subscription.open`."""
-        calls = self._service.subscribe(RemoteCall, {"target": self.reference.address})
-        await calls.open()
-        self._runner = asyncio.get_running_loop().create_task(self._run(calls))
+        self._calls = self._service.subscribe(RemoteCall, {"target": self.reference.address})
+        await self._calls.open()
+        self._runner = asyncio.get_running_loop().create_task(self._run())
         self.renew()
         return self
 
@@ -101,6 +101,7 @@ class Export(Generic[S]):
         self._end()
         if self._runner is not None:
             await asyncio.wait([self._runner])
+            await self._withdraw()
 
     def _end(self) -> None:
         if self._expiry is not None:
@@ -109,12 +110,16 @@ class Export(Generic[S]):
             self._runner.cancel()
         self._expired.set()
 
-    async def _run(self, calls: Any) -> None:
+    async def _run(self) -> None:
         try:
-            await calls.handle(self._answer, concurrency=CALLS_UNDER_WAY_MAX)
+            await self._calls.handle(self._answer, concurrency=CALLS_UNDER_WAY_MAX)
         finally:
-            with contextlib.suppress(ServiceError):
-                await calls.unsubscribe()
+            await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        """Twice is once: who is cancelled before it begins comes to no `finally`."""
+        with contextlib.suppress(ServiceError):
+            await self._calls.unsubscribe()
 
     async def _answer(self, call: RemoteCall) -> None:
         self.renew()
@@ -148,8 +153,8 @@ class Proxy(Generic[S]):
     """What stands here for a service that is elsewhere; use it inside `async with`.
 
     That gives an object with the methods of the interface, each to be awaited. It renews the lease
-    while it is open. A call raises RemoteCallError with the words of what the method raised, or
-    where no answer came in time.
+    while it is open. A call raises RemoteCallError with the words of what the method raised, where
+    no answer came in time, or none can come any more: the proxy was left, or the service closed.
     """
 
     def __init__(
@@ -169,20 +174,25 @@ class Proxy(Generic[S]):
         self._renew_s = _seconds("renew_s", renew_s)
         self._caller = secrets.token_urlsafe(16)
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[RemoteAnswer]] = {}
+        self._waiting: dict[int, asyncio.Future[RemoteAnswer | None]] = {}
+        self._is_read = False  # whether answers come
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> S:
-        answers = self._service.subscribe(RemoteAnswer, {"caller": self._caller})
-        await answers.open()
+        self._answers = self._service.subscribe(RemoteAnswer, {"caller": self._caller})
+        await self._answers.open()
+        self._is_read = True
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._read(answers)), loop.create_task(self._renew())]
+        self._tasks = [loop.create_task(self._read()), loop.create_task(self._renew())]
         return cast(S, _Stub(self, self._interface))
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
+        self._end()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(ServiceError):
+            await self._answers.unsubscribe()
 
     async def call(self, method: str, *given: Any, **named: Any) -> Any:
         """Call a method. Raises RemoteCallError, TypeError, InvalidObventError, as `publish`."""
@@ -193,35 +203,45 @@ class Proxy(Generic[S]):
         return described.value_read(answer.value)
 
     async def _asked(self, method: str, arguments: list[Any]) -> RemoteAnswer:
+        what = f"{self._interface.name}.{method}" if method else self._interface.name
+        if not self._is_read:
+            raise RemoteCallError(f"{what}: call it inside the proxy's own `async with`")
         number = next(self._numbers)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         call = RemoteCall(self._reference.address, self._caller, number, method, arguments)
         try:
             await self._service.publish(call)
             async with asyncio.timeout(self._wait_s):
-                answer: RemoteAnswer = await waiting
-                return answer
+                answer: RemoteAnswer | None = await waiting
         except TimeoutError:
-            what = f"{self._interface.name}.{method}" if method else self._interface.name
             reason = f"{what}: no answer in {self._wait_s:g} s; its lease may be over"
             raise RemoteCallError(reason) from None
         finally:
             del self._waiting[number]
+        if answer is None:
+            raise RemoteCallError(f"{what}: no answer comes any more; it may have been done")
+        return answer
 
-    async def _read(self, answers: Any) -> None:
+    async def _read(self) -> None:
         try:
-            async for answer in answers:
+            async for answer in self._answers:
                 waiting = self._waiting.get(answer.number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         finally:
-            with contextlib.suppress(ServiceError):
-                await answers.unsubscribe()
+            self._end()
+
+    def _end(self) -> None:
+        """Lets nobody wait for an answer: none comes any more."""
+        self._is_read = False
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
 
     async def _renew(self) -> None:
         """Lets the lease last while somebody holds this: it is told how long that is."""
         wait_s = self._renew_s
-        while True:
+        while self._is_read:
             try:
                 lease_s = (await self._asked(RENEWAL, [])).value
                 if isinstance(lease_s, float) and lease_s > 0:

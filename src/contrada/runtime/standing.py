@@ -5,14 +5,19 @@ acknowledged is said to the machine together, once in a turn of the event loop.
 
 Invariant: a record that was given to the reader is had by it until it is acknowledged or given
 back; what was not given to it yet comes again when it is closed, as if it had not come.
+
+What its type cannot read is had too, and done with as soon as something later is that it could
+read: so it holds up no log. A reader that can read nothing, its class being the wrong one, takes
+nothing with it but what is beyond UNREADABLE_MAX.
 """
 
 import asyncio
 import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery.durable import Retention
@@ -53,6 +58,10 @@ from contrada.service import (
 
 READ_AHEAD_MAX: Final = 256
 """Records that a reader has before they are asked for. Beyond it: they stay in the log."""
+
+UNREADABLE_MAX: Final = 1_000
+"""Records that a reader cannot read and keeps, since it can read none that is later. Beyond it: the
+earliest is acknowledged."""
 
 DAMAGED: Final = "damaged"
 """Why a record is dropped: it came back from the disk as another one, or not at all."""
@@ -120,6 +129,7 @@ class HostedSubscription(StandingSubscription[T]):
         self._has: dict[int, None] = {}
         self._still_has: set[int] = set()  # of that, what comes again since it is read anew
         self._last: int | None = None  # to be acknowledged when the next one is asked for
+        self._unreadable: list[int] = []  # a heap of what it has and cannot read
         self._done: list[int] = []
         self._is_flush_due = False
         self._delivered = 0
@@ -284,7 +294,7 @@ class HostedSubscription(StandingSubscription[T]):
         expires_us = item.envelope.expires_us
         if expires_us is not None and expires_us <= self._service.now_us():
             self._dropped[EXPIRED] += 1
-            self._acknowledge((position,))
+            self._settle((position,))
             return None
         made: Any = item
         try:
@@ -294,13 +304,20 @@ class HostedSubscription(StandingSubscription[T]):
             if self._reader is not None:
                 made = self._reader(item)
         except Exception as error:  # noqa: BLE001 - the subscriber's own code
-            self._dropped[UNREADABLE] += 1
-            _LOG.warning("%s: record %d is unreadable: %r", self._name, position, error)
+            self._note_unreadable(position, error)
             return None
         if self._options.get("auto_acknowledge", True):
             self._last = position
         self._delivered += 1
         return Kept(made, position, record.time_us, record.attempt)
+
+    def _note_unreadable(self, position: int, error: Exception) -> None:
+        self._dropped[UNREADABLE] += 1
+        level = logging.WARNING if self._dropped[UNREADABLE] == 1 else logging.DEBUG
+        _LOG.log(level, "%s: record %d is unreadable: %r", self._name, position, error)
+        heappush(self._unreadable, position)
+        if len(self._unreadable) > UNREADABLE_MAX:
+            self._settle((heappop(self._unreadable),))
 
     def statistics(self) -> SubscriptionStatistics:
         """What this reader got, what waits for it, and what was lost, by reason."""
@@ -349,7 +366,14 @@ class HostedSubscription(StandingSubscription[T]):
         if last is not None:
             self._acknowledge((last,))
 
-    def _acknowledge(self, positions: Iterable[int]) -> None:
+    def _acknowledge(self, positions: Sequence[int]) -> None:
+        """These are done with, and what could not be read before them."""
+        last, earlier = max(positions, default=0), []
+        while self._unreadable and self._unreadable[0] < last:
+            earlier.append(heappop(self._unreadable))
+        self._settle((*positions, *earlier))
+
+    def _settle(self, positions: Iterable[int]) -> None:
         for each in positions:
             if each in self._has:
                 del self._has[each]

@@ -284,8 +284,9 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
     With `auto_acknowledge` a notification is acknowledged when the next one is asked for, and the
     last one when `async with` ends without an error. Else `acknowledge` has to be called.
 
-    What no reader's type can hold is counted as unreadable, and not acknowledged; what came back
-    damaged from the disk is counted, and lost.
+    What a reader's type cannot hold is counted as unreadable, and acknowledged with the next later
+    one that is: what is not, since its reader can read nothing, comes again, up to UNREADABLE_MAX.
+    What came back damaged from the disk is counted, and lost.
     """
 
     @property

@@ -57,6 +57,7 @@ def lifted_rule_of(
             failures.add(name)
             return False
 
+    holds.__qualname__ = name  # What it cannot be asked about is counted under the same name.
     return Rule(name, members, lifted.explain(), holds)
 
 

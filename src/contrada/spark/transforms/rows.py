@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from contrada.dialects.rules import says_yes
 from contrada.errors import ContradaError
 from contrada.matching import Index
 from contrada.matching.bundle import Bundle
@@ -176,7 +177,7 @@ def _decided(base: Opened, rows: WideRows | PackedRows, of_row: Any, positions: 
             last = int(of_row[place])
             notification = _whole(rows, last)
         if notification is not None:
-            stands[place] = base.residues.of[int(positions[place])](notification)
+            stands[place] = says_yes(base.residues.of[int(positions[place])], notification)
     return stands
 
 
