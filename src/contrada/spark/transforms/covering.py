@@ -81,9 +81,9 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     - `empty`: it matches nothing; the filter and `by` are NULL.
 
     The steps run when this is called, but for the last. Each worker holds about FILED_MAX filters
-    at once, the driver a few thousand places. Raises what Spark raises; its cause is an InputError
-    with the key where a filter cannot be read. Cost: some hundred microseconds of a core for each
-    filter. Source: PODC 2000 §4.
+    at once, the driver a few thousand of them, and places. Raises what Spark raises; its cause is
+    an InputError with the key where a filter cannot be read. Cost: some hundred microseconds of a
+    core for each filter. Source: PODC 2000 §4.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
