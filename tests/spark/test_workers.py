@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -135,3 +136,31 @@ def test_modules_are_no_work_for_the_garbage_collector(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "a_module_of_this_test", sys)
     sending.settle()
     assert len(froze) == 2
+
+
+def test_lists_of_rows_and_queries_have_the_same_workers(spark: SparkSession) -> None:
+    """Else Spark would start Python twice, for a second, and keep both."""
+
+    def parents(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+
+        for batch in batches:
+            yield pa.record_batch([[os.getppid()] * len(batch)], ["parent"])
+
+    frame = spark.createDataFrame([(1,), (2,)], "n int")
+    of_rows = frame.rdd.map(lambda _: os.getppid()).collect()
+    of_queries = [row.parent for row in frame.mapInArrow(parents, "parent bigint").collect()]
+    assert len({*of_rows, *of_queries}) == 1
+
+
+def test_a_driver_that_finds_its_base_needs_no_kernels(tmp_path: Path) -> None:
+    """To load them it would wait most of a second before Java starts."""
+    code = (
+        "import sys; from contrada.spark import Base; from contrada.spark.transforms import frames;"
+        f"Base({{'a': 'n > 1'}}, folder={str(tmp_path)!r}); print('numba' in sys.modules)"
+    )
+    for is_built in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [str(is_built and not jit.is_pure())]

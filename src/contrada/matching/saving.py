@@ -19,16 +19,18 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from contrada.errors import ContradaError, EncodingError
-from contrada.matching.generation import Generation
 from contrada.matching.kernels.schema import ARRAYS, STORE
-from contrada.matching.slots import Slots
 from contrada.model.encoding import from_msgpack, to_msgpack
+
+if TYPE_CHECKING:
+    from contrada.matching.generation import Generation
+    from contrada.matching.slots import Slots
 
 MAGIC: Final = b"CTRIDX\x00\x07"
 ALIGNMENT: Final = 64
@@ -42,7 +44,7 @@ _DAMAGED: Final = (
 """What comes of a header whose parts are not what they should be."""
 
 
-def save(path: Path, generation: Generation, slots: Slots[Any]) -> None:
+def save(path: Path, generation: "Generation", slots: "Slots[Any]") -> None:
     """Writes a generation and whose filters it holds. Replaces the file at once.
 
     Raises EncodingError for keys that are not None, bool, int of 64 bits, float, str, bytes, or
@@ -85,8 +87,12 @@ def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
         at += -at % ALIGNMENT + array.nbytes
 
 
-def load(path: Path) -> tuple[Generation, Slots[Any]]:
+def load(path: Path) -> "tuple[Generation, Slots[Any]]":
     """What `save` wrote; the arrays are mapped. Raises EncodingError, OSError."""
+    # With these come the compiled kernels: who asks for MAGIC alone must not wait for them.
+    from contrada.matching.generation import Generation
+    from contrada.matching.slots import Slots
+
     try:
         data: Any = np.asarray(np.memmap(path, dtype=np.uint8, mode="c"))
         magic, checksum = _FIRST.unpack(data[: _FIRST.size])

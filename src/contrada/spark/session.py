@@ -278,6 +278,8 @@ def _settings(cores: int, master: str | None, java_options: str | None) -> dict[
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": java_options,
         # Workers find what this process finds, so that they can load the same extensions.
+        # Spark says so to workers of queries: those of lists of rows are the same ones then.
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.threshold": str(LISTED_PATHS_MAX),

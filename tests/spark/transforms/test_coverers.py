@@ -147,20 +147,26 @@ def test_a_shard_finds_just_what_others_cover() -> None:
             assert covers(by, each)
 
 
-def test_a_part_finds_what_a_few_of_it_cover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it where many are covered; nothing, at little cost, where few are."""
+def test_parts_find_what_a_few_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a part of which many are covered; nothing, at little cost, where few are."""
     monkeypatch.setattr(coverers, "PROBED_MAX", 20)
     monkeypatch.setattr(coverers, "_FILED_FIRST", 8)
     filters = {coverers.form_of(f.sides): f for f in some_filters(300)}
-    found = {verdict.form: verdict.by for verdict in coverers.covered_beside(list(filters))}
+    forms = list(filters)
+    told = list(coverers.covered_by_few(forms[:200], [forms[:70], forms[70:]]))
+    found = {verdict.form: verdict.by for verdict in told}
+    assert len(found) == len(told)
     for form, each in filters.items():
-        others = [other for other in filters.values() if other is not each]
-        assert (form in found) == any(covers(o, each) and not covers(each, o) for o in others)
+        few = [filters[other] for other in forms[:200] if other != form]
+        assert (form in found) == any(covers(o, each) and not covers(each, o) for o in few)
         if form in found:
             assert covers(coverers.filter_of(found[form] or b""), each)
     apart = [coverers.form_of(Filter({"a": number}).sides) for number in range(100)]
-    few = [*apart, coverers.form_of(Filter("a < 1").sides)]
-    assert not list(coverers.covered_beside(few))
+    wide = coverers.form_of(Filter("a < 1").sides)
+    assert not list(coverers.covered_by_few([wide], [apart]))
+    assert [each.form for each in coverers.covered_by_few([wide], [apart[:1], apart[1:]])] == [
+        apart[0]
+    ]
 
 
 def test_filters_are_filed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """`covering` on Spark against the algebra on all pairs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import InputError
 from contrada.model import FilterSet
@@ -67,6 +70,27 @@ def test_on_many_it_is_exact_and_complete(
         assert covers(by, given[row.key])  # type: ignore[arg-type]
         assert str(by) in shown
         assert (row.reason == "covered") == (given[row.key] != by), row
+
+
+def test_a_few_cover_the_others_wherever_they_are(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else of a base that a few cover all others would be placed, at many times the cost."""
+    placed: list[int] = []
+    place = module._Steps.place
+
+    def counted(steps: Any, frame: DataFrame, shares: Mapping[int, float]) -> DataFrame:
+        placed.append(frame.count())
+        return place(steps, frame, shares)
+
+    monkeypatch.setattr(module._Steps, "place", counted)
+    monkeypatch.setattr(module, "WIDEST_MAX", 3)
+    monkeypatch.setattr(module, "FILED_MAX", 100)
+    texts = [f"a > {n % 50} and b = {n} and c = {n}" for n in range(400)] + ["a > 3", "a > 5"]
+    frame = spark.createDataFrame(list(enumerate(texts)), "key int, filter string")
+    left = {row.filter for row in covering(frame).collect()}
+    assert left == {"a > 3", *(text for n, text in enumerate(texts[:400]) if n % 50 < 3)}
+    assert placed == [len(left)]
 
 
 def test_a_filter_that_cannot_be_read_is_named(spark: SparkSession) -> None:

@@ -2,7 +2,7 @@
 
     given -> forms (empty ones apart, equal ones united)
           -> merged, in passes: those that may merge meet in one task
-          -> parts of them: who is covered by one of the few that cover most
+          -> the widest of them: who is covered by one of these
           -> placed: each filed once, looked up at each of its places
           -> shards: who is covered by whom
           -> what is left
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from heapq import nsmallest
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -48,6 +49,9 @@ MERGE_PASSES_MAX: Final = 8
 """Times that all filters are looked through for some that merge. Beyond it: what is left is not
 merged any further."""
 
+WIDEST_MAX: Final = 2_000
+"""Filters among which each is looked up first. Beyond it: the widest are taken."""
+
 SAMPLED_MAX: Final = 100_000
 """Filters from which it is learned which values many ask for. Beyond it: a sample of so many."""
 
@@ -77,9 +81,9 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     - `empty`: it matches nothing; the filter and `by` are NULL.
 
     The steps run when this is called, but for the last. Each worker holds about FILED_MAX filters
-    at once, the driver a few thousand places. Raises what Spark raises; its cause is an InputError
-    with the key where a filter cannot be read. Cost: some hundred microseconds of a core for each
-    filter. Source: PODC 2000 §4.
+    at once, the driver a few thousand of them, and places. Raises what Spark raises; its cause is
+    an InputError with the key where a filter cannot be read. Cost: some hundred microseconds of a
+    core for each filter. Source: PODC 2000 §4.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -180,19 +184,17 @@ def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
 def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
     """Which of the filters are covered by which: a row or more for each that is.
 
-    What is covered by one that happens to be in the same part is told first. If a few cover most,
-    that is nearly all, and it is then looked up in no shard. Parts must be a fair sample: a large
-    aggregation gives forms in their order, by which those that cover others are apart from them.
+    What one of the widest covers is told first. If a few cover most, that is nearly all, and it is
+    then looked up in no shard.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     forms = left.select("form")
-    mixed = forms.sortWithinPartitions(F.xxhash64("form"))
-    beside = _held(steps.run(mixed, _beside, "form binary, by binary"))
-    rest = _held(forms.join(beside, "form", "left_anti"))
+    widest = steps.run(forms, _widest, "rank double, form binary").orderBy("rank", "form")
+    few = [bytes(row.form) for row in widest.limit(WIDEST_MAX).collect()]
+    soon = _held(steps.run(forms, partial(_by_few, few), "form binary, by binary"))
+    rest = _held(forms.join(soon, "form", "left_anti"))
     shards = 1 + rest.count() // FILED_MAX
     placed = _held(steps.place(rest, _shares(steps, rest) if shards > 1 else {}))
-    return beside.unionAll(_verdicts(steps, placed, placed, shards, strictly=True))
+    return soon.unionAll(_verdicts(steps, placed, placed, shards, strictly=True))
 
 
 def _verdicts(
@@ -355,11 +357,14 @@ def _placed(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any
         yield form, coverers.rank_of(sets), *coverers.examples_of(sets), own, asks
 
 
-def _beside(batches: Batches) -> Iterator[Verdict]:
-    """Forms to those that others of a part cover, where a few cover many."""
+def _widest(batches: Batches) -> Iterator[tuple[float, Form]]:
+    ranked = ((coverers.rank_of(coverers.sets_of(form)), form) for (form,) in _rows(batches))
+    yield from nsmallest(WIDEST_MAX, ranked)
+
+
+def _by_few(few: list[Form], batches: Batches) -> Iterator[Verdict]:
     forms = (form for (form,) in _rows(batches))
-    while some := list(islice(forms, FILED_MAX)):
-        yield from coverers.covered_beside(some)
+    yield from coverers.covered_by_few(few, iter(lambda: list(islice(forms, FILED_MAX)), []))
 
 
 def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
