@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from contrada.net.connecting import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.matcher import PatternMatcher
+    from contrada.query import FileSource, FunctionSource, Question, RecordSource, TableSource
+    from contrada.routing.combining import Aggregate
     from contrada.runtime import BlockingService
     from contrada.runtime.handles import Handle, ThreadPolicy
     from contrada.runtime.references import Export, Proxy
@@ -103,6 +105,11 @@ _LATER: Final = {
         ),
         "contrada.typed",
     ),
+    **dict.fromkeys(
+        ("FileSource", "FunctionSource", "Question", "RecordSource", "TableSource"),
+        "contrada.query",
+    ),
+    "Aggregate": "contrada.routing.combining",
     **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.runtime.handles"),
     **dict.fromkeys(("Export", "Proxy"), "contrada.runtime.references"),
     "BlockingService": "contrada.runtime",
@@ -118,6 +125,12 @@ _LATER: Final = {
 }
 
 __all__ = [
+    "TableSource",
+    "RecordSource",
+    "Question",
+    "FunctionSource",
+    "FileSource",
+    "Aggregate",
     "Advertisement",
     "Alias",
     "BlockingService",

@@ -130,6 +130,15 @@ class InvalidCellError(InputError):
         self.reason = f"column {name!r}: {error}"
 
 
+class InvalidCombinationError(ContradaError):
+    """A question asks for something that cannot be computed. Carries `given` and `reason`."""
+
+    def __init__(self, given: object, reason: str) -> None:
+        super().__init__(f"{_shown(given)}: {reason}")
+        self.given = given
+        self.reason = reason
+
+
 class UnsatisfiableFilterError(ContradaError):
     """A subscription could never match. Carries `filter`."""
 

@@ -35,16 +35,7 @@ from contrada.model.languages.work import Work
 from contrada.net import Broker
 from contrada.net.connection import CLIENT
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import (
-    Credit,
-    Frame,
-    Hello,
-    Ping,
-    Pong,
-    Request,
-    StatisticsRequest,
-    encode,
-)
+from contrada.net.frames import Credit, Frame, Hello, Ping, Pong, Request, StatisticsRequest, encode
 from contrada.net.peer import Peer
 from contrada.net.turns import REQUEST_WORK_MAX
 from contrada.records import Reading, notification_of_object, notification_of_shown

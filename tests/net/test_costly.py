@@ -39,8 +39,8 @@ from contrada.net.frames import (
     Request,
     StatisticsRequest,
     encode,
-    unpacked,
 )
+from contrada.net.messages import unpacked
 from contrada.net.peer import Peer
 from contrada.net.turns import Turns
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish

@@ -16,7 +16,8 @@ import contrada as ct
 from bench.crowd import CREDIT, HELLO, Crowd, Process, allow_files, broker, crowd
 from contrada.model import encoding
 from contrada.net import Broker, TcpService, connect
-from contrada.net.frames import Hello, Request, encode, packed
+from contrada.net.frames import Hello, Request, encode
+from contrada.net.messages import packed
 from contrada.routing.messages import Subscribe
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.test_broker import RawClient

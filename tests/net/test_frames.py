@@ -13,7 +13,6 @@ from contrada.model.encoding import to_msgpack
 from contrada.net.content import CONTENT_BYTES_MAX, packed_content
 from contrada.net.frames import (
     FRAME_BYTES_MAX,
-    Asked,
     Credit,
     Failure,
     Frame,
@@ -22,15 +21,13 @@ from contrada.net.frames import (
     Hello,
     InspectReply,
     InspectRequest,
-    PackedSubscribe,
     Ping,
     Pong,
     Reply,
     encode,
-    packed,
-    unpacked,
 )
 from contrada.net.inspection import HeldLink, HeldText, Inspection
+from contrada.net.messages import Asked, PackedSubscribe, packed, unpacked
 from contrada.net.pages import FilterPage
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe

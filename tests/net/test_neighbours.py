@@ -16,8 +16,9 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
 from contrada.net import Broker, accepted, connect, link, subscription
 from contrada.net.address import parse_address
-from contrada.net.frames import Failure, Hello, Hop, Reply, packed, unpacked_hop
+from contrada.net.frames import Failure, Hello, Hop, Reply
 from contrada.net.link import ON_ITS_WAY
+from contrada.net.messages import packed, unpacked_hop
 from contrada.net.neighbours import Membership, Wanted
 from contrada.routing.messages import LinkUp, Neighbour, Publish, Reason, Role, Send, Subscribe
 from contrada.routing.router import Router, Strategy

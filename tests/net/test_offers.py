@@ -10,7 +10,8 @@ import contrada as ct
 from contrada.errors import ServiceError
 from contrada.model import Filter, to_msgpack
 from contrada.net import Broker, TcpService, connect, offers, parse_address
-from contrada.net.frames import Frame, Hello, Offers, Reply, Request, packed
+from contrada.net.frames import Frame, Hello, Offers, Reply, Request
+from contrada.net.messages import packed
 from contrada.routing.messages import Advertise, Follow, Unadvertise
 from contrada.runtime import backoff
 from contrada.runtime.outlet import ENTRY_BYTES

@@ -10,7 +10,8 @@ import contrada as ct
 from contrada.errors import ContradaError, ServiceError
 from contrada.model import Envelope, Filter, Notification, Pattern, to_msgpack
 from contrada.net import Broker, TcpService, connect, guest, link
-from contrada.net.frames import Hello, HopPart, MatchDelivery, Reply, Request, packed, unpacked_hop
+from contrada.net.frames import Hello, HopPart, MatchDelivery, Reply, Request
+from contrada.net.messages import packed, unpacked_hop
 from contrada.net.neighbours import Membership
 from contrada.net.patterns import BROKER_PATTERN_LIMITS
 from contrada.patterns import Match

@@ -18,8 +18,8 @@ from contrada.net import (
     TcpService,
     connect,
     connection,
-    frames,
     guest,
+    messages,
     parse_address,
     reconnecting,
     wire,
@@ -624,7 +624,7 @@ async def test_an_update_that_is_refused_later_leaves_what_was_in_force() -> Non
         events, other = await service.subscribe("n < 5"), await service.subscribe("n any")
         with (
             ending_updates(1),
-            mock.patch.object(frames, "SUBSCRIPTION_FILTERS_MAX", 1),
+            mock.patch.object(messages, "SUBSCRIPTION_FILTERS_MAX", 1),
             pytest.raises(ServiceError, match="SUBSCRIPTION_FILTERS_MAX"),
         ):
             await events.update(new)

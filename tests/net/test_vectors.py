@@ -14,18 +14,8 @@ from contrada.delivery.messages import Body, Closed, DeliveryMessage, Records
 from contrada.errors import FrameError
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.net.connection import _ALLOWED, CLIENT
-from contrada.net.frames import (
-    Asked,
-    Frame,
-    FrameReader,
-    Hello,
-    Hopping,
-    PackedSubscribe,
-    encode,
-    packed,
-    unpacked,
-    unpacked_hop,
-)
+from contrada.net.frames import Frame, FrameReader, Hello, encode
+from contrada.net.messages import Asked, Hopping, PackedSubscribe, packed, unpacked, unpacked_hop
 from contrada.net.neighbours import Membership
 from contrada.net.promises import LogRequested
 from contrada.routing.messages import Unsubscribe

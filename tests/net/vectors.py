@@ -58,6 +58,7 @@ from contrada.net.content import packed_values
 from contrada.net.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
+    AboutQuestions,
     Credit,
     CutOff,
     Delivery,
@@ -69,7 +70,6 @@ from contrada.net.frames import (
     Hop,
     HopCredit,
     HopPart,
-    Hopping,
     InspectReply,
     InspectRequest,
     LogDelivery,
@@ -80,15 +80,15 @@ from contrada.net.frames import (
     Offers,
     Ping,
     Pong,
+    QuestionDelivery,
     Reply,
     Request,
     StatisticsReply,
     StatisticsRequest,
     encode,
-    packed,
-    unpacked,
 )
 from contrada.net.inspection import HeldLink, HeldText, Inspection
+from contrada.net.messages import Hopping, packed, unpacked
 from contrada.net.neighbours import Membership
 from contrada.net.pages import FilterPage
 from contrada.net.promises import (
@@ -106,6 +106,8 @@ from contrada.net.promises import (
 from contrada.net.promises import packed as promised
 from contrada.patterns import Match
 from contrada.patterns.assembly import Piece
+from contrada.routing.alternatives import Alternative
+from contrada.routing.combining import Combination, aggregate_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -120,15 +122,22 @@ from contrada.routing.delegation import (
 from contrada.routing.messages import (
     Adjacency,
     Advertise,
+    Answer,
     Ask,
+    Cancel,
+    Describe,
     Follow,
     LinkState,
+    More,
     Publish,
     Role,
+    SourceReport,
+    SourceState,
     Subscribe,
     TellLinks,
     TookLinks,
     Unadvertise,
+    Undescribe,
     Unfollow,
     Unsubscribe,
 )
@@ -250,6 +259,22 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
         Request(3, packed(Publish((QUOTE,))), wait_ms=5_000),
     ),
     "credit": ("600 bytes more for subscription 1", Credit("1", 600)),
+    "question delivery": (
+        "a question to the client's source books",
+        QuestionDelivery(
+            ["books"],
+            packed(Ask((Alternative(Query("price < 100")),), "", "q7", 950_000, 256)),
+        ),
+    ),
+    "about questions": (
+        "an item came, and all sources have ended; more of another one may come",
+        AboutQuestions(
+            [
+                packed(Answer("", "q7", (QUOTE,), (), is_last=True)),
+                packed(More("", "q9", 128)),
+            ]
+        ),
+    ),
     "statistics request": ("asks what the broker did so far", StatisticsRequest(4)),
     "statistics reply": (
         "some counts, by name",
@@ -340,6 +365,33 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     },
 }
 
+ABOUT: Final[dict[str, tuple[str, Answer | More | Cancel]]] = {
+    "answer": (
+        "an item of source books, which has ended",
+        Answer(
+            "",
+            "q7",
+            (Notification({"price": 4.5}, envelope=Envelope(publisher="books")),),
+            (SourceReport("books", SourceState.ANSWERED, 1),),
+            is_last=True,
+        ),
+    ),
+    "answer that is a report": (
+        "one source was asked, and a server could not be",
+        Answer(
+            "",
+            "q7",
+            reports=(
+                SourceReport("books", SourceState.ASKED),
+                SourceReport("@b3", SourceState.LOST, reason="its connection was lost"),
+            ),
+        ),
+    ),
+    "more": ("so many more items may come", More("", "q7", 256)),
+    "cancel": ("nobody waits any longer", Cancel("", "q7")),
+}
+"""What is said of questions."""
+
 ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
     "publish": ("notifications, in order", Publish((A, B))),
     "subscribe": ("a filter", Subscribe("1", CHEAP)),
@@ -352,6 +404,33 @@ ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
     "unsubscribe pattern": ("the pattern ends", UnsubscribePattern("2")),
     "advertise": ("an advertisement", Advertise("1", Advertisement("symbol any and price any"))),
     "unadvertise": ("the advertisement ends", Unadvertise("1")),
+    "describe": (
+        "source books has what one of these describes",
+        Describe("books", (Filter("author any"), Advertisement("kind = 'book'"))),
+    ),
+    "undescribe": ("it has no longer", Undescribe("books")),
+    "ask": (
+        "what is cheap, or from where it goes to; ten items at most",
+        Ask(
+            (Alternative(Query("price < 100")), Alternative(Query("kind = 'a'"), (("to", "via"),))),
+            "",
+            "q7",
+            10_000_000,
+            512,
+            10,
+        ),
+    ),
+    "ask for what is computed": (
+        "how many, and the sum of prices, of each symbol",
+        Ask(
+            (Alternative(Query("price < 100")),),
+            "",
+            "q8",
+            10_000_000,
+            0,
+            combination=Combination((aggregate_of("count"), aggregate_of("sum(price)")), "symbol"),
+        ),
+    ),
     "follow": ("tell what is on offer", Follow()),
     "unfollow": ("tell it no longer", Unfollow()),
 }
@@ -366,7 +445,18 @@ SAID: Final[dict[str, tuple[str, Hopping]]] = {
     "unsubscribe, for a home": ("the same ends", Unsubscribe("1", "a")),
     "advertise, for a home": ("a filter is offered", Advertise("1", Filter("kind = 'a'"), "a")),
     "unadvertise, for a home": ("the same ends", Unadvertise("1", "a")),
-    "ask": ("over one link", Ask(Query("price < 100"), "a desk", "1", 1)),
+    "describe, for a home": (
+        "somebody there has such data",
+        Describe("1", (Filter("kind = 'a'"),), "a"),
+    ),
+    "undescribe, for a home": ("the same ends", Undescribe("1", "a")),
+    "ask, on its way": (
+        "over one link; a second is left, and 256 items may come",
+        Ask(
+            (Alternative(Query("price < 100")),), "a desk", "1", 1_000_000, 256, hops=1, source="a"
+        ),
+    ),
+    **{f"{name}, over a link": each for name, each in ABOUT.items()},
     "tell links": (
         "server a has a link to its peer b and to its parent c",
         TellLinks(

@@ -23,6 +23,7 @@ from contrada.routing.messages import (
     Refused,
     Role,
     Send,
+    TellClient,
 )
 from contrada.routing.router import Router, Strategy
 
@@ -32,7 +33,7 @@ Edges = list[tuple[int, int, bool]]
 Delivery = tuple[str, str, str]
 """A client, the identity of its subscription, the id of a notification.
 
-Or of its advertisement, and of a question.
+Or its source, and the identity of a question.
 """
 
 TREES: Final = ("hierarchical", "acyclic", "hybrid")
@@ -131,6 +132,8 @@ class Network:
         self.links: dict[tuple[int, int], deque[Message]] = {}
         self.given: Counter[Delivery] = Counter()
         self.refused: list[Refused] = []
+        self.asked: list[tuple[int, DeliverQuestion]] = []
+        self.told: list[tuple[int, TellClient]] = []
         self.sent: Counter[str] = Counter()
         self._chance = random.Random(seed)
         self._told = 0
@@ -188,9 +191,12 @@ class Network:
                     for identity in subscriptions:
                         for each in notifications:
                             self.given[client.name, identity, each.envelope.id] += 1
-                case DeliverQuestion(client, advertisements, question):
-                    for identity in advertisements:
+                case DeliverQuestion(client, sources, question):
+                    for identity in sources:
                         self.given[client.name, identity, question.identity] += 1
+                    self.asked.append((broker, effect))
+                case TellClient():
+                    self.told.append((broker, effect))
                 case Refused():
                     self.refused.append(effect)
 

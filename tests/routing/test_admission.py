@@ -23,6 +23,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.tables.next_hops import ITSELF
 from tests.routing.refused import reason_of
+from tests.routing.test_questions import ask
 
 C, PEER, UP, CHILD = Client("c"), Neighbour("peer"), Neighbour("up"), Neighbour("child")
 SOME, LONG = Filter("a > 0"), "i" * 256
@@ -96,7 +97,7 @@ def test_what_goes_round_ends(hops: int, reason: Reason | None) -> None:
     """A notification would go round for ever, where links close a loop."""
     it = admission()
     assert reason_of(it.check_travelling, PEER, Publish((Notification({}),), hops)) is reason
-    assert reason_of(it.check_question, PEER, Ask(Query("a = 1"), "c", "1", hops)) is reason
+    assert reason_of(it.check_question, PEER, ask(Query("a = 1"), "1", hops=hops)) is reason
 
 
 def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
@@ -114,12 +115,12 @@ def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
-        (Ask(Query("a = 1"), "c", "1"), None),
-        (Ask(Query("a = 1"), "c", "1", version=2), Reason.VERSION),
-        (Ask(Query("a = 1"), LONG, "1"), Reason.TOO_LONG),
-        (Ask(Query("a = 1"), "c", LONG), Reason.TOO_LONG),
-        (Ask(Query("a < 1 and a > 2"), "c", "1"), Reason.UNSATISFIABLE),
-        (Ask(Query("a = 1"), "c", "1", source="x"), Reason.WRONG_HOME),
+        (ask(Query("a = 1"), "1"), None),
+        (ask(Query("a = 1"), "1", version=2), Reason.VERSION),
+        (ask(Query("a = 1"), "1", asker=LONG), Reason.TOO_LONG),
+        (ask(Query("a = 1"), LONG), Reason.TOO_LONG),
+        (ask(Query("a < 1 and a > 2"), "1"), Reason.UNSATISFIABLE),
+        (ask(Query("a = 1"), "1", source="x"), Reason.WRONG_HOME),
     ],
 )
 def test_a_question_asks_for_something(question: Ask, reason: Reason | None) -> None:

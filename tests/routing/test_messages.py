@@ -11,7 +11,6 @@ from contrada.routing import delegation, messages
 from contrada.routing.messages import (
     VERSION,
     Adjacency,
-    Ask,
     Client,
     LinkState,
     LinkUp,
@@ -25,6 +24,7 @@ from contrada.routing.messages import (
     TellLinks,
     Way,
 )
+from tests.routing.test_questions import ask
 
 
 def test_all_messages_say_the_same_version() -> None:
@@ -59,7 +59,7 @@ def test_of_two_link_states_the_one_with_the_greater_links_is_told() -> None:
 
 def test_what_was_sent_cannot_change_on_its_way() -> None:
     """One message goes over many links: who changes it would change it for all."""
-    for message in (Publish((Notification({}),)), Ask(Query("a = 1"), "c", "1")):
+    for message in (Publish((Notification({}),)), ask(Query("a = 1"))):
         with pytest.raises(AttributeError):
             message.hops = 3  # type: ignore[misc]
     assert msgspec.structs.replace(Publish((Notification({}),)), hops=1).hops == 1

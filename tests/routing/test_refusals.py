@@ -8,7 +8,6 @@ from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.links import topology
 from contrada.routing.messages import (
     Advertise,
-    Ask,
     Client,
     LinkState,
     LinkUp,
@@ -28,6 +27,7 @@ from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router import Router
 from contrada.routing.tables import asked, ledger
 from tests.routing.refused import refused
+from tests.routing.test_questions import ask
 
 SOME, NONE = Filter("a > 0"), Filter("a < 0 and a > 0")
 IMPOSSIBLE = Pattern([SOME, NONE])
@@ -53,8 +53,8 @@ def answer(message: Message) -> Refused:
         (Unadvertise(LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
         (SubscribePattern(LONG, IMPOSSIBLE), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
         (UnsubscribePattern(LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
-        (Ask(Query("a = 1"), LONG, "1"), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
-        (Ask(Query("a = 1"), "a", LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (ask(Query("a = 1"), asker=LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
+        (ask(Query("a = 1"), LONG), Reason.TOO_LONG, "LABEL_CHARS_MAX", 300),
         (
             Subscribe("1", FilterSet([SOME, Filter("b = 1")])),
             Reason.FULL,
@@ -96,7 +96,7 @@ def test_the_filters_of_a_server_are_a_limit_of_their_own(monkeypatch: pytest.Mo
         (Subscribe("1", NONE), NONE),
         (Advertise("1", NONE), NONE),
         (SubscribePattern("1", IMPOSSIBLE), IMPOSSIBLE),
-        (Ask(Query("a < 0 and a > 0"), "a", "1"), Query("a < 0 and a > 0")),
+        (ask(Query("a < 0 and a > 0")), FilterSet([Filter("a < 0 and a > 0")])),
     ],
 )
 def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) -> None:

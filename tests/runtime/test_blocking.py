@@ -14,7 +14,7 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
 from contrada.net.connecting import connect_sync
-from contrada.runtime import BlockingService, EmbeddedService, blocking
+from contrada.runtime import BlockingService, EmbeddedService, service_thread
 from contrada.runtime.blocking import BATCH_READ
 from contrada.service import ServiceStatistics
 from tests.asynchronous import TEST_S_MAX, on_loop
@@ -237,7 +237,7 @@ class Blocked(Stubborn):
 def test_what_does_not_end_in_time_is_told(stubborn: Stubborn, what: str) -> None:
     """Closing would end in a bare TimeoutError, or leave a thread behind without a word."""
     before = threading.active_count()
-    with mock.patch.object(blocking, "THREAD_WAIT_S", 0.05):
+    with mock.patch.object(service_thread, "THREAD_WAIT_S", 0.05):
         service = BlockingService(stubborn).__enter__()
         with pytest.raises(ServiceError, match=f"{what}.*THREAD_WAIT_S"):
             service.close()

@@ -20,7 +20,7 @@ from contrada.routing.router import Strategy
 from contrada.runtime import EmbeddedService
 from contrada.runtime.embedded import EmbeddedSubscription
 from contrada.runtime.offering import LocalMarket
-from contrada.service import Advertisements, Service
+from contrada.service import Advertisements, Service, SourceOffer
 from tests.asynchronous import until
 from tests.net.networks import FIVE, Network, network
 
@@ -146,6 +146,9 @@ class Apart(Service):
     def advertisements(self) -> Advertisements:
         return self.far.advertisements()
 
+    def offer(self, *arguments: Any, **options: Any) -> SourceOffer:
+        return self.far.offer(*arguments, **options)
+
 
 class AtBrokers(Apart, Informed):
     """At two brokers."""
@@ -169,6 +172,15 @@ class ToServer(Apart, Informed):
     def __init__(self, brokers: Network, **options: Any) -> None:
         super().__init__(brokers, 0, **options)
         self.far = Joined(brokers, 3)
+
+
+async def known(service: Service) -> None:
+    """Returns when what a service has asked for, and offers, is known everywhere."""
+    brokers: Network | None = getattr(service, "brokers", None) or getattr(
+        service, "_brokers", None
+    )
+    if brokers is not None:
+        await until(lambda: brokers.is_at_rest)
 
 
 _NETWORKS: Final[dict[str, Callable[..., Service]]] = {

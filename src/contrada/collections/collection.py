@@ -32,7 +32,7 @@ from contrada.model import Envelope, Filter
 from contrada.runtime.handles import ThreadPolicy, policy_for
 from contrada.service import Interest, Predicate, Service, StandingOptions
 from contrada.service import Subject as Wanted
-from contrada.service.interface import InForce
+from contrada.service.in_force import InForce
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -9,7 +9,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from contrada.collections.readers import ElementReader
 from contrada.errors import ServiceClosedError
 from contrada.service import Kept, SubscriptionStatistics
-from contrada.service.interface import InForce
+from contrada.service.in_force import InForce
 
 T = TypeVar("T")
 

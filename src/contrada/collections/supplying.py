@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from contrada.model import Envelope
 from contrada.service import Offered, Offering, Service
-from contrada.service.interface import InForce
+from contrada.service.in_force import InForce
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -347,7 +347,9 @@ class Index(Mapping[K, Filter | FilterSet]):
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
         near = self._engine.near(product, inside=True)
-        return [key for key in near if covers(product, self[key])]
+        found = [key for key in near if covers(product, self[key])]
+        self._compile_in_time()
+        return found
 
     def meeting(self, product: Product) -> list[K]:
         """The keys whose filter meets a filter, an advertisement or a query.
@@ -355,7 +357,9 @@ class Index(Mapping[K, Filter | FilterSet]):
         Exact within the limits of the algebra. Cost: a look at every filter, and the candidates.
         """
         near, of = self._engine.near(product, inside=False), self._engine.members
-        return [key for key in near if any(product_meets(each, product) for each in of(key))]
+        met = [key for key in near if any(product_meets(each, product) for each in of(key))]
+        self._compile_in_time()
+        return met
 
     # --- upkeep -------------------------------------------------------------------------------
 

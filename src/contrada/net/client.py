@@ -23,7 +23,7 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
@@ -31,6 +31,7 @@ from contrada.model.languages.decision import safe_answers
 from contrada.net.address import parse_addresses
 from contrada.net.content import encoding_of, packed_content
 from contrada.net.frames import (
+    AboutQuestions,
     Credit,
     CutOff,
     Delivery,
@@ -41,13 +42,14 @@ from contrada.net.frames import (
     LogReply,
     MatchDelivery,
     Offers,
+    QuestionDelivery,
     Reply,
     Request,
     StatisticsReply,
     StatisticsRequest,
-    packed,
 )
 from contrada.net.inspection import Inspection
+from contrada.net.messages import packed
 from contrada.net.offering import RemoteMarket
 from contrada.net.publishing import (
     PUBLISH_FRAMES_MAX,
@@ -57,9 +59,10 @@ from contrada.net.publishing import (
     packed_by,
 )
 from contrada.net.reconnecting import Reconnecting
-from contrada.net.subscription import TcpSubscription, subscription_of
+from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Unsubscribe
+from contrada.runtime.asking_service import AskingService
 from contrada.runtime.calling import (
     batches_of,
     checked_timeout,
@@ -76,7 +79,6 @@ from contrada.service import (
     Item,
     Offered,
     Offering,
-    Service,
     ServiceStatistics,
     WhenFull,
     is_promised,
@@ -86,11 +88,12 @@ from contrada.service import (
     publication_of,
 )
 
-if TYPE_CHECKING:  # Loaded when something is promised.
+if TYPE_CHECKING:  # Loaded when something is promised, or asked.
+    from contrada.net.asking import RemoteQuestioning
     from contrada.net.standing import TcpLogs
 
 
-class TcpService(Service):
+class TcpService(AskingService):
     """An access point to a broker."""
 
     def __init__(
@@ -124,6 +127,7 @@ class TcpService(Service):
         self._published = 0
         self._dropped: Counter[str] = Counter()
         self._logs: TcpLogs | None = None
+        self._questions: RemoteQuestioning | None = None
 
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
@@ -138,6 +142,8 @@ class TcpService(Service):
             subscription.end()
         self._subscriptions.clear()
         self._market.end()
+        if self._questions is not None:
+            await self._questions.aclose()
         if self._logs is not None:
             self._logs.end()
             await self._logs.settle()
@@ -272,6 +278,15 @@ class TcpService(Service):
     def advertisements(self) -> Advertisements:
         """What is on offer at the broker, as it changes."""
         return FollowedOffers(self._market)
+
+    def _questioning(self) -> "RemoteQuestioning":
+        if self._questions is None:
+            from contrada.net.asking import RemotePort, RemoteQuestioning
+
+            reconnecting = self._reconnecting
+            port = RemotePort(self, reconnecting.check, reconnecting.send)
+            self._questions = RemoteQuestioning(port, self)
+        return self._questions
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and what was lost of it at the broker."""
@@ -415,6 +430,8 @@ class TcpService(Service):
                     cut.cut_off(frame)
             case Offers():
                 self._market.received(frame)
+            case QuestionDelivery() | AboutQuestions():
+                self._questioning().received(frame)
             case LogReply() if self._logs is not None:
                 self._logs.replied(frame)
             case LogDelivery() if self._logs is not None:
@@ -447,41 +464,21 @@ class TcpService(Service):
                 answer.set_exception(unsent)
                 answer.exception()  # Seen: of many that are taken up the first one tells it.
         self._requests.clear()
+        if self._questions is not None:
+            self._questions.lost("the connection to the broker was lost")
         if self._logs is not None:
             self._logs.broken(unsent)
 
     async def take_up(self) -> None:
         """Put all that is asked for in force at the broker that is there now."""
-        asked = [  # All at once, so that no unsubscribe comes between.
-            (each, *self._taking_up(each, each.begin_anew()))
-            for each in self._subscriptions.values()
-        ]
+        subscriptions = self._subscriptions  # All at once, so that no unsubscribe comes between.
+        asked = [taking_up(self, each, each.begin_anew()) for each in subscriptions.values()]
         await self._market.take_up()
-        for subscription, wanted, credit, answer in asked:
-            while subscription.identity in self._subscriptions:
-                try:
-                    await answer
-                except ConnectionFailedError:
-                    raise
-                except ServiceError as error:  # This broker does not take it; the others go on.
-                    if not subscription.refused(wanted, error):
-                        self._subscriptions.pop(subscription.identity, None)
-                        subscription.end(error)
-                        break
-                else:
-                    subscription.taken_up, credit = wanted, 0
-                if subscription.wanted is wanted:
-                    break
-                wanted, credit, answer = self._taking_up(subscription, credit)
+        if self._questions is not None:
+            await self._questions.take_up()
+        await taken_up(self, subscriptions, asked)
         if self._logs is not None:
             await self._logs.take_up()
-
-    def _taking_up(
-        self, subscription: "TcpSubscription", credit: int
-    ) -> tuple[Filter | FilterSet, int, asyncio.Future[Reply]]:
-        """What is asked for anew, with so much credit, and the answer to that."""
-        answer = self.request(subscription.message(), credit, subscription.when_full)
-        return subscription.wanted, credit, answer
 
     def given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""

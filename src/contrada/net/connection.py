@@ -14,6 +14,7 @@ from typing import Final
 
 from contrada.errors import FrameError
 from contrada.net.frames import (
+    AboutQuestions,
     Credit,
     CutOff,
     Delivery,
@@ -35,6 +36,7 @@ from contrada.net.frames import (
     Offers,
     Ping,
     Pong,
+    QuestionDelivery,
     Reply,
     Request,
     StatisticsReply,
@@ -61,12 +63,12 @@ _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (CLIENT, BROKER): (
-        *(Request, Credit, StatisticsRequest, InspectRequest, LogRequest),
+        *(Request, Credit, AboutQuestions, StatisticsRequest, InspectRequest, LogRequest),
         *(*_ALIVE, *_LAST),
     ),
     (BROKER, CLIENT): (
         *(Reply, Delivery, MatchDelivery, CutOff, Offers, StatisticsReply, InspectReply),
-        *(LogReply, LogDelivery, *_ALIVE, *_LAST),
+        *(LogReply, LogDelivery, QuestionDelivery, AboutQuestions, *_ALIVE, *_LAST),
     ),
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),

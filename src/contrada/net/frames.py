@@ -10,58 +10,23 @@ stands in the frame beside it. Notifications and filters travel in it as the byt
 `model.encoding`, so that a broker forwards what the publisher sent, unchanged. docs/protocol.md
 tells all of it to other languages.
 
-Who sends what: a client Hello, Request, Credit, StatisticsRequest, InspectRequest, LogRequest; a
-broker Hello, Reply, Delivery, MatchDelivery, Offers, StatisticsReply, InspectReply, LogReply,
-LogDelivery to it, and Hop, HopPart, HopCredit, LogHop to a neighbour; all Ping, Pong, Goodbye,
-Failure.
+Who sends what: a client Hello, Request, Credit, AboutQuestions, StatisticsRequest, InspectRequest,
+LogRequest; a broker Hello, Reply, Delivery, MatchDelivery, Offers, QuestionDelivery,
+AboutQuestions, StatisticsReply, InspectReply, LogReply, LogDelivery to it, and Hop, HopPart,
+HopCredit, LogHop to a neighbour; all Ping, Pong, Goodbye, Failure.
 """
 
 import struct
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from contrada.errors import EncodingError, FrameError, LimitError
-from contrada.model import Filter, FilterSet
-from contrada.model.encoding import FILTERS_READ_MAX, from_msgpack, to_msgpack
+from contrada.errors import FrameError, LimitError
 from contrada.net.content import (
     PackedMatch,
-    checked_content,
-    decoded,
-    offer_from,
-    packed_content,
-    published_from,
-    query_from,
 )
 from contrada.net.inspection import Inspection
 from contrada.net.pages import FilterPage, Position
-from contrada.net.patterns import (
-    PATTERN_MESSAGES,
-    PackedPattern,
-    PackedPatternMessage,
-    packed_pattern_message,
-)
-from contrada.routing.delegation import (
-    PatternMessage,
-    Saying,
-    SubscribePattern,
-    UnsubscribePattern,
-)
-from contrada.routing.messages import (
-    SUBSCRIPTION_FILTERS_MAX,
-    Advertise,
-    Ask,
-    Follow,
-    Label,
-    Publish,
-    Subscribe,
-    TellLinks,
-    TookLinks,
-    Unadvertise,
-    Unfollow,
-    Unsubscribe,
-)
-from contrada.routing.messages import VERSION as VERSION_OF_MESSAGES
 
 VERSION: Final = 2
 MAGIC: Final = b"ct"
@@ -233,6 +198,22 @@ class Offers(Frame, frozen=True):
     changes: list[tuple[bytes, bool]]
 
 
+class QuestionDelivery(Frame, frozen=True):
+    """A question to these of a client's sources: an `Ask`."""
+
+    sources: list[str]
+    message: msgspec.Raw
+
+
+class AboutQuestions(Frame, frozen=True):
+    """What is said of questions, in order: `Answer`, `More` and `Cancel`. It is not answered.
+
+    A client says it of what its sources answer, and of what it asks; so does its broker.
+    """
+
+    messages: list[msgspec.Raw]
+
+
 class Hop(Frame, frozen=True):
     """Messages from a broker to a neighbour of it, in order."""
 
@@ -300,6 +281,7 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     20: HopCredit,
     21: HopPart,
     22: InspectRequest,
+    23: AboutQuestions,
     24: LogRequest,
     25: LogHop,
     32: Reply,
@@ -309,6 +291,7 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     36: MatchDelivery,
     37: InspectReply,
     38: CutOff,
+    39: QuestionDelivery,
     40: LogReply,
     41: LogDelivery,
 }
@@ -325,214 +308,6 @@ def encode(frame: Frame) -> bytes:
     if len(payload) > FRAME_BYTES_MAX:
         raise LimitError("FRAME_BYTES_MAX", FRAME_BYTES_MAX, len(payload))
     return _HEADER.pack(MAGIC, VERSION, _NUMBERS[type(frame)], len(payload)) + payload
-
-
-# --- messages within frames -------------------------------------------------------------------
-
-
-class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
-    """A `Subscribe` as it travels: nobody has looked at its filters yet.
-
-    So many of them can be looked at in parts.
-    """
-
-    identity: str
-    filters: bytes
-    home: Label = ""
-    version: int = VERSION_OF_MESSAGES
-
-    def members(self) -> list[msgspec.Raw]:
-        """The filters as they travel, each once. Raises EncodingError, LimitError. Cost: linear."""
-        data = checked_content(self.filters)
-        if not data.startswith(_SET_HEAD):
-            return [msgspec.Raw(data)]
-        try:
-            _, _, members = _SET_DECODER.decode(data)
-        except msgspec.DecodeError as error:
-            raise EncodingError("a message", str(error)) from None
-        distinct = {bytes(member): member for member in members}
-        if len(distinct) > SUBSCRIPTION_FILTERS_MAX:
-            limit = "SUBSCRIPTION_FILTERS_MAX"
-            raise LimitError(limit, SUBSCRIPTION_FILTERS_MAX, len(distinct))
-        return [*distinct.values()]
-
-    def part(self, members: list[msgspec.Raw]) -> Subscribe:
-        """What asks for some of its members. Raises what the content of a message may raise."""
-        if self.filters.startswith(_SET_HEAD):  # One by one: so equal value sets are shared.
-            read = [_filter_of(_FILTER_HEAD + member) for member in members]
-            found = read[0] if len(read) == 1 else FilterSet(read)
-            return Subscribe(self.identity, found, self.home, self.version)
-        return Subscribe(self.identity, _filter_of(self.filters), self.home, self.version)
-
-
-def _filter_of(data: bytes) -> Filter:
-    """A filter from its bytes. Raises EncodingError, LimitError, FrameError."""
-    found = from_msgpack(data)
-    if not isinstance(found, Filter):
-        kind = type(found).__name__.lower()
-        raise FrameError("unsupported", f"expected a filter, found {kind}")
-    return found
-
-
-class _PackedPublish(Saying, frozen=True, tag="publish"):
-    """A `Publish` as it travels. Bytes are all that may stand there: nothing else is ever made."""
-
-    notifications: list[bytes]
-    hops: int = 0
-    source: Label = ""
-    version: int = VERSION_OF_MESSAGES
-
-
-HOP_NOTIFICATIONS_MAX: Final = 512
-"""Notifications of a message to a neighbour. Beyond it: the next takes the rest; one that has more
-is malformed."""
-
-
-class _HopPublish(Saying, frozen=True, tag="publish"):
-    """A `Publish` as it travels between brokers."""
-
-    notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
-    hops: int = 0
-    source: Label = ""
-    version: int = VERSION_OF_MESSAGES
-
-
-class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
-    """An `Advertise` as it travels."""
-
-    identity: str
-    offer: bytes
-    home: Label = ""
-    version: int = VERSION_OF_MESSAGES
-
-    def unpacked(self) -> Advertise:
-        """The message itself. Raises what its content may raise, and FrameError."""
-        return Advertise(self.identity, offer_from(self.offer), self.home, self.version)
-
-
-class _PackedAsk(Saying, frozen=True, tag="ask"):
-    """An `Ask` as it travels between brokers."""
-
-    query: bytes
-    asker: Label
-    identity: Label
-    hops: int = 0
-    source: Label = ""
-    version: int = VERSION_OF_MESSAGES
-
-    def unpacked(self) -> Ask:
-        """The message itself. Raises what its content may raise, and FrameError."""
-        query = query_from(self.query)
-        return Ask(query, self.asker, self.identity, self.hops, self.source, self.version)
-
-
-Hopping: TypeAlias = (
-    Publish
-    | Ask
-    | Subscribe
-    | Unsubscribe
-    | Advertise
-    | Unadvertise
-    | TellLinks
-    | TookLinks
-    | PatternMessage
-)
-"""What a broker says to a neighbour."""
-
-Asked: TypeAlias = (
-    Publish
-    | PackedSubscribe
-    | Unsubscribe
-    | SubscribePattern
-    | UnsubscribePattern
-    | Advertise
-    | Unadvertise
-    | Follow
-    | Unfollow
-)
-"""What a client asks a broker for."""
-
-
-def packed(message: Hopping | Follow | Unfollow) -> msgspec.Raw:
-    """A message as it stands in a frame. Raises LimitError for content that is too large."""
-    whole: object = message
-    if isinstance(message, PatternMessage):
-        whole = packed_pattern_message(message)
-    return msgspec.Raw(_MESSAGE_ENCODER.encode(whole))
-
-
-def packed_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
-    """A `Publish` of notifications that are packed, as it stands in a frame."""
-    return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings, hops, source)))
-
-
-def unpacked(data: msgspec.Raw) -> Asked:
-    """The message that stands in a frame, what is published checked.
-
-    Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
-    """
-    message = decoded(_MESSAGE_DECODER, data)
-    if isinstance(message, _PackedPublish):
-        notifications = published_from(message.notifications)
-        return Publish(notifications, message.hops, message.source, message.version)
-    if isinstance(message, _PackedAdvertise | PackedPattern):
-        return message.unpacked()
-    return message  # type: ignore[no-any-return]
-
-
-def unpacked_hop(data: msgspec.Raw) -> Hopping:
-    """The message of a neighbour. Raises as `unpacked`, and FrameError for what it may not ask."""
-    message = decoded(_HOP_DECODER, data)
-    match message:
-        case _HopPublish():
-            notifications = published_from(message.notifications)
-            return Publish(notifications, message.hops, message.source, message.version)
-        case PackedSubscribe():
-            members = message.members()
-            if len(members) > 1:
-                raise FrameError("unsupported", "expected one filter, as servers forward them")
-            return message.part(members)
-        case _PackedAdvertise() | _PackedAsk():
-            return message.unpacked()
-        case _ if isinstance(message, PackedPatternMessage):
-            return message.unpacked()
-    return message  # type: ignore[no-any-return]
-
-
-_MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
-_MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(
-    _PackedPublish
-    | PackedSubscribe
-    | Unsubscribe
-    | PackedPattern
-    | UnsubscribePattern
-    | _PackedAdvertise
-    | Unadvertise
-    | Follow
-    | Unfollow
-)
-
-_HOP_DECODER: Final = msgspec.msgpack.Decoder(
-    _HopPublish
-    | _PackedAsk
-    | PackedSubscribe
-    | Unsubscribe
-    | _PackedAdvertise
-    | Unadvertise
-    | TellLinks
-    | TookLinks
-    | PATTERN_MESSAGES
-)
-
-_SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
-"""What every set of filters begins with, before their number."""
-
-_FILTER_HEAD: Final = to_msgpack(Filter({}))[:-1]
-"""And every filter, before its sets."""
-
-_SET_DECODER: Final = msgspec.msgpack.Decoder(
-    tuple[int, str, Annotated[list[msgspec.Raw], msgspec.Meta(max_length=FILTERS_READ_MAX)]]
-)
 
 
 # --- streams ----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
+    AboutQuestions,
     Credit,
     CutOff,
     Delivery,
@@ -36,14 +37,14 @@ from contrada.net.frames import (
     InspectRequest,
     LogRequest,
     MatchDelivery,
-    PackedSubscribe,
     Reply,
     Request,
     StatisticsReply,
     StatisticsRequest,
-    unpacked,
 )
+from contrada.net.guest_questions import GuestQuestions
 from contrada.net.inspection import Inspection, inspected
+from contrada.net.messages import PackedSubscribe, unpacked
 from contrada.net.offers import GuestOffers
 from contrada.net.pages import filter_page
 from contrada.net.peer import Host, Peer
@@ -51,7 +52,7 @@ from contrada.net.pledges import GuestLogs
 from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
-from contrada.routing.messages import Publish, Unsubscribe
+from contrada.routing.messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.runtime.calling import checked_when_full
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import BLOCK, Outlet, Passed
@@ -166,6 +167,7 @@ class Guest:
         self._cut: list[Route[Passed]] = []
         self._has_left = False
         self._logs: GuestLogs | None = None
+        self._questions: GuestQuestions | None = None
         self._accepted = Accepted(
             self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
         )
@@ -193,11 +195,18 @@ class Guest:
                 return self._promised(frame)
             case Credit():
                 self._grant(frame)
+            case AboutQuestions():
+                return self._questioned().told(frame)
             case StatisticsRequest():
                 self.peer.send(StatisticsReply(frame.number, self._broker.counts()))
             case InspectRequest():
                 return self._inspect(frame)
         return None
+
+    def _questioned(self) -> GuestQuestions:
+        if self._questions is None:
+            self._questions = GuestQuestions(self.peer, self._exchange, self._client)
+        return self._questions
 
     def _promised(self, request: LogRequest) -> Generator[None] | None:
         if self._logs is None:
@@ -251,6 +260,8 @@ class Guest:
                 yield from self._subscribe(request, message)
             elif isinstance(message, SubscribePattern):
                 self._watch(request, message)
+            elif isinstance(message, Describe | Undescribe | Ask):
+                self._questioned().asked(request.number, message)
             else:
                 self._offers.asked(request.number, message)
         except ContradaError as error:
@@ -372,6 +383,8 @@ class Guest:
     def withdraw_all(self) -> None:
         """Forgets at once what waits for the client, and takes out all it asked for in turns."""
         self._offers.end()
+        if self._questions is not None:
+            self._questions.end()
         for feed in self._feeds.values():
             self._end_feed(feed, "connection ended")
             self._leaving.append(feed.route)

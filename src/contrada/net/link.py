@@ -24,19 +24,12 @@ from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.content import encoding_of
 from contrada.net.ferry import Ferry
-from contrada.net.frames import (
-    HOP_NOTIFICATIONS_MAX,
-    Frame,
-    Hop,
-    HopCredit,
-    HopPart,
-    LogHop,
-    packed,
-    packed_publish,
-    unpacked_hop,
-)
+from contrada.net.frames import Frame, Hop, HopCredit, HopPart, LogHop
+from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
+from contrada.net.questions import packed_answers
 from contrada.routing.messages import (
+    Answer,
     LinkUp,
     Message,
     Publish,
@@ -239,7 +232,10 @@ class Link:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
         if not self._said:
             self.peer.soon(self._send_said)
-        self._said.append(packed(message))
+        if isinstance(message, Answer):
+            self._said += map(packed, packed_answers(message))
+        else:
+            self._said.append(packed(message))
 
     def _send_said(self) -> None:
         said, self._said = self._said, []

@@ -15,7 +15,8 @@ import msgspec
 
 from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
 from contrada.net.content import offer_from
-from contrada.net.frames import Offers, Reply, packed
+from contrada.net.frames import Offers, Reply
+from contrada.net.messages import packed
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of

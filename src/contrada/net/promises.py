@@ -31,7 +31,8 @@ from contrada.errors import ContradaError, EncodingError, LimitError, ServiceErr
 from contrada.model import FilterSet, Notification, from_msgpack, to_msgpack
 from contrada.model.encoding import notification_from_msgpack, notification_to_read
 from contrada.net.content import CONTENT_BYTES_MAX, decoded, notifications_from
-from contrada.net.frames import HOP_NOTIFICATIONS_MAX, LogReply
+from contrada.net.frames import LogReply
+from contrada.net.messages import HOP_NOTIFICATIONS_MAX
 from contrada.routing.messages import Label
 
 PAST_SERVERS_MAX: Final = 1_000

@@ -15,7 +15,8 @@ from typing import Final
 from contrada.errors import LimitError
 from contrada.model import Notification
 from contrada.net.content import CONTENT_BYTES_MAX, packed_content
-from contrada.net.frames import Request, packed_publish
+from contrada.net.frames import Request
+from contrada.net.messages import packed_publish
 from contrada.runtime.stamping import Stamp
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256

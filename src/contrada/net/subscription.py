@@ -1,12 +1,14 @@
 """A subscription at a broker, as its subscriber sees it."""
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from contrada.delivery.backlog import Entry, transmission_of
 from contrada.errors import (
+    ConnectionFailedError,
     ContradaError,
     FrameError,
     ServiceError,
@@ -15,12 +17,8 @@ from contrada.errors import (
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.encoding import notification_to_read
 from contrada.net.content import CONTENT_BYTES_MAX, match_from
-from contrada.net.frames import (
-    CutOff,
-    Delivery,
-    MatchDelivery,
-    packed,
-)
+from contrada.net.frames import CutOff, Delivery, MatchDelivery, Reply
+from contrada.net.messages import packed
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Subscribe
 from contrada.runtime.calling import checked_when_full
@@ -60,6 +58,12 @@ class SubscriptionHost(Protocol):
 
     def grant(self, identity: str, credit: int) -> None:
         """Let the broker deliver more."""
+
+    def request(
+        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
+    ) -> "asyncio.Future[Reply]":
+        """Ask the broker for something, now."""
+        ...
 
 
 class TcpSubscription(QueuedSubscription[Any]):
@@ -237,3 +241,38 @@ def subscription_of(
     where = narrowing_of(subject, where)
     filters, residue = filters_of(subject, where), residue_of(subject, where)
     return TcpSubscription(service, filters, reader_of(subject), residue, when_full=when_full)
+
+
+TakingUp: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
+"""A subscription that is asked for anew: what it wants, with so much credit, and the answer."""
+
+
+def taking_up(host: SubscriptionHost, subscription: TcpSubscription, credit: int) -> TakingUp:
+    """Has the broker that is there now put a subscription in force."""
+    answer = host.request(subscription.message(), credit, subscription.when_full)
+    return subscription, subscription.wanted, credit, answer
+
+
+async def taken_up(
+    host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[TakingUp]
+) -> None:
+    """Waits until these are in force, as what they want then. Raises ConnectionFailedError.
+
+    Those that the broker does not take end, the others go on.
+    """
+    for subscription, wanted, credit, answer in asked:
+        while subscription.identity in in_force:
+            try:
+                await answer
+            except ConnectionFailedError:
+                raise
+            except ServiceError as error:
+                if not subscription.refused(wanted, error):
+                    in_force.pop(subscription.identity, None)
+                    subscription.end(error)
+                    break
+            else:
+                subscription.taken_up, credit = wanted, 0
+            if subscription.wanted is wanted:
+                break
+            _, wanted, credit, answer = taking_up(host, subscription, credit)

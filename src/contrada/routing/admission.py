@@ -10,36 +10,49 @@ Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: 
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from contrada.errors import UnsatisfiableFilterError
+from contrada.errors import LimitError, UnsatisfiableFilterError
+from contrada.model import Filter, FilterSet
 from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.messages import (
     VERSION,
     Advertise,
+    Answer,
     Ask,
+    Cancel,
+    Describe,
     Message,
+    More,
     Neighbour,
     Origin,
     Publish,
+    QuestionMessage,
     Reason,
     Role,
     Subscribe,
     TellLinks,
     TookLinks,
     Unadvertise,
+    Undescribe,
     Unsubscribe,
 )
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.tables.next_hops import ITSELF
 
-HomeMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise
+HomeMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
 """What is asked for, or offered, on behalf of a home."""
 
 Request: TypeAlias = HomeMessage | TellLinks | TookLinks | PatternMessage
 """Every message that changes what is held."""
 
-_COMES_DOWN: Final = Publish | Ask | TellLinks | TookLinks | PatternMessage
+ALTERNATIVES_MAX: Final = 1_000
+"""Alternatives of one question. Beyond it: refused, counted."""
+
+QUESTION_TIME_MAX_US: Final = 24 * 3_600 * 1_000_000
+"""Microseconds for which a question is asked. Beyond it: refused, counted."""
+
+_COMES_DOWN: Final = Publish | QuestionMessage | TellLinks | TookLinks | PatternMessage
 """What a parent sends."""
 
 
@@ -82,8 +95,25 @@ class Admission:
         """Refuses a question that may not come from there, or asks for nothing."""
         self.check_travelling(origin, question)
         check_label(question.asker, question.identity)
-        if question.query.is_empty:
-            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(question.query))
+        count = len(question.alternatives)
+        if count > ALTERNATIVES_MAX:
+            error = LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, count)
+            raise RefusedError(Reason.FULL, error)
+        if (
+            not 0 < question.timeout_us <= QUESTION_TIME_MAX_US
+            or question.limit < 0
+            or ((question.window < 1) != (question.combination is not None))
+        ):
+            raise RefusedError(Reason.WRONG_QUESTION)
+        if all(each.query.is_empty for each in question.alternatives):
+            queries = FilterSet(Filter.of_sets(it.query.sides) for it in question.alternatives)
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(queries))
+
+    def check_about_question(self, origin: Origin, message: Answer | More | Cancel) -> None:
+        """Refuses what is said of a question that may not come from there."""
+        if message.version != VERSION:
+            raise RefusedError(Reason.VERSION)
+        self._check_origin(origin, message)
 
     def take_once(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
         """Refuses what has come already, or could not be known again."""

@@ -1,23 +1,22 @@
-"""`Downstream`: where notifications and questions go: to clients, onward, and to patterns.
+"""`Downstream`: where notifications go: to clients, onward, and to patterns.
 
     Publish ==> admitted ==> index ==> Deliver, and one copy per link with interest
-    Ask     ==> admitted ==> index of advertisements ==> DeliverQuestion, and on
 
 Who wants what the same filters match is kept from one notification to the next, until the owner
 says that anything may have changed.
 
-Source: PODC 2000 §4 (downstream replication); CU-CS-948-03 §5 (queries by what is advertised).
+Source: PODC 2000 §4 (downstream replication).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
 from contrada.matching.bundle import Bundle
 from contrada.model import Notification
-from contrada.model.algebra.product import product_covers, product_meets
+from contrada.model.algebra.product import product_covers
 from contrada.model.languages.work import spend
 from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
@@ -25,10 +24,8 @@ from contrada.routing.assembly.segments import Action
 from contrada.routing.forwarding import Forwarding
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
-    Ask,
     Client,
     Deliver,
-    DeliverQuestion,
     Effect,
     Neighbour,
     Notifications,
@@ -38,14 +35,9 @@ from contrada.routing.messages import (
     Received,
     Refused,
     Send,
-    Way,
 )
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.next_hops import NOBODY, NextHopCache, NextHops
-
-Travelling = TypeVar("Travelling", Publish, Ask)
-"""What travels through the network and is handed to clients."""
-
 
 _FEW: Final = 8
 """Subscriptions that a notification is delivered to without being counted as work."""
@@ -108,7 +100,7 @@ class Downstream:
             ]
             if interest.ways or floods:
                 ways = None if floods else interest.ways
-                for neighbour in self.onward(origin, message.source, ways):
+                for neighbour in self._topology.onward_from(origin, message.source, ways):
                     onward.setdefault(neighbour, []).append(batch)
             # Patterns take part one by one, in order: each may let others go on.
             if interest.parts:
@@ -118,7 +110,13 @@ class Downstream:
                 actions += self._assembler.learn_all(_times_us(batch))
         for neighbour in sorted(onward):
             for copies in _together(onward[neighbour]):
-                effects.append(self._passed_on(neighbour, replace(message, notifications=copies)))
+                further = replace(
+                    message,
+                    notifications=copies,
+                    hops=message.hops + 1,
+                    source=self._topology.source_over(neighbour, message.source),
+                )
+                effects.append(Send(neighbour, further))
         return effects, actions
 
     def _admitted(
@@ -175,52 +173,6 @@ class Downstream:
             if interest.pairs > _FEW and len(notifications) > 1:
                 spend(_PAIR_WORK * interest.pairs * count)
         return interests
-
-    # --- questions ----------------------------------------------------------------------------
-
-    def ask(self, origin: Origin, message: Ask) -> list[Effect]:
-        """Hands a question to those whose advertisements it meets, and sends it on to the others.
-
-        Where advertisements are not forwarded, it goes to every server. Cost: a look at every
-        advertisement on the arrays, and the algebra for those that it may meet.
-        """
-        self._admission.check_question(origin, message)
-        self._admission.take_once(Ask, message.asker, message.identity)
-        clients: dict[Client, list[str]] = {}
-        ways: set[Way] = set()
-        offers = self._forwarding.offers
-        # All advertisements are looked at, covered ones too: each who advertised is asked.
-        for node in map(offers.poset.node, offers.index.meeting(message.query)):
-            # The index knows nothing of what an advertisement does not name and so does not have.
-            if product_meets(node.product, message.query):
-                for party, names in node.subscribers.items():
-                    if isinstance(party, Way):
-                        ways.add(party)
-                    else:
-                        clients.setdefault(party, []).extend(names)
-        asked = [
-            DeliverQuestion(client, (*sorted(names),), message)
-            for client, names in sorted(clients.items())
-        ]
-        onward = self.onward(origin, message.source, ways if self._forwarding.is_told else None)
-        return [*asked, *(self._passed_on(each, message) for each in onward)]
-
-    # --- onward -------------------------------------------------------------------------------
-
-    def onward(self, origin: Origin, source: str, wanting: Iterable[Way] | None) -> list[Neighbour]:
-        """The neighbours to which goes what is wanted on these ways; None for all ways."""
-        ways = self._topology.onward(source or self._name)
-        if wanting is not None:
-            ways = ways.intersection(wanting)
-        neighbours = {way.neighbour for way in ways}
-        if isinstance(origin, Neighbour):
-            neighbours.discard(origin)
-        return sorted(neighbours)
-
-    def _passed_on(self, neighbour: Neighbour, message: Travelling) -> Send:
-        """What travels, over one more link; in a mesh it says where it entered that."""
-        source = message.source or self._name if self._topology.is_in_mesh(neighbour) else ""
-        return Send(neighbour, replace(message, hops=message.hops + 1, source=source))
 
 
 def _runs(

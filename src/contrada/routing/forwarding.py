@@ -6,6 +6,7 @@
 With subscription forwarding, subscriptions go to every peer. With advertisement forwarding,
 advertisements do, and a subscription goes only to peers that advertised what it may match. To a
 parent both always go. For comparison a third: with flooding, nothing of this goes anywhere.
+Descriptions of data go to every peer, and to a parent, whatever the strategy, but for flooding.
 
 Invariants: what is held of a party is what it asked for and did not withdraw; what a neighbour was
 told is what the poset forwards to it, merged where that is on. What becomes uncovered is sent
@@ -27,6 +28,7 @@ from contrada.routing.messages import (
     Adjacency,
     Advertise,
     Client,
+    Describe,
     Effect,
     Message,
     Neighbour,
@@ -38,6 +40,7 @@ from contrada.routing.messages import (
     Send,
     Subscribe,
     Unadvertise,
+    Undescribe,
     Unsubscribe,
     Way,
 )
@@ -87,6 +90,9 @@ class Forwarding:
             index(), FilterFront(index) if covering else None
         )
         self.offers: AskedTable[Offer] = AskedTable(
+            index(), OfferFront(index) if covering else None
+        )
+        self.descriptions: AskedTable[Offer] = AskedTable(
             index(), OfferFront(index) if covering else None
         )
         self.merging = Merging() if merging else None
@@ -182,10 +188,45 @@ class Forwarding:
         numbers = {number for each in offers for number in index.meeting(each.product)}
         return self._route_filters(map(node, sorted(numbers)))
 
+    # --- descriptions of data -----------------------------------------------------------------
+
+    def describe(self, party: Party, identity: str, offers: Iterable[Offer]) -> list[Effect]:
+        """A party has data that one of these describes, and no longer what it described before.
+
+        Raises RefusedError; then what it described before stands.
+        """
+        given = list(offers)
+        spend(entry_work(given))
+        described = {form_of(each): each for each in given if not each.is_empty}
+        if not described:
+            raise RefusedError(Reason.UNSATISFIABLE)
+        self.descriptions.check_room(len(described))
+        before = self.descriptions.withdraw(party, identity) or ()
+        nodes = self.descriptions.enter(party, identity, described.values())
+        return self._route_descriptions(dict.fromkeys((*nodes, *before)))
+
+    def undescribe(self, party: Party, identity: str) -> list[Effect]:
+        """A party withdraws what describes its data. Raises RefusedError."""
+        nodes = self.descriptions.withdraw(party, identity)
+        if nodes is None:
+            raise RefusedError(Reason.UNKNOWN_SOURCE)
+        return self._route_descriptions(nodes)
+
+    def _route_descriptions(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
+        ways = self._topology.ways_of_offers
+        changes = self.descriptions.update(
+            {node: ways(() if self.floods else node.subscribers.keys()) for node in nodes}
+        )
+        return self._tell(changes, _described, Undescribe)
+
+    # --- clients ------------------------------------------------------------------------------
+
     def forget(self, client: Client) -> list[Effect]:
         """A client is gone, with all that it asked for and offered."""
         effects = self._route_filters(dict.fromkeys(self.wishes.withdraw_all(client)))
-        return effects + self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
+        effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
+        gone = dict.fromkeys(self.descriptions.withdraw_all(client))
+        return effects + self._route_descriptions(gone)
 
     # --- links --------------------------------------------------------------------------------
 
@@ -194,11 +235,13 @@ class Forwarding:
         self._topology.check(link)
         self.wishes.check_room()
         self.offers.check_room()
+        self.descriptions.check_room()
         told: list[Effect] = [*self._topology.add(link), *self.renew_ways()]
         if link.role is Role.PARENT:
             parent = Way(neighbour)
             told += self.subscribe(parent, _IMPLIED, EVERYTHING)
             told += self.advertise(parent, _IMPLIED, EVERYTHING)
+            told += self.describe(parent, _IMPLIED, (EVERYTHING,))
         return told
 
     def link_down(self, neighbour: Neighbour) -> list[Effect]:
@@ -208,13 +251,18 @@ class Forwarding:
         told = self._topology.remove(neighbour)
         filters: list[Node[Filter]] = []
         offers: list[Node[Offer]] = []
+        described: list[Node[Offer]] = []
         for way in self.ways_of(neighbour):
             filters += self.wishes.withdraw_all(way)
             offers += self.offers.withdraw_all(way)
-        return [*told, *self.renew_ways(filters, offers)]
+            described += self.descriptions.withdraw_all(way)
+        return [*told, *self.renew_ways(filters, offers, described)]
 
     def renew_ways(
-        self, filters: Iterable[Node[Filter]] = (), offers: Iterable[Node[Offer]] = ()
+        self,
+        filters: Iterable[Node[Filter]] = (),
+        offers: Iterable[Node[Offer]] = (),
+        described: Iterable[Node[Offer]] = (),
     ) -> list[Effect]:
         """After a change of links: routes these, and all else that goes other ways now."""
         before = self._topology.looped
@@ -226,6 +274,8 @@ class Forwarding:
         # Advertisements first: by them subscriptions find their ways.
         offers = [*offers, *self._at_home(self.offers.poset, homes)]
         told += self._route_offers(dict.fromkeys(offers))
+        described = [*described, *self._at_home(self.descriptions.poset, homes)]
+        told += self._route_descriptions(dict.fromkeys(described))
         filters = [*filters, *self._at_home(self.wishes.poset, homes)]
         return told + self._route_filters(dict.fromkeys(filters))
 
@@ -240,7 +290,8 @@ class Forwarding:
 
     def ways_of(self, neighbour: Neighbour) -> set[Way]:
         """The ways on which a neighbour asks for something or offers it: one for each home."""
-        return {*self.wishes.ledger.ways(neighbour), *self.offers.ledger.ways(neighbour)}
+        tables: tuple[AskedTable[Any], ...] = (self.wishes, self.offers, self.descriptions)
+        return {way for each in tables for way in each.ledger.ways(neighbour)}
 
     def _tell(
         self,
@@ -265,12 +316,17 @@ class Forwarding:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
         self.wishes.validate()
         self.offers.validate()
+        self.descriptions.validate()
         for node in self.wishes.poset:
             assert node.wanted == self._ways(node), f"{node.product} is wanted elsewhere"
         if self.merging is not None:
             self.merging.validate()
             roots = {(way, node.identity) for node in self.wishes.poset for way in node.forwarded}
             assert self.merging.roots() == roots, "what is merged is not what is forwarded"
+
+
+def _described(identity: str, offer: Offer, home: str) -> Describe:
+    return Describe(identity, (offer,), home)
 
 
 def entry_work(products: Iterable[Product]) -> int:

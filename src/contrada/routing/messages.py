@@ -20,10 +20,12 @@ import msgspec
 
 from contrada.errors import ContradaError
 from contrada.matching.bundle import Bundle
-from contrada.model import Advertisement, Filter, Notification, Query, Selection
+from contrada.model import Advertisement, Filter, Notification, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
 from contrada.routing import delegation
+from contrada.routing.alternatives import Alternative
+from contrada.routing.combining import Combination
 from contrada.routing.delegation import PatternMessage, Saying
 
 VERSION: Final = delegation.VERSION
@@ -41,6 +43,15 @@ SUBSCRIPTION_FILTERS_MAX: Final = 10_000
 FILTERS_MAX: Final = 2_000_000
 """Filters of all subscriptions of a router, each counted as often as it is asked for. Beyond it:
 refused, counted; a new link too."""
+
+
+QUESTION_HOPS_MAX: Final = 64
+"""Links that a question goes over, where it says nothing else. Beyond it: nobody is asked."""
+
+
+REPORTS_MAX: Final = 100_000
+"""Sources that one question reaches. Beyond it: the branch that has more of them is reported as
+failed."""
 
 
 class Client(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -87,18 +98,87 @@ class Publish(Saying, frozen=True, tag="publish"):
 
 
 class Ask(Saying, frozen=True, tag="ask"):
-    """A question on its way to those whose advertisements it meets.
+    """A question on its way to the sources whose descriptions it meets; answers come back on it.
 
-    The asker's name and the identity, which it chose, tell it from any other in the network.
+    The asker's name, empty for the anonymous, and the identity, which it chose, tell it from any
+    other in the network. `timeout_us` is how long who sends this waits for answers, `window` how
+    many items it takes before it says `More`, and `limit` how many at most, 0 for all. With a
+    `combination` it takes no items, but what that makes of them all. It goes over `hops_max` links
+    at most.
 
-    Source: CU-CS-948-03 §5 (queries are forwarded by what is advertised).
+    Source: CU-CS-948-03 §2, §5 (queries are forwarded by what is advertised).
     """
 
-    query: Query
+    alternatives: tuple[Alternative, ...]
     asker: str
     identity: str
+    timeout_us: int
+    window: int
+    limit: int = 0
+    combination: Combination | None = None
+    hops_max: int = QUESTION_HOPS_MAX
     hops: int = 0
     source: Label = ""
+    version: int = VERSION
+
+
+class SourceState(StrEnum):
+    """What became of a source that was asked."""
+
+    ASKED = "asked"
+    ANSWERED = "answered"
+    EMPTY = "empty"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    LOST = "lost"
+    STOPPED = "stopped"
+
+
+class SourceReport(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a source, or of a server, whose name begins with `@`, that passed it on.
+
+    `count` items of it came; `reason` says why it failed.
+    """
+
+    name: str
+    state: SourceState
+    count: int = 0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        said = f"{self.name}: {self.state}, {self.count} items"
+        return f"{said} ({self.reason})" if self.reason else said
+
+
+class Answer(Saying, frozen=True, tag="answer"):
+    """What has come of a question so far, on its way back.
+
+    `partial` is what is combined of all that is reported as answered in the same message.
+    """
+
+    asker: str
+    identity: str
+    items: tuple[Notification, ...] = ()
+    reports: tuple[SourceReport, ...] = ()
+    partial: bytes = b""
+    is_last: bool = False
+    version: int = VERSION
+
+
+class More(Saying, frozen=True, tag="more"):
+    """Who asked takes so many more items."""
+
+    asker: str
+    identity: str
+    count: int
+    version: int = VERSION
+
+
+class Cancel(Saying, frozen=True, tag="cancel"):
+    """Nobody waits for answers to a question any longer."""
+
+    asker: str
+    identity: str
     version: int = VERSION
 
 
@@ -130,6 +210,28 @@ class Advertise(Saying, frozen=True, tag="advertise"):
 
 class Unadvertise(Saying, frozen=True, tag="unadvertise"):
     """The sender withdraws the advertisement of this identity."""
+
+    identity: str
+    home: Label = ""
+    version: int = VERSION
+
+
+class Describe(Saying, frozen=True, tag="describe"):
+    """The sender, or who is behind it, has data that one of these describes: it may be asked.
+
+    Of a client, `identity` is the name of the source.
+
+    Source: CU-CS-948-03 §2, §4 (a source may give several descriptions).
+    """
+
+    identity: str
+    offers: tuple[HeldProduct, ...]
+    home: Label = ""
+    version: int = VERSION
+
+
+class Undescribe(Saying, frozen=True, tag="undescribe"):
+    """The sender withdraws the descriptions of this identity."""
 
     identity: str
     home: Label = ""
@@ -188,13 +290,18 @@ class TookLinks(Saying, frozen=True, tag="took links"):
     version: int = VERSION
 
 
+QuestionMessage: TypeAlias = Ask | Answer | More | Cancel
+"""What is said about one question."""
+
 Message: TypeAlias = (
     Publish
-    | Ask
     | Subscribe
     | Unsubscribe
     | Advertise
     | Unadvertise
+    | Describe
+    | Undescribe
+    | QuestionMessage
     | TellLinks
     | TookLinks
     | PatternMessage
@@ -235,6 +342,11 @@ class ClientGone:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """The clock says that the time of some question is over; see `Router.question_due_us`."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """What is published from now on has a timestamp of at least this, less the slack at most.
 
@@ -245,7 +357,7 @@ class TimePassed:
     time_us: int
 
 
-Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone | TimePassed
+Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone | TimePassed | DeadlinePassed
 
 
 class Reason(StrEnum):
@@ -257,6 +369,7 @@ class Reason(StrEnum):
     SECOND_PARENT = "a server has one parent"
     UNKNOWN_SUBSCRIPTION = "unknown subscription"
     UNKNOWN_ADVERTISEMENT = "unknown advertisement"
+    UNKNOWN_SOURCE = "unknown source"
     CLOCK_JUMPED = "time goes back, or far ahead of the clock"
     UNKNOWN_CLIENT = "unknown client"
     IDENTITY_IN_USE = "the identity is in use for something else"
@@ -274,6 +387,7 @@ class Reason(StrEnum):
     LOOP = "the link closes a loop"
     DUPLICATE = "it has come already"
     NO_IDENTITY = "a notification without an identity"
+    WRONG_QUESTION = "a question that says no time, or no window"
     UNKNOWN_OPERATOR = "a pattern has an operator that is unknown here"
     WRONG_PATTERN = "it does not fit what was said of a pattern before"
 
@@ -304,11 +418,19 @@ class DeliverMatch:
 
 @dataclass(frozen=True, slots=True)
 class DeliverQuestion:
-    """Hand a question to a client, once, for all of its advertisements that it meets."""
+    """Hand a question to a client, once, for all of its sources whose descriptions it meets."""
 
     client: Client
-    advertisements: tuple[str, ...]
+    sources: tuple[str, ...]
     question: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class TellClient:
+    """Tell a client what comes of its question, or of one that was handed to it."""
+
+    client: Client
+    message: Answer | More | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,4 +454,6 @@ class Refused:
     error: ContradaError | None = field(default=None, compare=False)
 
 
-Effect: TypeAlias = Send | Deliver | DeliverMatch | DeliverQuestion | OfferChanged | Refused
+Effect: TypeAlias = (
+    Send | Deliver | DeliverMatch | DeliverQuestion | TellClient | OfferChanged | Refused
+)

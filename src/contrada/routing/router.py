@@ -2,8 +2,10 @@
 
 It takes events, passes each to the part that it concerns, and counts what comes of it:
 
-    Publish, Ask                        ==> `downstream`: index ==> clients, links, patterns
-    Subscribe, Advertise, link states   ==> `forwarding`: tables ==> what neighbours are told
+    Publish                             ==> `downstream`: index ==> clients, links, patterns
+    Subscribe, Advertise, Describe,
+    link states                         ==> `forwarding`: tables ==> what neighbours are told
+    questions and answers               ==> `questions`: descriptions ==> sources, links, and back
     patterns                            ==> `assembly`: split, gathered, assembled
 
 All servers of a network follow one strategy, see `Strategy`. With advertisement forwarding a
@@ -43,23 +45,29 @@ from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.messages import (
     Adjacency,
     Advertise,
+    Answer,
     Ask,
+    Cancel,
     Client,
     ClientGone,
+    DeadlinePassed,
     Deliver,
     DeliverMatch,
     DeliverQuestion,
+    Describe,
     Effect,
     Event,
     LinkDown,
     LinkUp,
     Message,
+    More,
     Neighbour,
     Offer,
     OfferChanged,
     Origin,
     Party,
     Publish,
+    QuestionMessage,
     Reason,
     Received,
     Refused,
@@ -69,9 +77,11 @@ from contrada.routing.messages import (
     TimePassed,
     TookLinks,
     Unadvertise,
+    Undescribe,
     Unsubscribe,
     Way,
 )
+from contrada.routing.questions import Questions
 from contrada.routing.refusals import RefusedError
 from contrada.routing.tables.front import MakeIndex
 from contrada.routing.tables.ledger import LedgerStatistics
@@ -87,9 +97,9 @@ class RouterStatistics:
     """What a router holds, and what it did.
 
     `received` and `sent` count messages by kind, `delivered` notifications handed to clients,
-    `refused` events by reason, `expired` notifications that came when their time was over. Of the
-    links to `neighbours`, `links_used` are used; `servers` are known, with this one, where link
-    states are told.
+    `refused` events by reason, `expired` notifications that came when their time was over.
+    `sources` are what describes data, `questions` those under way. Of the links to `neighbours`,
+    `links_used` are used; `servers` are known, with this one, where link states are told.
     """
 
     neighbours: int
@@ -99,6 +109,8 @@ class RouterStatistics:
     advertisements: LedgerStatistics
     filters: PosetStatistics
     offers: PosetStatistics
+    sources: PosetStatistics
+    questions: int
     merging: MergingStatistics
     received: Mapping[str, int]
     sent: Mapping[str, int]
@@ -167,6 +179,7 @@ class Router:
         self._downstream = Downstream(
             self._topology, self._admission, self._forwarding, self._assembler
         )
+        self._questions = Questions(name, self._topology, self._admission, self._forwarding)
         self._interests = self._downstream.interests
         self._passed_us = TIME_MIN_US
         self._received: Counter[type[Message]] = Counter()
@@ -190,9 +203,9 @@ class Router:
                     effects, actions = self._downstream.publish(origin, message, now_us)
                     if actions:
                         effects += self._do(actions)
-                elif isinstance(message, Ask):
-                    effects = self._downstream.ask(origin, message)
-                    self._received[Ask] += 1
+                elif isinstance(message, QuestionMessage):
+                    effects = self._handle_question(origin, message, now_us)
+                    self._received[type(message)] += 1
                 else:
                     self._admission.check(origin, message)
                     self._interests.clear()
@@ -200,7 +213,7 @@ class Router:
                     self._received[type(message)] += 1
             else:
                 self._interests.clear()
-                effects = self._handle(event) + self._offer_changes()
+                effects = self._handle(event, now_us) + self._offer_changes()
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
             return [Refused(event, refusal.reason, refusal.error)]
@@ -215,7 +228,9 @@ class Router:
                 self._refused[effect.reason] += 1
         return effects
 
-    def _handle(self, event: LinkUp | LinkDown | ClientGone | TimePassed) -> list[Effect]:
+    def _handle(
+        self, event: LinkUp | LinkDown | ClientGone | TimePassed | DeadlinePassed, now_us: int
+    ) -> list[Effect]:
         match event:
             case LinkUp(neighbour, role, cost):
                 link = Adjacency(neighbour.name, role, cost)
@@ -224,11 +239,14 @@ class Router:
             case LinkDown(neighbour):
                 effects = self._forwarding.link_down(neighbour)
                 effects += self._do(self._assembler.link_down(neighbour))
-                return effects + self._do(self._assembler.renew())
+                effects += self._do(self._assembler.renew())
+                return effects + self._questions.gone(neighbour)
             case ClientGone(client):
                 return self._client_gone(client)
             case TimePassed(time_us):
                 return self._pass_time(time_us)
+            case DeadlinePassed():
+                return self._questions.expire(now_us)
 
     def _pass_time(self, time_us: int) -> list[Effect]:
         latest_us = self._assembler.clock_us + self._assembler.ahead_max_us
@@ -238,11 +256,25 @@ class Router:
         return self._do(self._assembler.learn(time_us))
 
     def _client_gone(self, client: Client) -> list[Effect]:
-        holders = (self._wishes.ledger, self._offers.ledger, self._assembler)
-        if client.name == ITSELF.name or not any(client in each for each in holders):
+        if client.name == ITSELF.name or not self.knows(client):
             raise RefusedError(Reason.UNKNOWN_CLIENT)
         effects = self._forwarding.forget(client) + self._do(self._assembler.forget(client))
-        return effects + self._do(self._assembler.renew())
+        effects += self._do(self._assembler.renew())
+        return effects + self._questions.gone(client)
+
+    def _handle_question(
+        self, origin: Origin, message: QuestionMessage, now_us: int
+    ) -> list[Effect]:
+        if isinstance(message, Ask):
+            return self._questions.ask(origin, message, now_us)
+        self._admission.check_about_question(origin, message)
+        match message:
+            case Answer():
+                return self._questions.answer(origin, message)
+            case More():
+                return self._questions.more(origin, message)
+            case Cancel():
+                return self._questions.cancel(origin, message)
 
     def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
         if not isinstance(message, HomeMessage):
@@ -270,6 +302,12 @@ class Router:
                 for node in known:
                     effects += self._do(self._assembler.renew(node.product))
                 return effects
+            case Describe(identity, offers):
+                described = [it for it in offers if isinstance(it, Advertisement | Filter)]
+                assert len(described) == len(offers), "nothing else describes data"
+                return self._forwarding.describe(party, identity, described)
+            case Undescribe(identity):
+                return self._forwarding.undescribe(party, identity)
 
     def _offer_changes(self) -> list[Effect]:
         """What is on offer of that about which something has changed, and was not, or no longer."""
@@ -363,6 +401,12 @@ class Router:
             for party in parties
         )
 
+    def knows(self, client: Client) -> bool:
+        """Whether a client asks for, offers, or is asked something here."""
+        tables = (self._wishes, self._offers, self._forwarding.descriptions)
+        holders = (*(each.ledger for each in tables), self._assembler, self._questions)
+        return any(client in each for each in holders)
+
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
         """The links, in order of their names, each with why it is not used, or None where it is."""
         return self._topology.links()
@@ -391,7 +435,8 @@ class Router:
         """
         nodes = sorted(map(self._wishes.poset.node, self._wishes.index.match(notification)))
         ways = {each for node in nodes for each in node.subscribers if isinstance(each, Way)}
-        onward = self._downstream.onward(ITSELF, "", None if self._forwarding.floods else ways)
+        wanting = None if self._forwarding.floods else ways
+        onward = self._topology.onward_from(ITSELF, "", wanting)
         return [(node.product, node.subscribers) for node in nodes], onward
 
     @property
@@ -399,6 +444,11 @@ class Router:
         """What waits goes on once a time later than this is learned; None where nothing waits."""
         due_us = self._assembler.due_us
         return None if due_us is None else due_us + self._slack_us
+
+    @property
+    def question_due_us(self) -> int | None:
+        """When by the clock a `DeadlinePassed` is due; None where no question is under way."""
+        return self._questions.due_us
 
     @property
     def expired(self) -> int:
@@ -418,7 +468,8 @@ class Router:
 
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
-        waiting = [each.maintain(units) for each in (self._wishes, self._offers)]
+        tables = (self._wishes, self._offers, self._forwarding.descriptions)
+        waiting = [each.maintain(units) for each in tables]
         return any(waiting)
 
     def statistics(self) -> RouterStatistics:
@@ -435,6 +486,8 @@ class Router:
             advertisements=self._offers.ledger.statistics(),
             filters=self._wishes.poset.statistics(),
             offers=self._offers.poset.statistics(),
+            sources=self._forwarding.descriptions.poset.statistics(),
+            questions=len(self._questions),
             merging=MergingStatistics() if merging is None else merging.statistics(),
             patterns=self._assembler.statistics(),
             received=MappingProxyType(received),
@@ -450,6 +503,7 @@ class Router:
         self._forwarding.validate()
         self._assembler.validate()
         self._interests.validate()
+        self._questions.validate()
 
 
 def _size(message: Message) -> int:

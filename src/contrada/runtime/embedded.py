@@ -34,6 +34,7 @@ from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Publish, Subscribe
+from contrada.runtime.asking_service import AskingService
 from contrada.runtime.calling import (
     batches_of,
     check_loop,
@@ -57,7 +58,6 @@ from contrada.service import (
     Item,
     Offered,
     Offering,
-    Service,
     ServiceStatistics,
     WhenFull,
     filters_of,
@@ -73,8 +73,9 @@ from contrada.service import (
     residue_of,
 )
 
-if TYPE_CHECKING:  # Loaded when something is promised.
+if TYPE_CHECKING:  # Loaded when something is promised, or asked.
     from contrada.runtime.hosting import DeliveryHost
+    from contrada.runtime.questioning import Questioning
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -90,7 +91,7 @@ _END_OF_TIME_US: Final = TIME_MAX_US + 1
 """Later than all that can be published."""
 
 
-class EmbeddedService(Service):
+class EmbeddedService(AskingService):
     """A whole publish/subscribe service in this process and this event loop."""
 
     def __init__(
@@ -126,6 +127,7 @@ class EmbeddedService(Service):
         check_store(store)
         self._store = store
         self._host: DeliveryHost | None = None
+        self._questions: Questioning | None = None
 
     async def open(self) -> None:
         """Start it. A closed service stays closed. Raises StoreError: its store cannot be used."""
@@ -182,6 +184,8 @@ class EmbeddedService(Service):
         for subscription in list(self.subscriptions):
             subscription.end()
         self._market.end()
+        if self._questions is not None:
+            await self._questions.aclose()
         if pending:
             await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
         await self._timekeeper.ended()  # So is what it waited for.
@@ -304,6 +308,13 @@ class EmbeddedService(Service):
     def advertisements(self) -> Advertisements:
         """What is on offer here, as it changes."""
         return FollowedOffers(self._market)
+
+    def _questioning(self) -> "Questioning":
+        if self._questions is None:
+            from contrada.runtime.questioning import local_questioning
+
+            self._questions = local_questioning(self.exchange, self.client, self.require_open)
+        return self._questions
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""

@@ -34,15 +34,21 @@ from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import (
     LABEL_CHARS_MAX,
     Advertise,
+    Answer,
     Ask,
+    Cancel,
     Client,
+    ClientGone,
+    DeadlinePassed,
     Deliver,
     DeliverMatch,
     DeliverQuestion,
+    Describe,
     Effect,
     LinkDown,
     LinkUp,
     Message,
+    More,
     Neighbour,
     Offer,
     OfferChanged,
@@ -53,12 +59,15 @@ from contrada.routing.messages import (
     Refused,
     Send,
     Subscribe,
+    TellClient,
     TimePassed,
     Unadvertise,
+    Undescribe,
     Unsubscribe,
 )
 from contrada.routing.router import Router, RouterStatistics
 from contrada.routing.tables.poset import form_of
+from contrada.runtime.deadlines import Deadlines
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, Passed, entries_of, size_of_all
 from contrada.runtime.stamping import wall_clock_us
@@ -194,8 +203,8 @@ class Exchange:
         self._dropped: Counter[str] = Counter()
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
-        self.on_question: Callable[[DeliverQuestion], None] | None = None
-        """Called when a question meets what clients advertise."""
+        self._listeners: dict[str, Callable[[DeliverQuestion | TellClient], None]] = {}
+        self._deadlines = Deadlines(lambda: self._router.question_due_us, self._expire_questions)
         self.on_offer: dict[Hashable, Offer] = {}
         """What is on offer now, by its form."""
         self.followers: dict[Callable[[Offer, bool], None], None] = {}
@@ -212,6 +221,8 @@ class Exchange:
         for route in dict.fromkeys(self._routes[client.name].values()):
             self.unsubscribe(route)
         del self._routes[client.name]
+        if self._listeners.pop(client.name, None) is not None and self._router.knows(client):
+            self._carry_out(self._router.handle(ClientGone(client), wall_clock_us()))
 
     def subscribe(
         self, client: Client, request: Subscribe | SubscribePattern, outlet: Outlet[P]
@@ -397,8 +408,8 @@ class Exchange:
                 refused.append(effect)
             elif isinstance(effect, OfferChanged):
                 self._tell(effect)
-            elif self.on_question is not None:
-                self.on_question(effect)
+            else:
+                self._listeners[effect.client.name](effect)
         pending: list[Pending[Any]] = []
         if self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
@@ -446,23 +457,42 @@ class Exchange:
         effects = self._router.handle(Received(link.neighbour, message), wall_clock_us())
         self._router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
+        if isinstance(message, Ask):
+            self._deadlines.look()
         for each in refused:
             link.refuse(each)
         return pending
 
-    def advertise(self, client: Client, message: Advertise | Unadvertise) -> None:
-        """Put an advertisement in force, or withdraw one.
+    def advertise(
+        self, client: Client, message: Advertise | Unadvertise | Describe | Undescribe
+    ) -> None:
+        """Put an advertisement in force, or a source, or withdraw one.
 
         Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
         self._ask(client, message)
 
-    def ask(self, client: Client, question: Ask) -> None:
-        """Takes a question to those whose advertisements it meets, here and beyond links.
+    # --- questions ----------------------------------------------------------------------------
 
-        Raises LimitError, UnsatisfiableFilterError, ServiceError.
+    def listen(self, client: Client, tell: Callable[[DeliverQuestion | TellClient], None]) -> None:
+        """From now on a client is told of questions to its sources, and what comes of its own."""
+        self._listeners[client.name] = tell
+
+    def ask(self, client: Client, question: Ask) -> None:
+        """Takes a question to the sources whose descriptions it meets, here and beyond links.
+
+        The client listens. Raises LimitError, UnsatisfiableFilterError, ServiceError.
         """
         self._ask(client, question)
+        self._router.maintain(4 * UPKEEP_UNITS)  # It looks at all descriptions.
+        self._deadlines.look()
+
+    def say(self, client: Client, message: Answer | More | Cancel) -> None:
+        """Does what a client that listens says of a question. Nothing of it is refused."""
+        self._ask(client, message)
+
+    def _expire_questions(self) -> None:
+        self._carry_out(self._router.handle(DeadlinePassed(), wall_clock_us()))
 
     def _tell(self, change: OfferChanged) -> None:
         form = form_of(change.offer)

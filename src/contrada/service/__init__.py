@@ -5,12 +5,18 @@ and a subscription offer; `requests` turns what a caller hands over into notific
 filters, so that every service admits and refuses the same things with the same words.
 """
 
+from contrada.service.advertising import Advertisements, OfferChange, Offering
+from contrada.service.asking import (
+    Answers,
+    Askable,
+    Computed,
+    Description,
+    SourceLike,
+    SourceOffer,
+)
 from contrada.service.interface import (
-    Advertisements,
     ConnectionState,
     Kept,
-    OfferChange,
-    Offering,
     Service,
     ServiceStatistics,
     StandingOptions,
@@ -55,6 +61,12 @@ __all__ = [
     "SubscriptionStatistics",
     "ConnectionState",
     "Advertisements",
+    "Answers",
+    "SourceLike",
+    "Computed",
+    "Description",
+    "Askable",
+    "SourceOffer",
     "EnvelopePredicate",
     "Interest",
     "Item",

@@ -8,13 +8,12 @@ Invariants that every service keeps:
 Source: PODC 2000 §2 (the interface of an event notification service).
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
-    Generator,
     Iterable,
     Mapping,
 )
@@ -25,7 +24,6 @@ from typing import (
     Any,
     Generic,
     Literal,
-    Self,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -37,7 +35,17 @@ from contrada.delivery.durable import Retention
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
-from contrada.routing.messages import Offer
+from contrada.service.advertising import Advertisements, Offering
+from contrada.service.asking import (
+    Answers,
+    Computed,
+    ComputeOptions,
+    Description,
+    QueryOptions,
+    SourceLike,
+    SourceOffer,
+)
+from contrada.service.in_force import InForce
 from contrada.service.subjects import (
     EnvelopePredicate,
     Interest,
@@ -124,32 +132,6 @@ class ConnectionState:
     reason: str = ""
     attempt: int = 0
     wait_s: float = 0.0
-
-
-class InForce(ABC):
-    """What is in force inside its own `async with`: from `open` until it is ended."""
-
-    @abstractmethod
-    async def open(self) -> None:
-        """Put it in force; returns when the service has acknowledged. Twice is once.
-
-        Raises LimitError, ServiceError, ServiceClosedError.
-        """
-
-    @abstractmethod
-    async def _end(self) -> None:
-        """What leaving `async with` does."""
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._end()
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        """`await` puts it in force too, and gives it; whoever does so has to end it."""
-        return self.__aenter__().__await__()
 
 
 class Subscription(InForce, AsyncIterator[T_co]):
@@ -334,60 +316,6 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
         await self.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class OfferChange:
-    """Something is on offer now, or no longer."""
-
-    offer: Offer
-    is_on_offer: bool
-
-
-class Offering(InForce):
-    """A standing advertisement: its service may publish this; use it inside `async with`.
-
-    Source: PODC 2000 §2, `advertise` and `unadvertise`.
-    """
-
-    @property
-    @abstractmethod
-    def offer(self) -> Offer:
-        """What may be published."""
-
-    @abstractmethod
-    async def unadvertise(self) -> None:
-        """Withdraw it. Twice is once."""
-
-    async def _end(self) -> None:
-        await self.unadvertise()
-
-
-class Advertisements(InForce, AsyncIterator[OfferChange]):
-    """What is on offer at a service, as it changes; iterate it inside its own `async with`.
-
-    First comes each thing that is on offer, then each change. A thing comes once, however many
-    advertise it. What changes back before it was read does not come: so no more waits than what is
-    on offer and what was told of, and nothing is lost.
-
-    Source: PODC 2000 §2 (advertisements).
-    """
-
-    @property
-    @abstractmethod
-    def current(self) -> tuple[Offer, ...]:
-        """What is on offer at this moment. Cost: all of it."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Follow no longer; iteration ends."""
-
-    @abstractmethod
-    async def __anext__(self) -> OfferChange:
-        """The next change; ends when closed, or after what waits when the service is."""
-
-    async def _end(self) -> None:
-        await self.aclose()
-
-
 class Service(InForce):
     """An access point of a publish/subscribe service; use it inside `async with`."""
 
@@ -545,6 +473,71 @@ class Service(InForce):
         In a network that forwards advertisements that holds what is offered elsewhere, as far as
         it comes over links: what another one covers on the same way is not told, and nothing of
         what is offered above a broker. Else it is what this broker's clients offer.
+        """
+
+    @abstractmethod
+    def offer(
+        self, description: Description | None, source: SourceLike, *, name: str = ""
+    ) -> SourceOffer:
+        """A source that answers questions, in force inside `async with`.
+
+        `description` is a filter, its text, an advertisement, something with `to_filters()`, or a
+        list of these, of which each is enough: a question that meets none of it does not come. It
+        may be wider than the data; where it is None the source describes itself. `source` has
+        `answer(question)`, or is a function of the question: it gives items as `publish` takes
+        them, by iterating, plainly (on a thread, not to hold up the event loop) or asynchronously.
+        What does not answer the question is left out here. `name` is told to who asks; without one
+        it has one of chance.
+        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError; `open` also
+        LimitError, ConnectionFailedError.
+        """
+
+    @overload
+    def query(  # type: ignore[overload-overlap]
+        self, subject: Interest[T], where: Any = None, **options: Unpack[QueryOptions]
+    ) -> Answers[T]: ...
+
+    @overload
+    def query(
+        self, subject: type[T], where: Any = None, **options: Unpack[QueryOptions]
+    ) -> Answers[T]: ...
+
+    @overload
+    def query(
+        self, subject: Subject, where: Subject | None = None, **options: Unpack[QueryOptions]
+    ) -> Answers[Notification]: ...
+
+    @abstractmethod
+    def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
+        """Ask all sources that may have an answer, once.
+
+            async for book in service.query("author = 'John Steinbeck' and edition < 2"):
+                print(book["title"], book.envelope.publisher)
+
+        What is asked is said as in `subscribe`, and answers come as what it gives; the publisher of
+        an answer is the name of its source. A text may have variables: `origin = $x and dest = $x`
+        asks for equal values. See `QueryOptions`.
+        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError; when it is
+        opened, or first iterated, also LimitError, ConnectionFailedError.
+        """
+
+    @abstractmethod
+    def compute(
+        self,
+        aggregates: Computed | Iterable[Computed],
+        subject: Any,
+        where: Any = None,
+        **options: Unpack[ComputeOptions],
+    ) -> Answers[dict[str, Any]]:
+        """Ask as `query`, for what is computed of all answers: it is combined on its way.
+
+            async for group in service.compute("sum(price)", "price > 0", by="symbol"):
+                print(group["symbol"], group["sum(price)"])
+
+        What can be computed: `count`, `count(a)`, `sum(a)`, `mean(a)`, `min(a)`, `max(a)`,
+        `distinct(a)` (estimated), `top 3(a)`, `bottom 3(a)` of an attribute a, one or a list.
+        One mapping for each value of `by`, in order, or one for all. Raises as `query`, and
+        InvalidCombinationError.
         """
 
     @abstractmethod

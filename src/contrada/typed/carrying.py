@@ -26,7 +26,7 @@ from contrada.typed.elements import IS, OBVENT_NESTING_MAX, BodyValue, element_o
 from contrada.typed.names import class_named, marks_of, names_of
 from contrada.typed.parts import Parts, Values
 from contrada.typed.scalars import holder, reader, writer
-from contrada.typed.shapes import Alternative, Field, FieldKind, Shape, name_of, shape_of
+from contrada.typed.shapes import Field, FieldKind, Shape, TypeOption, name_of, shape_of
 from contrada.typed.unknown import Rest, anonymous, is_unknown, keep, known_of, rest_of
 
 READINGS_MAX: Final = 256
@@ -229,7 +229,7 @@ class _FieldWriter:
 
     __slots__ = ("holds", "write")
 
-    def __init__(self, alternative: Alternative) -> None:
+    def __init__(self, alternative: TypeOption) -> None:
         self.holds = holder(alternative)
         self.write = writer(alternative)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.typed.scalars import holder, reader, writer
-from contrada.typed.shapes import Alternative, FieldKind, alternatives_of, name_of
+from contrada.typed.shapes import FieldKind, TypeOption, alternatives_of, name_of
 
 IS: Final = "@is"
 """What names the class of a nested object, or the alternative of a union."""
@@ -54,7 +54,7 @@ def element_of(annotation: Any, objects: Objects) -> BodyValue:
     return _union(alternatives, objects)
 
 
-def _single(alternative: Alternative, objects: Objects) -> BodyValue:
+def _single(alternative: TypeOption, objects: Objects) -> BodyValue:
     if alternative.kind is FieldKind.OBJECT:
         return objects(alternative.type)
     if alternative.kind is FieldKind.DECIMAL:
@@ -74,7 +74,7 @@ def _zoned(value: datetime, _: int) -> datetime:
     return value
 
 
-def _union(alternatives: tuple[Alternative, ...], objects: Objects) -> BodyValue:
+def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyValue:
     """One of several. What comes back is told by its name, unless only None is beside it."""
     names = [name_of(each.type) for each in alternatives]
     if len(set(names)) < len(names):  # `list[int] | list[str]`, or classes of several modules.

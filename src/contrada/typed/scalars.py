@@ -23,7 +23,7 @@ from contrada.model.domains.values import (
     TIME,
     key_of,
 )
-from contrada.typed.shapes import Alternative, FieldKind, enum_values
+from contrada.typed.shapes import FieldKind, TypeOption, enum_values
 
 T = TypeVar("T")
 
@@ -36,14 +36,14 @@ INTEGERS: Final = of_cuts(line.interval((NUMBER,), (TIME,)))
 NULL_POINT: Final = of_keys((NULL_KEY,))
 
 
-def values_of(alternative: Alternative) -> ValueSet:
+def values_of(alternative: TypeOption) -> ValueSet:
     """The values that an attribute may have where a field is of an alternative."""
     if alternative.kind is FieldKind.ENUM:
         return of_keys(tuple(sorted(map(key_of, enum_values(alternative.type)))))
     return _VALUES[alternative.kind]
 
 
-def holder(alternative: Alternative) -> Callable[[object], bool]:
+def holder(alternative: TypeOption) -> Callable[[object], bool]:
     """Whether a value is of an alternative; a double also takes ints, as Python's typing has it."""
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.NONE:
@@ -57,7 +57,7 @@ def holder(alternative: Alternative) -> Callable[[object], bool]:
     return lambda value: isinstance(value, cls)
 
 
-def writer(alternative: Alternative) -> Callable[[Any], Any]:
+def writer(alternative: TypeOption) -> Callable[[Any], Any]:
     """What turns a value of an alternative into that of an attribute.
 
     It raises ValueError, OverflowError for what has none.
@@ -68,7 +68,7 @@ def writer(alternative: Alternative) -> Callable[[Any], Any]:
     return _WRITERS.get(kind, _as_it_is)
 
 
-def reader(alternative: Alternative) -> Callable[[Any], Any]:
+def reader(alternative: TypeOption) -> Callable[[Any], Any]:
     """What turns the value of an attribute into one of an alternative, or raises ValueError."""
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:

@@ -24,11 +24,11 @@ from contrada.typed.obvent import Obvent
 from contrada.typed.publishing import type_of
 from contrada.typed.scalars import holder, reader, writer
 from contrada.typed.shapes import (
-    Alternative,
     Default,
     Field,
     FieldKind,
     Shape,
+    TypeOption,
     alternatives_of,
     enum_values,
     is_declared,
@@ -151,14 +151,14 @@ _NOT_JSON: Final = (FieldKind.BYTES, FieldKind.TIME, FieldKind.OBJECT, FieldKind
 
 
 def _of_alternatives(
-    alternatives: Sequence[Alternative], definitions: dict[str, Any]
+    alternatives: Sequence[TypeOption], definitions: dict[str, Any]
 ) -> dict[str, Any]:
     if len(alternatives) == 1:
         return _of_one(alternatives[0], definitions)
     return {"anyOf": [_of_one(each, definitions) for each in alternatives]}
 
 
-def _of_one(alternative: Alternative, definitions: dict[str, Any]) -> dict[str, Any]:
+def _of_one(alternative: TypeOption, definitions: dict[str, Any]) -> dict[str, Any]:
     kind, cls = alternative.kind, alternative.type
     if kind is FieldKind.ENUM:
         names = [member.name for member in cls]

@@ -59,7 +59,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class TypeOption:
     """One of the types that a field's annotation names: `float | None` has two."""
 
     kind: FieldKind
@@ -89,7 +89,7 @@ class Field:
 
     name: str
     keyword: str
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[TypeOption, ...]
     default: object
     aliases: tuple[str, ...] = ()
     annotation: Any = None
@@ -360,7 +360,7 @@ def is_plain(cls: type[Any]) -> bool:
     )
 
 
-def _is_one_of(held: Alternative, above: Field) -> bool:
+def _is_one_of(held: TypeOption, above: Field) -> bool:
     """Whether all values of an alternative are of a field as a class above declares it."""
     for each in above.alternatives:
         if each.kind is held.kind and (
@@ -393,7 +393,7 @@ def _without_extras(annotation: Any) -> tuple[Any, tuple[str, ...]]:
             return annotation, tuple(aliases)
 
 
-def alternatives_of(annotation: Any) -> tuple[Alternative, ...]:
+def alternatives_of(annotation: Any) -> tuple[TypeOption, ...]:
     """The types that an annotation names."""
     return tuple(_alternative(part) for part in _parts(annotation))
 
@@ -411,7 +411,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
         yield type(None) if annotation is None else annotation
 
 
-def _alternative(annotation: Any) -> Alternative:
+def _alternative(annotation: Any) -> TypeOption:
     annotation = _without_arguments(annotation)
     try:
         kind = _KINDS.get(annotation, FieldKind.OTHER)
@@ -422,7 +422,7 @@ def _alternative(annotation: Any) -> Alternative:
             kind = FieldKind.OTHER if issubclass(annotation, enum.Flag) else FieldKind.ENUM
         elif is_declared(annotation):
             kind = FieldKind.OBJECT
-    return Alternative(kind, annotation)
+    return TypeOption(kind, annotation)
 
 
 def _without_arguments(annotation: Any) -> Any:

@@ -35,11 +35,11 @@ from contrada.typed.publishing import ObventType, check_fields, type_of
 from contrada.typed.receiving import received
 from contrada.typed.scalars import values_of
 from contrada.typed.shapes import (
-    Alternative,
     Default,
     Field,
     FieldKind,
     Shape,
+    TypeOption,
     alternatives_of,
     is_declared,
 )
@@ -269,7 +269,7 @@ def _filters_of(shape: Shape) -> Filter:
     return found
 
 
-def _is_within(held: Alternative, asked: tuple[Alternative, ...]) -> bool:
+def _is_within(held: TypeOption, asked: tuple[TypeOption, ...]) -> bool:
     """Whether one alternative of a field is among those that are asked for; ints are floats."""
     for each in asked:
         if each.type in (Any, held.type):

@@ -31,7 +31,7 @@ from contrada.typed.conditions import (
     conditionset,
     static,
 )
-from contrada.typed.conditions.conditions import AndCondition, Combination, Comparison
+from contrada.typed.conditions.conditions import AndCondition, CombinedCondition, Comparison
 from contrada.typed.conditions.conditionset import FormName
 from contrada.typed.conditions.groups import ConditionGroup
 from contrada.typed.conditions.tree import InvocationTree
@@ -98,7 +98,7 @@ class Either(AndCondition):
         return any(each.holds(obvent) for each in self.parts)
 
 
-class AtLeast(Combination):
+class AtLeast(CombinedCondition):
     """One with something of its own."""
 
     sign = "and or"

@@ -74,17 +74,30 @@ class TypedColumn(NamedTuple):
         return Clause(f"{self.text} IS NOT NULL")
 
 
-def where(of: Filter | FilterSet, columns: Mapping[str, Kind], *, sqlite: bool = False) -> Clause:
+def where(
+    of: Filter | FilterSet,
+    columns: Mapping[str, Kind],
+    *,
+    sqlite: bool = False,
+    collation: str = "",
+) -> Clause:
     """The condition that is true for just those rows that the filters match as notifications.
 
-    `columns` says what the column of each attribute holds. Cost: linear. Raises RefusedRuleError.
+    `columns` says what the column of each attribute holds, `collation` how texts are compared where
+    the columns have another. Cost: linear. Raises RefusedRuleError.
     """
+    suffix = f" COLLATE {quoted(collation)}" if collation else ""
     known = {
-        name: TypedColumn('"' + name.replace('"', '""') + '"', _TAGS[kind], sqlite)
+        name: TypedColumn(quoted(name) + suffix * (kind == "text"), _TAGS[kind], sqlite)
         for name, kind in columns.items()
     }
     filters = of.filters
     return _any([_filter(each, known) for each in filters])
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever stands in it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:

@@ -48,24 +48,29 @@ CONDITIONS_NESTED_MAX: Final = 100
 
 def built(text: str, start: str) -> Any:
     """What a text says, beginning with a rule of the grammar. Raises ParseError."""
+    lark = _lark_of_questions() if start == "question" else _lark()
     try:
-        return _lark().parse(text, start=start)
+        return lark.parse(text, start=start)
     except UnexpectedInput as error:
         raise _explained(text, error) from None
 
 
 @cache
 def _lark() -> Lark:
-    grammar = pkgutil.get_data(__name__, "text.lark")
-    assert grammar is not None
     starts = ["statement", "union", "advertisement"]
-    return Lark(
-        grammar.decode(),
-        start=starts,
-        parser="lalr",
-        transformer=_FilterBuilder(),
-        postlex=_Nesting(),
-    )
+    return _reading(_FilterBuilder(), starts, "text.lark")
+
+
+@cache
+def _lark_of_questions() -> Lark:
+    return _reading(_QuestionBuilder(), ["question"], "text.lark", "question.lark")
+
+
+def _reading(builder: Transformer[Token, Any], starts: list[str], *files: str) -> Lark:
+    """What reads by a grammar in one file, or in several behind one another."""
+    parts = [pkgutil.get_data(__name__, each) or b"" for each in files]
+    grammar = b"\n".join(parts).decode()
+    return Lark(grammar, start=starts, parser="lalr", transformer=builder, postlex=_Nesting())
 
 
 class _Nesting(PostLex):
@@ -214,6 +219,49 @@ class _FilterBuilder(Transformer[Token, Any]):
         return _unless(negation, _built(operator, build, constant))
 
 
+class _QuestionBuilder(_FilterBuilder):
+    """The same for questions, whose conditions may be that an attribute equals a variable."""
+
+    @v_args(inline=True)
+    def question(self, *conjunctions: tuple[Condition, ...]) -> Condition:
+        return Or(tuple(map(And, conjunctions)))
+
+    @v_args(inline=True)
+    def bound(self, name: Token, operator: Token, variable: Token) -> Condition:
+        if operator != "=":
+            raise _at(operator, ParseError, f"`{operator} {variable}`", "`=` before a variable")
+        return Member(binding(variable, _name(name)), PRESENT)
+
+    @v_args(inline=True)
+    def negated(self, word: Token, term: Condition) -> Condition:
+        if _has_variable(term):
+            raise _at(word, ParseError, "a variable in a `not`", "conditions without variables")
+        return negation(term)
+
+
+_BINDING: Final = "\0"
+"""Begins the names that stand for attributes bound to variables; no attribute's name has it."""
+
+
+def binding(variable: str, name: str) -> str:
+    """The name that stands for an attribute that a variable is bound to."""
+    return f"{_BINDING}{variable}{_BINDING}{name}"
+
+
+def bound_by(name: str) -> tuple[str, str] | None:
+    """The variable and the attribute that such a name stands for; None for another name."""
+    if not name.startswith(_BINDING):
+        return None
+    _, variable, attribute = name.split(_BINDING)
+    return variable, attribute
+
+
+def _has_variable(condition: Condition) -> bool:
+    if isinstance(condition, Member):
+        return bound_by(condition.name) is not None
+    return any(map(_has_variable, condition.parts))
+
+
 _NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
 
 
@@ -352,6 +400,7 @@ _EXPECTED: Final = {
     "VBAR": "`|`",
     "AMPERSAND": "`&`",
     "UNIT": "a unit of time",
+    "VARIABLE": "a variable",
     "__ANON_0": "`->`",
     "$END": "the end",
 }

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
+from contrada.model.algebra.expression import Condition
 from contrada.model.syntax.plain import plain_statement
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
@@ -63,6 +64,11 @@ def parse_advertisement(text: str) -> Advertisement:
 def parse_set(text: str) -> ValueSet:
     """A value set, as it stands behind an attribute's name."""
     return _parsed(text, "union")  # type: ignore[no-any-return]
+
+
+def parsed_question(text: str) -> Condition:
+    """The condition of a question's text; see `questions`."""
+    return _parsed(text, "question")  # type: ignore[no-any-return]
 
 
 def _parsed(text: str, start: str) -> Any:

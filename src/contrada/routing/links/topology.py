@@ -66,6 +66,7 @@ from contrada.routing.messages import (
     LinkState,
     LinkUp,
     Neighbour,
+    Origin,
     Party,
     Reason,
     Role,
@@ -416,6 +417,22 @@ class Topology:
                 mesh = (Way(Neighbour(name), home) for home, name in steps.items())
             found = self._onward[source] = self._plain.union(mesh)
         return found
+
+    def onward_from(
+        self, origin: Origin, source: str, wanting: Iterable[Way] | None
+    ) -> list[Neighbour]:
+        """The neighbours to which goes what is wanted on these ways; None for all ways."""
+        ways = self.onward(source or self.name)
+        if wanting is not None:
+            ways = ways.intersection(wanting)
+        neighbours = {way.neighbour for way in ways}
+        if isinstance(origin, Neighbour):
+            neighbours.discard(origin)
+        return sorted(neighbours)
+
+    def source_over(self, neighbour: Neighbour, source: str) -> str:
+        """What travels says in a mesh where it entered that; elsewhere nothing."""
+        return source or self.name if self.is_in_mesh(neighbour) else ""
 
     def steps(self) -> Mapping[str, str]:
         """The next server on the shortest way to each that can be reached, whatever goes there.

@@ -427,7 +427,7 @@ _NATURAL: Final[dict[int, type[ast.cmpop]]] = {-1: ast.Lt, 0: ast.Eq, 1: ast.Gt}
 _ORDERS: Final = {-1: operator.lt, 0: operator.eq, 1: operator.gt}
 
 
-class Combination(Condition):
+class CombinedCondition(Condition):
     """A condition of conditions; the function f of the model. Raises InvalidObventError."""
 
     sign: ClassVar[str]
@@ -478,7 +478,7 @@ class Combination(Condition):
         return f"<{type(self).__name__} {self}>"
 
 
-class AndCondition(Combination):
+class AndCondition(CombinedCondition):
     """All parts hold; asked in their order, up to the first that does not. Without parts: yes.
 
     Source: EPFL 2503 figure 4.14.
@@ -510,7 +510,7 @@ class AndCondition(Combination):
             yield from each.conjuncts()
 
 
-class OrCondition(Combination):
+class OrCondition(CombinedCondition):
     """Some part holds; asked in their order, up to the first that does. Without parts: no."""
 
     sign = "or"
@@ -534,7 +534,7 @@ class OrCondition(Combination):
         return made, 1 - reached
 
 
-class XorCondition(Combination):
+class XorCondition(CombinedCondition):
     """Exactly one of two holds."""
 
     sign = "xor"
@@ -563,7 +563,7 @@ class XorCondition(Combination):
         return ast.Compare(first, [ast.NotEq()], [second])
 
 
-class NotCondition(Combination):
+class NotCondition(CombinedCondition):
     """The condition does not hold."""
 
     sign = "not"
@@ -588,7 +588,7 @@ class NotCondition(Combination):
         return f"not {self.parts[0]}"
 
 
-def _flat(kind: type[Combination], parts: tuple[Condition, ...]) -> Iterator[Condition]:
+def _flat(kind: type[CombinedCondition], parts: tuple[Condition, ...]) -> Iterator[Condition]:
     for each in parts:
         if type(each) is kind:
             yield from each.parts

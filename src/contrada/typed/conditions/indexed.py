@@ -20,7 +20,7 @@ from contrada.typed.conditions.groups import ConditionGroup
 from contrada.typed.conditions.writing import OBVENT, compiled
 from contrada.typed.lifting import lift
 from contrada.typed.scalars import writer
-from contrada.typed.shapes import Alternative, Field, FieldKind, Shape, shape_of
+from contrada.typed.shapes import Field, FieldKind, Shape, TypeOption, shape_of
 
 
 class IndexedForm:
@@ -208,7 +208,7 @@ _TYPES: Final[dict[FieldKind, type]] = {
 }
 
 
-def _writing(alternatives: tuple[Alternative, ...]) -> Callable[[Any], Any]:
+def _writing(alternatives: tuple[TypeOption, ...]) -> Callable[[Any], Any]:
     """What turns a value into that of an attribute, by its very type."""
     writers = {_TYPES.get(each.kind, each.type): writer(each) for each in alternatives}
     if datetime in writers:

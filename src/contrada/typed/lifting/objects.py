@@ -37,7 +37,7 @@ from contrada.typed.lifting.kinds import (
 )
 from contrada.typed.lifting.recording import NO_DEFAULT, Opaque, Recorded, ScalarValue
 from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, NULL_POINT
-from contrada.typed.shapes import Alternative, Default, Field, FieldKind, Shape, shape_of
+from contrada.typed.shapes import Default, Field, FieldKind, Shape, TypeOption, shape_of
 
 OBJECTS_WITHIN_MAX: Final = 8
 """Objects within objects that are read. Beyond it: what is within stays at the subscriber."""
@@ -224,7 +224,7 @@ def _scalar_choices(
 
 
 def _enum_choices(
-    lifting: Lifting, alternative: Alternative, name: str, default: Any
+    lifting: Lifting, alternative: TypeOption, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
     cls = alternative.type
     points = points_of(cls)

@@ -1,0 +1,89 @@
+"""What a client asks at its broker, and is asked there, on whichever connection is there.
+
+Sources are offered again on another connection. A question that is under way when one is lost ends:
+whoever was asked is reported as lost, and to ask anew is up to who asked.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
+from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery
+from contrada.net.messages import packed
+from contrada.net.offering import AsksBroker
+from contrada.net.questions import packed_answers, unpacked_about, unpacked_question
+from contrada.net.wire import GOODBYE_WAIT_S
+from contrada.routing.messages import Answer, Ask, Cancel, Describe, More, Undescribe
+from contrada.runtime.questioning import Questioning
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class RemotePort:
+    """A broker, as where questions are asked."""
+
+    def __init__(
+        self, client: AsksBroker, require_open: Callable[[], None], send: Callable[[Frame], None]
+    ) -> None:
+        self.require_open = require_open
+        self._client = client
+        self._send = send
+
+    async def describe(self, message: Describe | Undescribe) -> None:
+        """Put a source in force at the broker, or withdraw it."""
+        if isinstance(message, Describe):
+            await self._client.ready()
+            await self._client.request(packed(message))
+        elif self._client.is_there:
+            try:
+                async with asyncio.timeout(GOODBYE_WAIT_S):
+                    await self._client.request(packed(message))
+            except (ServiceError, TimeoutError):
+                return  # It has ended with the connection, or the broker takes its time.
+
+    async def ask(self, question: Ask) -> None:
+        """Ask the broker."""
+        await self._client.ready()
+        await self._client.request(packed(question))
+
+    def say(self, message: Answer | More | Cancel) -> None:
+        """Say something of a question, where a connection is there."""
+        if not self._client.is_there:
+            return
+        if isinstance(message, Answer):
+            for each in packed_answers(message):
+                self._send(AboutQuestions([packed(each)]))
+        else:
+            self._send(AboutQuestions([packed(message)]))
+
+
+class RemoteQuestioning(Questioning):
+    """The questions and sources of a client."""
+
+    def __init__(self, port: RemotePort, client: AsksBroker) -> None:
+        super().__init__(port)
+        self._client = client
+
+    def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
+        """A frame has come. Raises FrameError for one that says nothing."""
+        try:
+            if isinstance(frame, QuestionDelivery):
+                self.answerer.asked(frame.sources, unpacked_question(frame.message))
+                return
+            for each in frame.messages:
+                self.told(unpacked_about(each))
+        except ContradaError as error:
+            raise FrameError("malformed", f"of a question: {error}") from None
+
+    async def take_up(self) -> None:
+        """Offer all sources at the broker that is there now. Raises ConnectionFailedError."""
+        asked = [(each, self._client.request(packed(each))) for each in self.answerer.in_force()]
+        for message, answer in asked:
+            try:
+                await answer
+            except ConnectionFailedError:
+                raise
+            except ServiceError as error:
+                _LOG.warning("source %s is not offered any longer: %s", message.identity, error)

@@ -1,0 +1,149 @@
+"""What a client asks at a broker, and what its sources are asked there."""
+
+from collections import deque
+from collections.abc import Generator
+from typing import Final
+
+from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.model.languages.work import Work
+from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
+from contrada.net.messages import packed
+from contrada.net.peer import Peer
+from contrada.net.questions import ANSWER_BYTES_MAX, packed_answers, unpacked_about
+from contrada.net.turns import REQUEST_WORK_MAX
+from contrada.routing.messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Client,
+    DeliverQuestion,
+    Describe,
+    TellClient,
+    Undescribe,
+)
+from contrada.runtime.exchange import Exchange
+from contrada.runtime.outlet import ENTRY_BYTES
+
+SOURCES_PER_CLIENT_MAX: Final = 1_000
+"""Sources of a connection. Beyond it: it is refused, the connection stays."""
+
+QUESTIONS_PER_CLIENT_MAX: Final = 1_000
+"""Questions of a connection that are under way. Beyond it: it is refused, the connection stays."""
+
+
+class GuestQuestions:
+    """The questions of one client, and its sources."""
+
+    def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
+        self._peer = peer
+        self._exchange = exchange
+        self._client = client
+        self._sources: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
+        self._feed = _QuestionFeed(peer)
+        exchange.listen(client, self._heard)
+
+    def asked(self, number: int, message: Describe | Undescribe | Ask) -> None:
+        """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            match message:
+                case Describe():
+                    if message.identity not in self._sources:
+                        _check_room("SOURCES_PER_CLIENT_MAX", SOURCES_PER_CLIENT_MAX, self._sources)
+                    self._exchange.advertise(self._client, message)
+                    self._sources.add(message.identity)
+                case Undescribe():
+                    self._exchange.advertise(self._client, message)
+                    self._sources.discard(message.identity)
+                case Ask():
+                    self._ask(message)
+        self._peer.send(Reply(number))
+
+    def _ask(self, question: Ask) -> None:
+        if question.hops or question.source:
+            raise FrameError("options", "a question of a client has come over no link yet")
+        _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
+        key = (question.asker, question.identity)
+        self._asked.add(key)
+        try:
+            self._exchange.ask(self._client, question)
+        except ContradaError:
+            self._asked.discard(key)
+            raise
+
+    def told(self, frame: AboutQuestions) -> Generator[None]:
+        """Does what the client says of questions. Raises FrameError for what is none."""
+        for each in frame.messages:
+            try:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    message = unpacked_about(each)
+                    self._exchange.say(self._client, message)
+            except ContradaError as error:
+                self._peer.fail(failure := FrameError("malformed", f"of a question: {error}"))
+                raise failure from None
+            if isinstance(message, Cancel):
+                self._asked.discard((message.asker, message.identity))
+            yield
+
+    def _heard(self, effect: DeliverQuestion | TellClient) -> None:
+        if isinstance(effect, DeliverQuestion):
+            self._feed.add(QuestionDelivery([*effect.sources], packed(effect.question)))
+        elif isinstance(effect.message, Answer):
+            for each in packed_answers(effect.message):
+                self._feed.add(AboutQuestions([packed(each)]))
+            if effect.message.is_last:
+                self._asked.discard((effect.message.asker, effect.message.identity))
+        else:
+            self._feed.add(AboutQuestions([packed(effect.message)]))
+
+    def end(self) -> None:
+        """The client has gone: it is told nothing more."""
+        self._feed.close()
+
+
+class _QuestionFeed:
+    """What is to be told to a client of questions, in order."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._frames: deque[QuestionDelivery | AboutQuestions] = deque()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, frame: QuestionDelivery | AboutQuestions) -> None:
+        """One more is to be told."""
+        self._peer.budget.change(_size_of(frame))
+        self._frames.append(frame)
+        self._peer.mark_ready(self)
+
+    def next_frame(self) -> Frame | None:
+        """The next one, with what is said behind it where that fits in."""
+        if not self._frames:
+            return None
+        frame = self._frames.popleft()
+        size = _size_of(frame)
+        while isinstance(frame, AboutQuestions) and self._frames and size < ANSWER_BYTES_MAX:
+            behind = self._frames[0]
+            if not isinstance(behind, AboutQuestions):
+                break
+            size += _size_of(self._frames.popleft())
+            frame.messages.extend(behind.messages)
+        self._peer.budget.change(-size)
+        return frame
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        self._peer.forget_feed(self)
+        while self.next_frame() is not None:
+            pass
+
+
+def _size_of(frame: QuestionDelivery | AboutQuestions) -> int:
+    messages = [frame.message] if isinstance(frame, QuestionDelivery) else frame.messages
+    return ENTRY_BYTES + sum(map(len, messages))
+
+
+def _check_room(name: str, maximum: int, held: set[str] | set[tuple[str, str]]) -> None:
+    if len(held) >= maximum:
+        raise LimitError(name, maximum)

@@ -1,0 +1,86 @@
+"""Values of databases and files as those of attributes.
+
+They are those of `Notification`: a Decimal, a UUID, a number of NumPy stand for the value that they
+equal, a list is several values, an object names joined by dots. What else databases have stands
+there as obvents have it: a date and a time of day are their ISO text, a duration its microseconds,
+a Decimal with more digits than a double the double that is nearest. A time without a zone is in the
+zone that its source names; without one it is refused. NULL is absent.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from contrada.errors import ContradaError, InputError, InvalidValueError
+from contrada.model import Notification
+from contrada.model.domains.values import Key, key_of, normal
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def zone_of(name: str | None) -> ZoneInfo | None:
+    """The time zone of a name. Raises InputError for one that is none."""
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ValueError, OSError, KeyError, TypeError):
+        raise InputError("zone", f"found {name!r}, expected a zone as Europe/Rome or UTC") from None
+
+
+def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
+    """What stands in an attribute for a value of a column. Raises InvalidValueError."""
+    if isinstance(given, datetime):
+        return _moment(given, zone)
+    if isinstance(given, date | time):
+        return given.isoformat()
+    if isinstance(given, timedelta):
+        return given // _MICROSECOND
+    if isinstance(given, Decimal):
+        try:
+            return normal(given)  # type: ignore[arg-type]
+        except InvalidValueError:
+            return float(given)
+    if isinstance(given, dict):
+        return {name: value_in(each, zone) for name, each in given.items()}
+    if isinstance(given, list | tuple | set | frozenset):
+        return [value_in(each, zone) for each in given]
+    return given
+
+
+def key_in(given: Any, zone: ZoneInfo | None = None) -> Key:
+    """The key of a column's plain value. Raises InvalidValueError."""
+    return key_of(value_in(given, zone))
+
+
+def _moment(given: datetime, zone: ZoneInfo | None) -> datetime:
+    """A time with a zone. Of one that comes twice there the first; one that is left out is none."""
+    if given.tzinfo is not None:
+        return given
+    if zone is None:
+        reason = "a time without a zone: say its source's `zone`, for example zone='UTC'"
+        raise InvalidValueError(given, reason)
+    found = given.replace(tzinfo=zone).astimezone(UTC)
+    if found.astimezone(zone).replace(tzinfo=None, fold=given.fold) != given:
+        raise InvalidValueError(given, f"there is no such time in {zone}")
+    return found
+
+
+def items_of(
+    place: str,
+    names: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    zone: ZoneInfo | None,
+) -> Iterator[Notification]:
+    """The rows of columns of these names. Raises InputError with the place for what is no value."""
+    for row in rows:
+        try:
+            yield Notification(
+                {
+                    name: value_in(value, zone)
+                    for name, value in zip(names, row, strict=True)
+                    if value is not None
+                }
+            )
+        except ContradaError as error:
+            raise InputError(place, str(error)) from error

@@ -1,0 +1,65 @@
+"""What a service advertises, and what is on offer at it.
+
+Source: PODC 2000 §2 (advertisements).
+"""
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from contrada.routing.messages import Offer
+from contrada.service.in_force import InForce
+
+
+@dataclass(frozen=True, slots=True)
+class OfferChange:
+    """Something is on offer now, or no longer."""
+
+    offer: Offer
+    is_on_offer: bool
+
+
+class Offering(InForce):
+    """A standing advertisement: its service may publish this; use it inside `async with`.
+
+    Source: PODC 2000 §2, `advertise` and `unadvertise`.
+    """
+
+    @property
+    @abstractmethod
+    def offer(self) -> Offer:
+        """What may be published."""
+
+    @abstractmethod
+    async def unadvertise(self) -> None:
+        """Withdraw it. Twice is once."""
+
+    async def _end(self) -> None:
+        await self.unadvertise()
+
+
+class Advertisements(InForce, AsyncIterator[OfferChange]):
+    """What is on offer at a service, as it changes; iterate it inside its own `async with`.
+
+    First comes each thing that is on offer, then each change. A thing comes once, however many
+    advertise it. What changes back before it was read does not come: so no more waits than what is
+    on offer and what was told of, and nothing is lost.
+
+    Source: PODC 2000 §2 (advertisements).
+    """
+
+    @property
+    @abstractmethod
+    def current(self) -> tuple[Offer, ...]:
+        """What is on offer at this moment. Cost: all of it."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Follow no longer; iteration ends."""
+
+    @abstractmethod
+    async def __anext__(self) -> OfferChange:
+        """The next change; ends when closed, or after what waits when the service is."""
+
+    async def _end(self) -> None:
+        await self.aclose()

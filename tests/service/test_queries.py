@@ -1,0 +1,429 @@
+"""Questions in every service: who is asked, what comes of it, and how it ends."""
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.errors import (
+    InvalidCombinationError,
+    LimitError,
+    ParseError,
+    ServiceClosedError,
+    ServiceError,
+    UnsatisfiableFilterError,
+)
+from contrada.query import Question
+from contrada.routing import combining
+from contrada.routing.messages import SourceReport, SourceState
+from contrada.runtime import answering, asking
+from contrada.service import Answers, Service
+from tests.asynchronous import on_loop, until
+from tests.service.ways import known, service_of
+
+BOOKS: list[dict[str, object]] = [
+    {"author": "Steinbeck", "title": "Grapes of Wrath", "edition": 1},
+    {"author": "Steinbeck", "title": "Grapes of Wrath", "edition": 2},
+    {"author": "Steinbeck", "title": "East of Eden", "edition": 1},
+    {"author": "Joyce", "title": "Ulysses", "edition": 1},
+]
+MORE: list[dict[str, object]] = [
+    {"author": "Steinbeck", "title": "Cannery Row", "edition": 1, "price": 4.5},
+    {"author": "Woolf", "title": "Orlando", "edition": 3, "price": 7.25},
+]
+NONE: list[dict[str, object]] = []
+STATES = SourceState
+
+
+@dataclass
+class Book(ct.Obvent, name="queries.Book"):
+    author: str
+    title: str
+    edition: int = 1
+
+
+@asynccontextmanager
+async def library(name: str) -> AsyncIterator[Service]:
+    """A service with two sources of books, and one of something else."""
+    async with service_of(name) as service, AsyncExitStack() as stack:
+        for source, description, items in (
+            ("north", "author any and edition < 3", BOOKS),
+            ("south", "author any and edition < 9", MORE),
+            ("weather", ct.Advertisement("temperature any"), NONE),
+        ):
+            offered = service.offer(description, ct.RecordSource(items), name=source)
+            await stack.enter_async_context(offered)
+        await known(service)
+        yield service
+
+
+def states_of(answers: Answers[Any]) -> dict[str, tuple[SourceState, int]]:
+    """What became of each source."""
+    return {each.name: (each.state, each.count) for each in answers.reports}
+
+
+async def all_of(answers: Answers[Any]) -> list[Any]:
+    """All that comes."""
+    return [each async for each in answers]
+
+
+@on_loop
+async def test_answers_come_of_all_that_may_know(name: str) -> None:
+    """A source would not be asked, would be asked in vain, or its answers would be lost."""
+    async with library(name) as service:
+        answers = service.query("author = 'Steinbeck' and edition < 2")
+        found = [(each["title"], each.envelope.publisher) async for each in answers]
+        assert Counter(found) == Counter(
+            [("Grapes of Wrath", "north"), ("East of Eden", "north"), ("Cannery Row", "south")]
+        )
+        assert states_of(answers) == {
+            "north": (STATES.ANSWERED, 2),
+            "south": (STATES.ANSWERED, 1),
+        }
+        assert answers.is_complete
+        rare = service.query("author = 'Woolf' and edition = 3")
+        assert [each["title"] for each in await all_of(rare)] == ["Orlando"]
+        assert states_of(rare) == {"south": (STATES.ANSWERED, 1)}
+        nobody = service.query("wind > 3 and temperature > 3")
+        assert await all_of(nobody) == []
+        assert states_of(nobody).keys() <= {"north", "south"}
+
+
+@on_loop
+async def test_types_and_predicates_are_asked_for(name: str) -> None:
+    """Who has classes would have to read notifications; a predicate would be asked in part."""
+    books = [Book("Steinbeck", "East of Eden", 1), Book("Joyce", "Ulysses", 4)]
+    async with service_of(name) as service, service.offer(Book, lambda _: iter(books), name="b"):
+        await known(service)
+        assert await all_of(service.query(Book)) == books
+        assert await all_of(service.query(Book, lambda b: b.edition < 3)) == books[:1]
+        lengthy = service.query(Book, lambda b: len(b.title) == 7)
+        assert await all_of(lengthy) == books[1:]
+        assert states_of(lengthy) == {"b": (STATES.ANSWERED, 2)}
+        best = service.query(Book, sort="-edition", limit=1)
+        assert await all_of(best) == books[1:]
+
+
+@on_loop
+async def test_a_variable_asks_for_equal_values(name: str) -> None:
+    """What is equal would have to be looked for by who asks, among all that there is."""
+    flights = [{"origin": a, "dest": b} for a in ("JFK", "LGA") for b in ("JFK", "BOS")]
+    async with service_of(name) as service, service.offer("origin any", lambda _: flights):
+        await known(service)
+        found = await all_of(service.query("origin = $x and dest = $x"))
+        assert [dict(each) for each in found] == [{"origin": "JFK", "dest": "JFK"}]
+
+
+@on_loop
+async def test_answers_are_collated(name: str) -> None:
+    """Who asks would have to sort, count, and look what came already."""
+    async with library(name) as service:
+        few = service.query("edition any", limit=2)
+        assert len(await all_of(few)) == 2
+        assert few.has_ended
+        titles = [
+            each["title"] for each in await all_of(service.query("edition any", sort="title"))
+        ]
+        assert titles == sorted(str(each["title"]) for each in BOOKS + MORE)
+        last = await all_of(service.query("edition any", sort="-title", limit=2))
+        assert [(each["title"], each.envelope.publisher) for each in last] == [
+            ("Ulysses", "north"),
+            ("Orlando", "south"),
+        ]
+        priced = await all_of(service.query("edition any", sort="price"))
+        assert [each.get("price") for each in priced] == [4.5, 7.25, None, None, None, None]
+    twice = [{"a": 1}, {"a": 1.0}, {"a": 2}]
+    async with (
+        service_of(name) as service,
+        service.offer("a any", lambda _: twice),
+        service.offer("a any", lambda _: twice),
+    ):
+        await known(service)
+        assert len(await all_of(service.query("a any"))) == 6
+        once = await all_of(service.query("a any", distinct=True))
+        assert sorted(each["a"] for each in once) == [1, 2]
+        some = await all_of(service.query("a any", distinct=True, limit=1))
+        assert len(some) == 1
+
+
+@on_loop
+async def test_what_is_computed_is_that_of_all_answers(name: str) -> None:
+    """All data would have to come, or what is combined on its way would be something else."""
+    async with library(name) as service:
+        count = ["count", "sum(edition)", "max(price)"]
+        groups = await all_of(service.compute(count, "edition any", by="author"))
+        assert groups == [
+            {"author": "Joyce", "count": 1, "sum(edition)": 1, "max(price)": None},
+            {"author": "Steinbeck", "count": 4, "sum(edition)": 5, "max(price)": 4.5},
+            {"author": "Woolf", "count": 1, "sum(edition)": 3, "max(price)": 7.25},
+        ]
+        answers = service.compute("count", "edition = 1")
+        assert await all_of(answers) == [{"count": 4}]
+        assert states_of(answers) == {"north": (STATES.ANSWERED, 3), "south": (STATES.ANSWERED, 1)}
+
+
+@on_loop
+async def test_what_cannot_be_combined_is_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of what one source has would stay in the result of the others."""
+    monkeypatch.setattr(combining, "GROUPS_MAX", 3)
+    groups = ([1, 2], [2, 3, 4])
+    async with service_of(name) as service, AsyncExitStack() as stack:
+        for number, keys in enumerate(groups):
+            source = ct.RecordSource([{"k": each} for each in keys])
+            offered = service.offer("k any", source, name=f"{number}")
+            await stack.enter_async_context(offered)
+        await known(service)
+        answers = service.compute("count", "k any", by="k")
+        assert await all_of(answers) == []
+        assert {each.state for each in answers.reports} == {STATES.FAILED}
+        assert "GROUPS_MAX" in answers.reports[0].reason
+        assert await all_of(service.compute("count", "k < 3", by="k")) == [
+            {"k": 1, "count": 1},
+            {"k": 2, "count": 2},
+        ]
+
+
+@on_loop
+async def test_who_asks_may_say_who_it_is(name: str) -> None:
+    """A source could not tell its friends, or would be told who asks without being asked."""
+    askers: list[str] = []
+
+    def remember(question: Question) -> list[dict[str, int]]:
+        askers.append(question.asker)
+        return []
+
+    async with service_of(name) as service, service.offer("a any", remember):
+        await known(service)
+        await all_of(service.query("a = 1"))
+        await all_of(service.query("a = 1", asker="desk"))
+        await all_of(service.compute("count", "a = 1", asker="desk"))
+    assert askers == ["", "desk", "desk"]
+
+
+@on_loop
+async def test_a_source_that_fails_is_told(name: str) -> None:
+    """A part would be taken for the whole, or one bad source would spoil the others."""
+
+    def fails(_: Question) -> Iterator[dict[str, int]]:
+        yield {"a": 1}
+        raise OSError("no such disk")
+
+    def says_nonsense(_: Question) -> list[Any]:
+        return [{"a": object()}]
+
+    async def answers_later(_: Question) -> AsyncIterator[dict[str, int]]:
+        yield {"a": 2}
+
+    async with service_of(name) as service, AsyncExitStack() as stack:
+        for source in (fails, says_nonsense, answers_later):
+            offered = service.offer("a any", source, name=source.__name__)
+            await stack.enter_async_context(offered)
+        await known(service)
+        answers = service.query("a any")
+        found = await all_of(answers)
+        assert 2 in {each["a"] for each in found}
+        assert not answers.is_complete
+        reports = {each.name: each for each in answers.reports}
+        assert reports["fails"].state is STATES.FAILED
+        assert reports["fails"].reason == "OSError: no such disk"
+        assert reports["says_nonsense"].state is STATES.FAILED
+        assert reports["answers_later"] == SourceReport("answers_later", STATES.ANSWERED, 1)
+        computed = service.compute("count", "a any")
+        assert await all_of(computed) == [{"count": 1}]
+        assert {each.name for each in computed.reports if each.state is STATES.FAILED} == {
+            "fails",
+            "says_nonsense",
+        }
+
+
+class Endless:
+    """A source that goes on and on; it counts what it gave, and knows when it is ended."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.has_ended = asyncio.Event()
+
+    async def answer(self, _: Question) -> AsyncIterator[dict[str, int]]:
+        try:
+            while True:
+                self.given += 1
+                yield {"a": self.given}
+                if self.given % 50 == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self.has_ended.set()
+
+
+@on_loop
+async def test_a_question_ends_in_time(name: str) -> None:
+    """Who asks would wait for ever, and the source would work on for nobody."""
+    silent = asyncio.Event()
+
+    async def never(_: Question) -> AsyncIterator[dict[str, int]]:
+        try:
+            yield {"a": 1}
+            await asyncio.Event().wait()
+        finally:
+            silent.set()
+
+    async with service_of(name) as service, service.offer("a any", never, name="never"):
+        await known(service)
+        begin = asyncio.get_running_loop().time()
+        answers = service.query("a any", timeout_s=0.3)
+        await all_of(answers)
+        assert asyncio.get_running_loop().time() - begin < 0.6
+        assert states_of(answers)["never"][0] is STATES.TIMED_OUT
+        await silent.wait()
+
+
+@pytest.mark.parametrize("how", ["leave", "close", "drop", "limit"])
+@on_loop
+async def test_sources_end_when_nobody_waits(name: str, how: str) -> None:
+    """Sources would go on for those who have what they wanted."""
+    source = Endless()
+    async with service_of(name) as service, service.offer("a any", source, name="endless"):
+        await known(service)
+        if how == "limit":
+            assert len(await all_of(service.query("a any", limit=3))) == 3
+        elif how == "drop":
+            answers = service.query("a any")
+            await anext(answers)
+            del answers
+            gc.collect()
+        else:
+            answers = service.query("a any")
+            async with answers:
+                await anext(answers)
+                if how == "close":
+                    await answers.aclose()
+            assert answers.has_ended
+            with pytest.raises(ServiceClosedError):
+                await service.query("a any").__class__.open(answers)
+        await source.has_ended.wait()
+
+
+@on_loop
+async def test_a_source_waits_for_who_reads_slowly(name: str) -> None:
+    """One large source would fill the memory of who asks, and of all servers on the way."""
+    source = Endless()
+    async with service_of(name) as service, service.offer("a any", source, name="endless"):
+        await known(service)
+        async with service.query("a any") as answers:
+            await anext(answers)
+            rest = -1
+            while rest != source.given:  # Until it stands still.
+                rest = source.given
+                for _ in range(200):
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0.05)
+            assert rest < 5_000
+            found = [(await anext(answers))["a"] for _ in range(6_000)]
+            assert found == list(range(2, 6_002))
+
+
+@on_loop
+async def test_a_source_is_asked_while_it_is_offered(name: str) -> None:
+    """It would be asked before, or after, or for what it has no longer."""
+    async with service_of(name) as service:
+        source = service.offer("a < 10", lambda _: [{"a": 1}], name="one")
+        async with source:
+            await known(service)
+            assert len(await all_of(service.query("a = 1"))) == 1
+            assert await all_of(service.query("a = 20")) == []
+            await source.describe(["a > 15", "a < 5 and b any"])
+            await known(service)
+            answers = service.query("a = 3 and b = 1")
+            assert await all_of(answers) == []
+            assert states_of(answers) == {"one": (STATES.EMPTY, 0)}
+            answers = service.query("a = 7")
+            assert await all_of(answers) == []
+            assert answers.reports == ()
+            with pytest.raises(ServiceError, match="name of another source"):
+                await service.offer("c any", lambda _: [], name="one").open()
+        await known(service)
+        answers = service.query("a > 15")
+        assert await all_of(answers) == []
+        assert answers.reports == ()
+        with pytest.raises(ServiceClosedError):
+            await source.open()
+
+
+@on_loop
+async def test_a_source_describes_itself_again(name: str) -> None:
+    """What has come to a source since it was offered would never be found."""
+    records = [{"a": 1}]
+    source = ct.RecordSource(records, fresh_s=0.02)
+    async with service_of(name) as service, service.offer(None, source, name="records") as held:
+        await known(service)
+        assert await all_of(service.query("a = 9")) == []
+        records.append({"a": 9})
+        before = held.described
+        await until(lambda: held.described != before)
+        await known(service)
+        assert [each["a"] for each in await all_of(service.query("a = 9"))] == [9]
+
+
+@on_loop
+async def test_what_makes_no_sense_is_refused(name: str) -> None:
+    """Who asks would wait for an answer to something that is no question."""
+    async with service_of(name) as service:
+        for wrong, error in (
+            (lambda: service.query("a = "), ParseError),
+            (lambda: service.query("a < 1 and a > 2"), UnsatisfiableFilterError),
+            (lambda: service.query("a = 1", timeout_s=0), ServiceError),
+            (lambda: service.query("a = 1", limit=0), ServiceError),
+            (lambda: service.query("a = 1", hops=-1), ServiceError),
+            (lambda: service.compute([], "a = 1"), InvalidCombinationError),
+            (lambda: service.compute("total(a)", "a = 1"), InvalidCombinationError),
+            (lambda: service.compute("sum", "a = 1"), InvalidCombinationError),
+            (
+                lambda: service.compute("count", Book, lambda b: len(b.title) == 1),
+                InvalidCombinationError,
+            ),
+            (lambda: service.offer("a any", 3), ServiceError),  # type: ignore[arg-type]
+            (lambda: service.offer("a any", lambda _: [], name="@x"), ServiceError),
+            (lambda: service.offer([], lambda _: []), ServiceError),
+        ):
+            with pytest.raises(error):
+                wrong()
+        with pytest.raises(ServiceError, match="say by a description"):
+            await service.offer(None, lambda _: []).open()
+
+
+@on_loop
+async def test_limits_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client could fill a server, or its own memory."""
+    monkeypatch.setattr(asking, "COLLATED_MAX", 3)
+    monkeypatch.setattr(answering, "SERVICE_SOURCES_MAX", 1)
+    async with service_of(name) as service:
+        many = [{"a": each} for each in range(9)]
+        async with service.offer("a any", lambda _: many, name="many"):
+            await known(service)
+            for options in ({"sort": "a"}, {"distinct": True}):
+                with pytest.raises(LimitError, match="COLLATED_MAX"):
+                    await all_of(service.query("a any", **options))
+            with pytest.raises(LimitError, match="SERVICE_SOURCES_MAX"):
+                await service.offer("a any", lambda _: []).open()
+
+
+@on_loop
+async def test_a_closed_service_ends_its_questions(name: str) -> None:
+    """Who iterates would wait for ever."""
+    source = Endless()
+    async with service_of(name) as service, service.offer("a any", source, name="endless"):
+        await known(service)
+        answers = service.query("a any")
+        await anext(answers)
+        await service.aclose()
+        async for _ in answers:
+            pass
+        assert answers.has_ended
+        await until(source.has_ended.is_set)
+    with pytest.raises(ServiceClosedError):
+        await all_of(service.query("a any"))
