@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from contrada.spark.connector.source import register
     from contrada.spark.session import configure
+    from contrada.spark.transforms.answering import FrameSource, answer
     from contrada.spark.transforms.bases import Base
     from contrada.spark.transforms.covering import covering
     from contrada.spark.transforms.detecting import detect, detect_stream, detection_statistics
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Imported when first used: what needs PySpark is not asked of who only reads a description.
 _LATER: Final = {
+    "FrameSource": "contrada.spark.transforms.answering",
+    "answer": "contrada.spark.transforms.answering",
     "Base": "contrada.spark.transforms.bases",
     "configure": "contrada.spark.session",
     "covering": "contrada.spark.transforms.covering",
@@ -43,6 +46,8 @@ _LATER: Final = {
 
 __all__ = [
     "Base",
+    "FrameSource",
+    "answer",
     "configure",
     "covering",
     "detect",

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contrada.model import Notification, to_msgpack
 from contrada.model.algebra.relations import covers
+from contrada.model.domains.values import key_of
 from contrada.spark import profile
 from contrada.spark.transforms.profiling import advertisement_of
 
@@ -70,3 +71,12 @@ def test_its_advertisement_covers_every_notification(wide: DataFrame) -> None:
         assert covers(found, Notification(attributes(row))), row
     for odd in ({"symbol": "S3"}, {"price": 25.0}, {"other": 1}, {"open": 1}):
         assert not covers(found, Notification(odd)), odd
+
+
+def test_not_a_number_is_one_value(spark: SparkSession) -> None:
+    """A frame with NaN could not be profiled: Spark refuses to divide by no distinct values."""
+    frame = spark.createDataFrame([(float("nan"),), (1.0,)], "value DOUBLE")
+    nan, _ = profile(frame).collect()
+    assert (nan["domain"], nan["values"], nan["distinct_about"]) == ("nan", 1, 1)
+    assert nan["equality_about"] == 0.5
+    assert advertisement_of(profile(frame)).sides["value"].holds(key_of(float("nan")))

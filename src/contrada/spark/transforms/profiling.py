@@ -88,7 +88,8 @@ def profile(
         F.coalesce(F.sum(F.when(F.col("attribute").isNull(), F.col("number"))), F.count("*"))
         .cast("bigint")
         .alias("values"),
-        F.approx_count_distinct("shown").alias("distinct_about"),
+        # Where a domain has one value, as that of NaN, it is not shown.
+        F.greatest(F.approx_count_distinct("shown"), F.lit(1)).alias("distinct_about"),
         F.min("number").alias("least"),
         F.max("number").alias("greatest"),
         F.percentile_approx("number", list(QUANTILES)).alias("quantiles_about"),
