@@ -2,7 +2,8 @@
 
 Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, the
 output cannot be written, or a simulated world does not hold; 2 bad input, a bad address or wrong
-usage; 3 what was named is nowhere in what was read; 130 ended by Ctrl-C.
+usage; 3 what was named is nowhere in what was read; 4 answers to a question are missing; 130 ended
+by Ctrl-C.
 Every error is one line on standard error.
 """
 
@@ -16,6 +17,8 @@ COMMANDS = {
     "pub": Command("contrada.cli.pub:pub", "Publish notifications."),
     "sub": Command("contrada.cli.sub:sub", "Subscribe, and print what comes."),
     "adv": Command("contrada.cli.adv:adv", "Advertise, or list what is on offer."),
+    "offer": Command("contrada.cli.offer:offer", "Offer a table or files, to be asked."),
+    "ask": Command("contrada.cli.ask:ask", "Ask all sources that may know."),
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),
     "top": Command("contrada.cli.top:top", "Show how fast brokers work."),
     "inspect": Command("contrada.cli.inspect:inspect", "Show what a broker holds, and why."),

@@ -9,9 +9,8 @@ import msgspec
 
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
+from contrada.cli.running import lost, run
 from contrada.cli.tls import tls_options
-from contrada.errors import ConnectionFailedError
 from contrada.model import Filter
 from contrada.net import connect
 from contrada.routing.messages import Offer
@@ -75,8 +74,8 @@ async def _advertise(
             await _print(found, timeout_s, as_json)
         else:
             for each in offerings:
-                _show(each.offer, True, as_json)
-            await _lost(service)
+                show(each.offer, True, as_json=as_json)
+            await lost(service)
 
 
 async def _print(found: Advertisements, timeout_s: float | None, as_json: bool) -> None:
@@ -85,17 +84,11 @@ async def _print(found: Advertisements, timeout_s: float | None, as_json: bool) 
             change = await next_of(found, timeout_s)
         except TimeoutError:
             return
-        _show(change.offer, change.is_on_offer, as_json)
+        show(change.offer, change.is_on_offer, as_json=as_json)
 
 
-async def _lost(service: Service) -> None:
-    """Waits until the broker is gone. Raises ConnectionFailedError."""
-    async for state in service.connection_states():
-        if state.state == "closed":
-            raise ConnectionFailedError(state.address, state.reason)
-
-
-def _show(offer: Offer, is_on_offer: bool, as_json: bool) -> None:
+def show(offer: Offer, is_on_offer: bool, *, as_json: bool) -> None:
+    """Print that something is on offer, or is no longer."""
     is_open = isinstance(offer, Filter)
     if as_json:
         shown = {"offer": str(offer), "is_open": is_open, "is_on_offer": is_on_offer}

@@ -20,6 +20,9 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_UNMET: Final = 3
 """All was read, but what an option names was nowhere found, or nothing could be read of a file."""
 
+EXIT_INCOMPLETE: Final = 4
+"""Of a question answers are missing: a source failed, was too late, or was lost."""
+
 EXIT_INTERRUPTED: Final = 130
 
 EXTRAS: Final = {

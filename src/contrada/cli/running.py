@@ -4,9 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from contrada.cli.lazy import EXIT_INTERRUPTED
+from contrada.errors import ConnectionFailedError
+from contrada.service import Service
 
 T = TypeVar("T")
 
@@ -37,3 +39,24 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(interruptible())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+
+
+async def lost(service: Service) -> NoReturn:
+    """Waits until a broker is gone. Raises ConnectionFailedError."""
+    async for state in service.connection_states():
+        if state.state == "closed":
+            raise ConnectionFailedError(state.address, state.reason)
+    raise ConnectionFailedError(service.connection.address, "the service was closed")
+
+
+async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
+    """Does all at once until one has ended, and ends the others. Raises what that one raises."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.wait(tasks)
+    for each in done:
+        each.result()

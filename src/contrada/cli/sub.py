@@ -9,17 +9,15 @@ from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import click
-import msgspec
 
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
+from contrada.cli.showing import ENVELOPE, json_line, parts_of
 from contrada.cli.tls import tls_options
 from contrada.model import Notification
-from contrada.model.domains.values import key_of
-from contrada.model.syntax import name_text, value_text
 from contrada.net import connect
-from contrada.records import plain_time, shown_text
+from contrada.records import plain_time
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.outlet import BLOCK
 from contrada.runtime.subscription import UNSUBSCRIBED
@@ -151,26 +149,9 @@ def _tell_losses(events: Subscription[Notification]) -> None:
 
 
 def _json(notification: Notification, *, envelope: bool) -> str:
-    shown = shown_text(notification)
-    if not envelope:
-        return shown
-    members = msgspec.json.encode(_envelope(notification)).decode()[:-1]
-    rest = shown.strip()[1:].lstrip()
-    return f"{members}{'' if rest == '}' else ','}{rest}"
+    return json_line(notification, ENVELOPE if envelope else ())
 
 
 def _line(notification: Notification, *, envelope: bool) -> str:
-    parts: list[str] = []
-    if envelope:
-        named = _envelope(notification)
-        parts += [f"{name}={value_text(key_of(named[name]))}" for name in ("@id", "@publisher")]
-    for name, held in notification.attributes.items():
-        each = held if isinstance(held, tuple) else (held,)
-        parts.extend(f"{name_text(name)}={value_text(key_of(value))}" for value in each)
-    return "  ".join((plain_time(notification) or "", *parts))
-
-
-def _envelope(notification: Notification) -> dict[str, str | None]:
-    """What filters see of the envelope, by the names they have for it."""
-    held = notification.envelope
-    return {"@id": held.id, "@publisher": held.publisher, "@time": plain_time(notification)}
+    named = ("@id", "@publisher") if envelope else ()
+    return "  ".join((plain_time(notification) or "", *parts_of(notification, named)))

@@ -20,9 +20,9 @@ PIPED_COLUMNS: Final = 160
 """How wide a table is where it goes into a file."""
 
 
-def output() -> Console:
-    """Standard output, wide enough for tables where it is no terminal."""
-    console = Console(markup=False, emoji=False)
+def output(*, errors: bool = False) -> Console:
+    """Standard output, or that of errors, wide enough for tables where it is no terminal."""
+    console = Console(stderr=errors, markup=False, emoji=False, highlight=not errors)
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
     return console

@@ -1,0 +1,179 @@
+"""`contrada ask`: ask sources of data from the command line."""
+
+import ssl
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
+from typing import Any, Final
+
+import click
+from rich.table import Table
+
+from contrada.cli.extension import extension_option
+from contrada.cli.lazy import EXIT_INCOMPLETE
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import run
+from contrada.cli.showing import group_lines, json_group, json_line, parts_of
+from contrada.cli.tables import output
+from contrada.cli.tls import tls_options
+from contrada.model import Notification
+from contrada.net import connect
+from contrada.routing.combining import Aggregate, AggregateKind
+from contrada.routing.messages import SourceReport, SourceState
+from contrada.service import Answers, Service
+from contrada.service.asking import QUESTION_WAIT_S
+
+Show = Callable[[Any], Iterable[str]]
+
+_OF_ATTRIBUTES: Final = ("sum", "min", "max", "mean", "distinct")
+_OF_ITEMS: Final = ("top", "bottom")
+_SAID: Final = {
+    "sum": "Their sum.",
+    "min": "The smallest.",
+    "max": "The largest.",
+    "mean": "Their mean.",
+    "distinct": "How many different ones; beyond some thousands an estimate.",
+    "top": "The N answers with the largest.",
+    "bottom": "The N answers with the smallest.",
+}
+_DONE: Final = (SourceState.ANSWERED, SourceState.EMPTY)
+
+
+def aggregate_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds what may be computed: the command is called with `aggregates`, in a fixed order."""
+
+    @wraps(command)
+    def with_aggregates(*args: Any, counts: bool, **options: Any) -> None:
+        found = [Aggregate(AggregateKind.COUNT)] if counts else []
+        for kind in _OF_ATTRIBUTES:
+            found += [Aggregate(AggregateKind(kind), name) for name in options.pop(kind)]
+        for kind in _OF_ITEMS:
+            found += [_best(kind, text) for text in options.pop(kind)]
+        command(*args, aggregates=found, **options)
+
+    added: Any = with_aggregates
+    for kind in reversed(_OF_ITEMS):
+        added = click.option(f"--{kind}", multiple=True, metavar="N:ATTR", help=_SAID[kind])(added)
+    for kind in reversed(_OF_ATTRIBUTES):
+        added = click.option(f"--{kind}", multiple=True, metavar="ATTR", help=_SAID[kind])(added)
+    return click.option("--count", "counts", is_flag=True, help="How many answers.")(added)  # type: ignore[no-any-return]
+
+
+def _best(kind: str, text: str) -> Aggregate:
+    """What `3:price` asks for."""
+    number, _, name = text.partition(":")
+    if not number.isdecimal() or not name:
+        raise click.UsageError(f"--{kind}: found {text!r}, expected N:ATTR, as 3:price")
+    return Aggregate(AggregateKind(kind), name, int(number))
+
+
+@click.command()
+@click.argument("question", metavar="QUESTION")
+@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@aggregate_options
+@click.option("--by", default="", metavar="ATTR", help="Compute it for each value of ATTR.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N answers.")
+@click.option(
+    "--sort", default="", metavar="[-]ATTR", help="In its order; - for the largest first."
+)
+@click.option("--unique", is_flag=True, help="Of equal answers only one.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=QUESTION_WAIT_S,
+    show_default=True,
+    metavar="S",
+    help="Wait for answers for S seconds at most.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@tls_options
+@extension_option
+def ask(
+    question: str,
+    at: str,
+    aggregates: list[Aggregate],
+    by: str,
+    limit: int | None,
+    sort: str,
+    unique: bool,
+    timeout: float,
+    as_json: bool,
+    tls: ssl.SSLContext | None,
+) -> None:
+    """Ask all sources whose description QUESTION meets; print their answers, one per line.
+
+    QUESTION is a filter, in which `=` may be followed by a variable: attributes that equal the same
+    one have equal values. Before each answer stands its source, as @publisher. What is computed is
+    combined on its way here; then there is a line for each value of --by, or one for all, and
+    below it the answers that --top and --bottom picked.
+
+    At the end a table on standard error says what became of each source; a name that begins with @
+    is a server that could not be asked, or was lost. The exit status is 4 where one failed, was too
+    late or was lost: then answers are missing, unless there are as many as --limit.
+
+    \b
+    contrada ask "author = 'Steinbeck' and edition < 2"
+    contrada ask "origin = $x and dest = $x" --limit 10
+    contrada ask "price > 0" --count --sum price --by symbol
+    contrada ask "dep_delay > 120" --top 3:dep_delay --timeout 5 --json | jq .
+    """  # noqa: D301 - click reads the escape
+    if aggregates and (limit is not None or sort or unique):
+        raise click.UsageError("--limit, --sort and --unique are for answers, not what is computed")
+    if by and not aggregates:
+        raise click.UsageError("--by is for what is computed: say what, as --count")
+    service = connect(at, reconnect=False, tls=tls)
+    answers: Answers[Any]
+    show: Show
+    if aggregates:
+        answers = service.compute(aggregates, question, by=by, timeout_s=timeout)
+        show = _json_group if as_json else group_lines
+    else:
+        collated: Any = {} if limit is None else {"limit": limit}
+        answers = service.query(question, timeout_s=timeout, sort=sort, distinct=unique, **collated)
+        show = partial(_shown, as_json=as_json)
+    if run(_ask(service, answers, show)) != limit and not answers.is_complete:
+        missing = [_plain(each.name) for each in answers.reports if each.state not in _DONE]
+        click.echo(f"answers may be missing of: {', '.join(missing)}", err=True)
+        raise click.exceptions.Exit(EXIT_INCOMPLETE)
+
+
+async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
+    """Prints the answers; how many there were."""
+    count = 0
+    try:
+        async with service, answers:
+            async for each in answers:
+                sys.stdout.writelines(f"{line}\n" for line in show(each))
+                sys.stdout.flush()
+                count += 1
+    finally:  # Also by Ctrl-C.
+        if answers.has_ended:
+            _tell(answers.reports)
+    return count
+
+
+def _tell(reports: Iterable[SourceReport]) -> None:
+    """What became of each source."""
+    table = Table("source", "state", box=None, pad_edge=False)
+    table.add_column("answers", justify="right")
+    table.add_column("reason", overflow="fold")
+    for each in reports:
+        table.add_row(_plain(each.name), each.state, str(each.count), _plain(each.reason))
+    if not table.row_count:
+        click.echo("no source was asked", err=True)
+        return
+    output(errors=True).print(table)
+
+
+def _plain(told: str) -> str:
+    """What others have told, with nothing in it that a terminal obeys."""
+    return told if told.isprintable() else repr(told)
+
+
+def _shown(answer: Notification, *, as_json: bool) -> tuple[str]:
+    members = ("@publisher",) if answer.envelope.publisher else ()
+    return (json_line(answer, members) if as_json else "  ".join(parts_of(answer, members)),)
+
+
+def _json_group(group: Any) -> tuple[str]:
+    return (json_group(group),)
