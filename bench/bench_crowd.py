@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 import contrada as ct
 from bench.crowd import HELLO, Process, allow_files, broker
 from bench.harness import Measurement, figure
-from contrada.net.frames import FrameReader, Request, encode, packed
+from contrada.net.frames import FrameReader, Request, encode
+from contrada.net.messages import packed
 from contrada.routing.messages import Subscribe
 
 IDLE: Final = 5_000

@@ -18,17 +18,8 @@ from typing import Final
 
 import contrada as ct
 from contrada.model.encoding import from_msgpack
-from contrada.net.frames import (
-    Delivery,
-    FrameReader,
-    Hello,
-    Ping,
-    Pong,
-    Reply,
-    Request,
-    encode,
-    packed,
-)
+from contrada.net.frames import Delivery, FrameReader, Hello, Ping, Pong, Reply, Request, encode
+from contrada.net.messages import packed
 from contrada.routing.messages import Subscribe
 
 AT_ONCE: Final = 500

@@ -12,6 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 import msgspec
@@ -52,8 +53,15 @@ class PipelineSummary(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """A broker on a free port, with a store in memory; gives its address."""
-    async with _running("serve", "--port", "0", "--store", "memory:") as process:
+    """A broker on a free port, with a store that goes with it; gives its address."""
+    with TemporaryDirectory() as folder:
+        async with _broker(Path(folder) / "broker.db") as address:
+            yield address
+
+
+@asynccontextmanager
+async def _broker(store: Path) -> AsyncIterator[str]:
+    async with _running("serve", "--port", "0", "--store", str(store)) as process:
         assert process.stdout is not None
         try:
             line = await asyncio.wait_for(process.stdout.readline(), START_WAIT_S)

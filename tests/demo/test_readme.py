@@ -49,7 +49,10 @@ def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
 @pytest.mark.parametrize(
     ("code", "output"),
     PYTHON_AND_OUTPUT,
-    ids=["process", "nested", "kept", "connected", "types", "patterns", "algebra", "explain"],
+    ids=[
+        *("process", "nested", "kept", "connected", "types", "patterns", "questions"),
+        *("algebra", "explain"),
+    ],
 )
 def test_python_blocks_print_what_is_shown(code: str, output: str, tmp_path: Path) -> None:
     """The first thing that a newcomer tries would fail, or print something else."""
