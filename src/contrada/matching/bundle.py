@@ -5,7 +5,7 @@ A kernel has looked at them by one call; a notification is made of one when some
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Final, overload
+from typing import Any, Final, final, overload
 
 from contrada.matching.kernels import jit
 from contrada.model import Notification
@@ -17,11 +17,13 @@ BUNDLE_MIN: Final = 4
 _PADDING: Final = bytes(16)
 
 
+@final
 class Bundle(Sequence[Notification]):
     """Several notifications as their encodings.
 
     Each is stamped, best effort, of the default priority and without an end, as most are; else
-    there is no bundle.
+    there is no bundle. It has no subclasses, so `type(x) is Bundle` asks whether something is one,
+    as is done for each publication: of an abstract class `isinstance` takes five times as long.
     """
 
     __slots__ = ("_joined", "_parts", "_starts", "encodings")

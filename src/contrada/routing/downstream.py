@@ -191,7 +191,7 @@ def _runs(
 
 def _together(batches: Iterable[Notifications]) -> Iterator[Notifications]:
     """As few batches as these make in order; a bundle stays what it is."""
-    for is_bundle, run in groupby(batches, lambda each: isinstance(each, Bundle)):
+    for is_bundle, run in groupby(batches, lambda each: type(each) is Bundle):
         if is_bundle:
             yield from run
         else:
@@ -199,21 +199,21 @@ def _together(batches: Iterable[Notifications]) -> Iterator[Notifications]:
 
 
 def _times_us(notifications: Notifications) -> Sequence[int | None]:
-    if isinstance(notifications, Bundle):
+    if type(notifications) is Bundle:
         return notifications.times_us
     return [each.envelope.time_us for each in notifications]
 
 
 def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
     """By what each is known again."""
-    if isinstance(notifications, Bundle):
+    if type(notifications) is Bundle:
         return notifications.identities()
     return [(each.envelope.publisher, each.envelope.id) for each in notifications]
 
 
 def _in_time(notifications: Notifications, now_us: int) -> Notifications:
     """The notifications for which it is not too late by this clock."""
-    if isinstance(notifications, Bundle):
+    if type(notifications) is Bundle:
         return notifications
     for each in notifications:
         if each.envelope.ttl_us is not None:

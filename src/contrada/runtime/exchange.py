@@ -375,6 +375,8 @@ class Exchange:
                 self._links[origin].refuse(each)
             return pending, None
         self._published += len(message.notifications)
+        if not refused:  # As mostly.
+            return pending, None
         faults = [each for each in refused if each.reason is not Reason.DUPLICATE]
         self._dropped[DUPLICATE] += len(refused) - len(faults)
         return pending, _error_of(faults[0]) if faults else None

@@ -85,7 +85,7 @@ def entry_of(notification: Notification) -> Entry[Notification]:
 
 def size_of_all(notifications: Notifications) -> int:
     """The bytes for which several count."""
-    if isinstance(notifications, Bundle):
+    if type(notifications) is Bundle:
         return ENTRY_BYTES * len(notifications) + sum(map(len, notifications.encodings))
     return sum(map(size_of, notifications))
 
@@ -96,7 +96,7 @@ Passed: TypeAlias = Notification | bytes
 
 def entries_of(notifications: Notifications) -> Sequence[Entry[Passed]]:
     """Notifications as an outlet holds them; of a bundle it holds encodings."""
-    if isinstance(notifications, Bundle):
+    if type(notifications) is Bundle:
         return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
     return [*map(entry_of, notifications)]
 
