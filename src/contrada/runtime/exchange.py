@@ -266,10 +266,9 @@ class Exchange:
         return dataclasses.replace(route, _names=(), is_in_force=False)
 
     def replace(self, route: Route[Any], draft: Route[Any]) -> None:
-        """A route asks at once for what is entered for its draft.
+        """A route asks at once for what is entered for its draft, without a gap.
 
-        What it asked for before is the draft's then, out of force, and to be withdrawn: so nothing
-        is missed between, and nothing handed over twice.
+        What it asked for before is the draft's then, out of force, and to be withdrawn.
         """
         known = self._routes[route.client.name]
         for name in route.names:
