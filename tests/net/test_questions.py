@@ -139,6 +139,32 @@ async def test_what_makes_no_sense_is_refused() -> None:
         assert broker.exchange.routing().questions == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "same", "words"),
+    [
+        ("a = 1 and b = 2", (("a", "b"),), "no notification can match"),
+        ("a = 1", (("",),), "name"),
+        ("a = 1", tuple((f"a{each}", "b") for each in range(200)), "SAME_NAMES_MAX"),
+    ],
+)
+@on_loop
+async def test_alternatives_that_no_source_can_read_are_refused(
+    asked: str, same: tuple[tuple[str, ...], ...], words: str
+) -> None:
+    """Who asks could end the connections of those who are asked."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address, reconnect=False) as source,
+        connect(broker.address) as client,
+        source.offer("a any", lambda _: [{"a": 1}], name="s"),
+    ):
+        assert isinstance(client, TcpService)
+        question = Ask((Alternative(Query(asked), same),), "", "7", 1_000_000, 1)
+        with pytest.raises(ServiceError, match=words):
+            await client.request(packed(question))
+        assert [dict(each) async for each in client.query("a any")] == [{"a": 1}]
+
+
 @pytest.mark.parametrize("message", [["answer", "", "7", ["no bytes"]], ["dance"]])
 @on_loop
 async def test_nonsense_about_questions_ends_the_connection(message: list[Any]) -> None:
@@ -184,3 +210,39 @@ async def test_large_answers_come_in_parts() -> None:
         answers = asker.query("a any", timeout_s=60)
         assert [each["a"] async for each in answers] == list(range(200))
         assert answers.is_complete
+
+
+@on_loop
+async def test_asking_ends_in_time_though_the_broker_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who asks would wait for ever; or what nobody has taken would count as answered."""
+    monkeypatch.setattr(guest_questions.GuestQuestions, "asked", lambda *_: None)
+    async with Broker(port=0) as broker, connect(broker.address) as client:
+        answers = client.query("a any", timeout_s=0.1)
+        with pytest.raises(ServiceError, match=r"timeout_s = 0\.1"):
+            async with asyncio.timeout(20):
+                await answers.open()
+        assert answers.has_ended
+        assert not answers.is_complete
+
+
+@on_loop
+async def test_a_question_that_is_asked_twice_counts_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One client could take all places of a broker after all."""
+    monkeypatch.setattr(guest_questions, "QUESTIONS_PER_CLIENT_MAX", 2)
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as client,
+        client.offer("a any", endless, name="one"),
+    ):
+        assert isinstance(client, TcpService)
+        question = Ask((Alternative(Query("a any")),), "", "7", 60_000_000, 1)
+        await client.request(packed(question))
+        with pytest.raises(ServiceError, match="come already"):
+            await client.request(packed(question))
+        await client.request(packed(msgspec.structs.replace(question, identity="8")))
+        with pytest.raises(ServiceError, match="QUESTIONS_PER_CLIENT_MAX"):
+            await client.request(packed(msgspec.structs.replace(question, identity="9")))

@@ -106,7 +106,7 @@ from contrada.net.promises import (
 from contrada.net.promises import packed as promised
 from contrada.patterns import Match
 from contrada.patterns.assembly import Piece
-from contrada.routing.alternatives import Alternative
+from contrada.routing.alternatives import Alternative, alternative
 from contrada.routing.combining import Combination, aggregate_of
 from contrada.routing.delegation import (
     AcceptPattern,
@@ -412,7 +412,10 @@ ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
     "ask": (
         "what is cheap, or from where it goes to; ten items at most",
         Ask(
-            (Alternative(Query("price < 100")), Alternative(Query("kind = 'a'"), (("to", "via"),))),
+            (
+                Alternative(Query("price < 100")),
+                alternative(Query("kind = 'a'").sets, (("to", "via"),)),
+            ),
             "",
             "q7",
             10_000_000,

@@ -7,10 +7,11 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from contrada.errors import LimitError, UnsatisfiableFilterError
+from contrada.errors import LimitError, MissingRequirementError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Envelope, Filter, Notification, Query
 from contrada.model.algebra.product import product_meets
-from contrada.routing import questions
+from contrada.model.languages.work import Work
+from contrada.routing import accumulating, combining, questions
 from contrada.routing.alternatives import Alternative
 from contrada.routing.combining import Aggregate, AggregateKind, Combination, Partial
 from contrada.routing.messages import (
@@ -668,3 +669,64 @@ def test_deadlines_of_what_has_ended_are_forgotten() -> None:
         took(router, ANN, answer(identity=f"{number}", is_last=True))
     held = router._questions._due
     assert len(held) <= 128
+
+
+def counted(*rooms: str) -> bytes:
+    """What is counted of items of these sources."""
+    partial = Partial(COUNTED)
+    partial.add_all(Notification({"source": each}) for each in rooms)
+    return partial.to_bytes()
+
+
+@pytest.mark.parametrize("limit", ["GROUPS_MAX", "PARTIAL_BYTES_MAX"])
+def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of who is reported as failed would be in the result, or an error end the server."""
+    router = described((ANN, "a"), (EVE, "e"), (NORTH, "n"))
+    router.handle(Received(BOB, ask(WARM, combination=COUNTED, window=0)), 0)
+    first = answer(reports=(report("a", ANSWERED, 2),), partial=counted("1", "2"), is_last=True)
+    assert router.handle(Received(ANN, first), 0) == []
+    monkeypatch.setattr(combining, limit, {"GROUPS_MAX": 3, "PARTIAL_BYTES_MAX": 20}[limit])
+    more = answer(reports=(report("e", ANSWERED, 2),), partial=counted("3", "4"), is_last=True)
+    effects = router.handle(Received(EVE, more), 0)
+    if limit == "PARTIAL_BYTES_MAX":
+        effects += router.handle(Received(NORTH, answer(is_last=True)), 0)
+    (last,) = [each.message for each in effects if isinstance(each, TellClient)]
+    assert isinstance(last, Answer)
+    assert last.is_last
+    assert last.partial == b""
+    assert {(each.name, each.state, each.count) for each in last.reports} >= {
+        ("a", FAILED, 0),
+        ("e", FAILED, 0),
+    }
+    assert all(limit in each.reason for each in last.reports)
+    assert not router.statistics().questions
+    router.validate()
+
+
+def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without the library of sketches would fail at a neighbour's question."""
+    error = MissingRequirementError("datasketches", "install it")
+
+    def missing() -> None:
+        raise error
+
+    monkeypatch.setattr(accumulating, "_datasketches", missing)
+    distinct = Combination((Aggregate(AggregateKind.DISTINCT, "room"),))
+    router = described((ANN, "a"))
+    effects = router.handle(Received(NORTH, ask(WARM, combination=distinct, window=0)), 0)
+    (sent,) = [each.message for each in effects if isinstance(each, Send)]
+    assert isinstance(sent, Answer)
+    assert [each.state for each in sent.reports] == [FAILED]
+    assert sent.is_last
+
+
+def test_looking_for_whom_a_question_meets_is_counted_as_work() -> None:
+    """A client could hold a server up by a question of many alternatives."""
+    router = described((ANN, "a"))
+    many = ask(WARM)
+    many = replace(many, alternatives=many.alternatives * 1_000)
+    with pytest.raises(LimitError), Work("WORK", 10_000):
+        router.handle(Received(BOB, many), 0)
+    assert not router.statistics().questions

@@ -19,10 +19,11 @@ from contrada.errors import (
     ServiceError,
     UnsatisfiableFilterError,
 )
+from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.query import Question
 from contrada.routing import combining
 from contrada.routing.messages import SourceReport, SourceState
-from contrada.runtime import answering, asking
+from contrada.runtime import answering, asking, deadlines, exchange
 from contrada.service import Answers, Service
 from tests.asynchronous import on_loop, until
 from tests.service.ways import known, service_of
@@ -427,3 +428,134 @@ async def test_a_closed_service_ends_its_questions(name: str) -> None:
         await until(source.has_ended.is_set)
     with pytest.raises(ServiceClosedError):
         await all_of(service.query("a any"))
+
+
+@on_loop
+async def test_a_source_that_is_withdrawn_before_it_has_begun_ends(name: str) -> None:
+    """Who asks would wait until the time is over, and the service would work on it for ever."""
+    async with service_of(name) as service:
+        source = service.offer("a any", lambda _: [{"a": 1}], name="s")
+        await source.open()
+        await known(service)
+        answers = service.query("a any", timeout_s=60)
+        await answers.open()
+        await source.withdraw()
+        async with asyncio.timeout(10):
+            await all_of(answers)
+        ended = {STATES.STOPPED, STATES.ANSWERED}
+        assert {state for state, _ in states_of(answers).values()} <= ended
+
+
+async def silent(_: Question) -> list[dict[str, int]]:
+    """A source that only waits."""
+    await asyncio.Event().wait()
+    return []
+
+
+async def restless(_: Question) -> AsyncIterator[dict[str, int]]:
+    """A source that never waits, and never answers."""
+    while True:
+        yield {"b": 1}
+
+
+@on_loop
+async def test_a_source_that_waits_for_nothing_ends_in_time(name: str) -> None:
+    """It would hold up its whole service, beyond every deadline."""
+    async with service_of(name) as service, service.offer("a any", restless, name="s"):
+        await known(service)
+        answers = service.query("a any", timeout_s=0.2)
+        assert await all_of(answers) == []
+        assert states_of(answers) == {"s": (STATES.TIMED_OUT, 0)}
+
+
+@on_loop
+async def test_a_limit_changes_no_order(name: str) -> None:
+    """With a limit answers without the attribute would be missing, or stand elsewhere."""
+    items = [{"a": each} for each in range(3)]
+    items += [{"a": 3, "b": 2}, {"a": 4, "b": [1, 9]}, {"a": 5, "b": 5}]  # type: ignore[dict-item]
+    async with service_of(name) as service, service.offer("a any", lambda _: items, name="s"):
+        await known(service)
+        for sort, first in (("b", [4, 3, 5]), ("-b", [4, 5, 3])):
+            for limit in (2, 5, 1_001):
+                found = await all_of(service.query("a any", sort=sort, limit=limit))
+                places = [each["a"] for each in found]
+                assert places[:3] == first[:limit]
+                assert sorted(places[3:]) == [0, 1, 2][: max(0, limit - 3)]
+        (best,) = await all_of(service.compute("top 5(b)", "a any"))
+        assert [each["a"] for each in best["top 5(b)"]] == [4, 5, 3]
+
+
+@on_loop
+async def test_a_sorted_predicate_that_fails_is_told_to_who_asks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would fail in the middle of what others are told."""
+
+    def fails(*_: object) -> bool:
+        raise ValueError("a fault of who asks")
+
+    monkeypatch.setattr(asking.AnswerReader, "is_asked_for", fails)
+    async with library(name) as service:
+        with pytest.raises(ValueError, match="who asks"):
+            await all_of(service.query("author any", sort="title"))
+
+
+@on_loop
+async def test_what_a_service_combines_beyond_a_limit_fails_as_a_whole(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of what failed would be in the result."""
+    async with library(name) as service:
+        monkeypatch.setattr(combining, "GROUPS_MAX", 3)
+        answers = service.compute("count", "author any", by="title")
+        assert await all_of(answers) == []
+        assert {state for state, _ in states_of(answers).values()} == {STATES.FAILED}
+        assert not answers.is_complete
+
+
+@on_loop
+async def test_who_sets_the_clock_ends_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is asked would be over at once, or never."""
+    async with library("embedded") as service, service.offer("a any", silent, name="s"):
+        answers = service.query("a any", timeout_s=60)
+        await answers.open()
+        short = service.query("a any", timeout_s=0.1)
+        await short.open()
+        for each in (exchange, deadlines):
+            monkeypatch.setattr(each, "wall_clock_us", lambda: 2 * 10**15)
+        assert await all_of(short) == []
+        await asyncio.sleep(0)
+        assert not answers.has_ended
+        await answers.aclose()
+
+
+@on_loop
+async def test_a_source_that_cannot_be_offered_is_not_described_again() -> None:
+    """It would be looked at for ever."""
+    async with service_of("embedded") as service:
+        records = ct.RecordSource([{"a": 1}])
+        async with service.offer(None, records, name="s"):
+            second = service.offer(None, records, name="s")
+            with pytest.raises(ServiceError, match="another source"):
+                await second.open()
+            looking = [it for it in asyncio.all_tasks() if "_refresh" in repr(it.get_coro())]
+            assert len(looking) == 1
+
+
+@on_loop
+async def test_what_a_source_cannot_give_is_its_own_failure(name: str) -> None:
+    """An item that no frame holds would be lost in silence; a source's own haste be the asker's."""
+    assert answering.ITEM_BYTES_MAX <= CONTENT_BYTES_MAX
+
+    def hasty(_: Question) -> None:
+        raise TimeoutError("its database")
+
+    async with (
+        service_of(name) as service,
+        service.offer("a any", lambda _: [{"a": "x" * CONTENT_BYTES_MAX}], name="large"),
+        service.offer("a any", hasty, name="hasty"),
+    ):
+        await known(service)
+        answers = service.query("a any", timeout_s=10)
+        assert await all_of(answers) == []
+        assert states_of(answers) == dict.fromkeys(("large", "hasty"), (STATES.FAILED, 0))

@@ -64,11 +64,13 @@ class GuestQuestions:
             raise FrameError("options", "a question of a client has come over no link yet")
         _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
         key = (question.asker, question.identity)
+        is_new = key not in self._asked
         self._asked.add(key)
         try:
             self._exchange.ask(self._client, question)
         except ContradaError:
-            self._asked.discard(key)
+            if is_new:  # Else that one is still under way.
+                self._asked.discard(key)
             raise
 
     def told(self, frame: AboutQuestions) -> Generator[None]:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from contrada.model.encoding import to_msgpack
+from contrada.model.languages.work import spend
 from contrada.net.content import (
     checked_content,
     decoded,
@@ -14,7 +15,7 @@ from contrada.net.content import (
     query_from,
 )
 from contrada.routing.admission import ALTERNATIVES_MAX
-from contrada.routing.alternatives import SAME_NAMES_MAX, Alternative
+from contrada.routing.alternatives import SAME_NAMES_MAX, alternative
 from contrada.routing.combining import PARTIAL_BYTES_MAX, Combination
 from contrada.routing.delegation import Saying
 from contrada.routing.messages import (
@@ -36,6 +37,9 @@ ANSWER_ITEMS_MAX: Final = 1_024
 
 ANSWER_BYTES_MAX: Final = 256 * 1024
 """Bytes of items after which an answer takes no more. Beyond it: the next takes the rest."""
+
+_NAME_WORK: Final = 2
+"""Steps of work to join groups of names, for each name."""
 
 _Names: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)]
 
@@ -75,9 +79,15 @@ class PackedAsk(Saying, frozen=True, tag="ask"):
     version: int = VERSION
 
     def unpacked(self) -> Ask:
-        """The message itself. Raises what its content may raise, and FrameError."""
+        """The message itself, its alternatives in normal form: so no source is given others.
+
+        Raises what its content may raise, and FrameError.
+        """
+        spend(sum(_NAME_WORK * len(names) for each in self.alternatives for names in each.same))
         return Ask(
-            tuple(Alternative(query_from(each.query), each.same) for each in self.alternatives),
+            tuple(
+                alternative(query_from(each.query).sets, each.same) for each in self.alternatives
+            ),
             self.asker,
             self.identity,
             self.timeout_us,

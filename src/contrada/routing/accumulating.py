@@ -22,6 +22,7 @@ from contrada.errors import EncodingError, MissingRequirementError
 from contrada.model import Notification, to_msgpack
 from contrada.model.domains.values import (
     ABSENT,
+    ABSENT_KEY,
     BOOL,
     INT_MAX,
     INT_MIN,
@@ -281,7 +282,8 @@ class Best(Accumulator):
 
     Values are in the order of `Extreme`. An item with several values stands at its best one. Of
     equal values the item comes first whose encoding is less, byte by byte; the same item may be
-    there several times. Items without the attribute are not among them.
+    there several times. Items without the attribute are not among them; where there is room they
+    are held behind the others, for who wants all items in an order.
     """
 
     __slots__ = ("_attribute", "_bound", "_held", "_items_max", "_least")
@@ -296,14 +298,15 @@ class Best(Accumulator):
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
         """Cost: an encoding of what may be among the best; else a comparison."""
-        if not keys:
-            return 0
-        key, bound = (min if self._least else max)(keys), self._bound
+        key, bound = self._key(keys), self._bound
         if bound is not None and (key > bound if self._least else key < bound):
             return 0
         packed = bytes(to_msgpack(item))
         self._held.append((key, packed))
         return len(packed) + self._trim_in_time()
+
+    def _key(self, keys: tuple[Key, ...]) -> Key:
+        return (min if self._least else max)(keys) if keys else ABSENT_KEY
 
     def combine(self, other: Self) -> int:
         """See the class."""
@@ -318,9 +321,10 @@ class Best(Accumulator):
         held = self._held
         held.sort(key=lambda each: each[1])
         held.sort(key=lambda each: each[0], reverse=not self._least)
+        held.sort(key=lambda each: each[0] == ABSENT_KEY)
         left = held[self._items_max :]
         del held[self._items_max :]
-        if len(held) == self._items_max:
+        if len(held) == self._items_max and held[-1][0] != ABSENT_KEY:
             self._bound = held[-1][0]
         return -sum(len(packed) for _, packed in left)
 
@@ -336,14 +340,16 @@ class Best(Accumulator):
             raise EncodingError("a partial result", f"more than {self._items_max} best items")
         for each in items:
             keys = present_keys(notification_from_msgpack(each), self._attribute)
-            if not keys:
-                raise EncodingError("a partial result", "a best item without the attribute")
-            self._held.append(((min if self._least else max)(keys), each))
+            self._held.append((self._key(keys), each))
         self._trim()
         return sum(map(len, items))
 
     def result(self) -> list[Notification]:
         """The items."""
+        return [each for each in self.ordered() if self._attribute in each]
+
+    def ordered(self) -> list[Notification]:
+        """The items, and behind them those without the attribute."""
         self._trim()
         return [notification_from_msgpack(packed) for _, packed in self._held]
 

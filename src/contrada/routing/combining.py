@@ -49,7 +49,8 @@ PARTIAL_BYTES_MAX: Final = 4 * 2**20
 """Bytes of a partial result, and of the items and hashes that it holds. Beyond it: LimitError, with
 which the question fails; EncodingError where it is read."""
 
-_BYTES_PER_STEP: Final = 8
+_BYTES_PER_STEP: Final = 64
+"""So that what is read of one that is as large as may be fits into a request's work."""
 
 
 class AggregateKind(StrEnum):
@@ -262,6 +263,12 @@ class Partial:
         under `estimated` of results that are estimates, by the name of the result.
         """
         return [self._result(key, held) for key, held in self._sorted()]
+
+    def ordered(self) -> list[Notification]:
+        """The items of its first aggregate, `top` or `bottom`, and behind them those without."""
+        best = self._group(ABSENT_KEY)[0]
+        assert isinstance(best, Best), "its items are in no order"
+        return best.ordered()
 
     def _result(self, key: Key, held: list[Accumulator]) -> dict[str, Any]:
         combination = self.combination

@@ -12,6 +12,7 @@ for each notification is a struct, since making a frozen dataclass takes ten tim
 Source: PODC 2000 §2 (the interface of the service) and §4 (the server protocol).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
@@ -148,6 +149,16 @@ class SourceReport(msgspec.Struct, frozen=True, array_like=True):
     def __str__(self) -> str:
         said = f"{self.name}: {self.state}, {self.count} items"
         return f"{said} ({self.reason})" if self.reason else said
+
+
+def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
+    """The same, but that what has answered has failed."""
+    return [
+        msgspec.structs.replace(each, state=SourceState.FAILED, count=0, reason=reason)
+        if each.state is SourceState.ANSWERED
+        else each
+        for each in reports
+    ]
 
 
 class Answer(Saying, frozen=True, tag="answer"):

@@ -24,12 +24,13 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from contrada.errors import ContradaError, LimitError
+from contrada.errors import ContradaError, LimitError, MissingRequirementError
 from contrada.model import Notification
 from contrada.model.algebra.product import product_meets
+from contrada.model.languages.work import spend
 from contrada.routing.admission import Admission
 from contrada.routing.combining import Partial
-from contrada.routing.forwarding import Forwarding
+from contrada.routing.forwarding import Forwarding, entry_work
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
     REPORTS_MAX,
@@ -50,6 +51,7 @@ from contrada.routing.messages import (
     SourceState,
     TellClient,
     Way,
+    failed,
 )
 from contrada.routing.refusals import RefusedError
 
@@ -69,6 +71,8 @@ ITEMS_GRANTED_MAX: Final = 2**31
 HOP_MARGIN_US: Final = 2_000
 """By how many microseconds, and by a twentieth, a server ends before who passed a question on to
 it, so that it can still say what is missing."""
+
+_DESCRIPTIONS_PER_STEP: Final = 200
 
 _STALE: Final = 64
 """Deadlines of what has ended that may wait beside as many as questions are held."""
@@ -104,10 +108,10 @@ class _Question:
     """Items until its limit is reached, where it has one."""
     ended: list[SourceReport] = field(default_factory=list)
     """What is reported with what is combined."""
-    fault: str = ""
-    """Why it cannot be combined; then nothing is."""
     reported: int = 0
-    """Sources of which branches said that they were asked."""
+    """Sources that were asked, here or as branches said."""
+    failure: str = ""
+    """Why what is combined cannot be held: then nothing of it is told."""
 
     @property
     def key(self) -> _Key:
@@ -172,13 +176,16 @@ class Questions:
             raise RefusedError(Reason.DUPLICATE)
         self._admission.take_once(Ask, *key)
         _check_limit("QUESTIONS_MAX", QUESTIONS_MAX, len(self._held) + 1)
+        partial = _nothing_of(message)
+        spend(_work_of(message, len(self._descriptions.poset)))
         sources, ways = self._met(message)
-        _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, sum(map(len, sources.values())))
+        count = sum(map(len, sources.values()))
+        _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
-        partial = None if message.combination is None else Partial(message.combination)
         question = _Question(
             origin, message, now_us + left_us, message.window, partial, to_come=message.limit
         )
+        question.reported = count
         onward: list[Neighbour] = []
         if message.hops < message.hops_max:
             wanting = None if self._floods else ways
@@ -237,7 +244,8 @@ class Questions:
         if len(message.items) > branch.may_come:
             self._give_up(question, origin, SourceState.FAILED, "it sent more than was asked for")
             return [_to(origin, _cancel(question)), *self._advance(question)]
-        question.reported += sum(each.state is SourceState.ASKED for each in message.reports)
+        if isinstance(origin, Neighbour):  # Of a client's is known which were asked.
+            question.reported += sum(each.state is SourceState.ASKED for each in message.reports)
         if question.reported > REPORTS_MAX:
             self._give_up(question, origin, SourceState.FAILED, f"more than {REPORTS_MAX} sources")
             return [_to(origin, _cancel(question)), *self._advance(question)]
@@ -251,18 +259,23 @@ class Questions:
                 said = SourceReport(name, SourceState.FAILED, reason="nothing was said of its end")
                 question.waiting.append((origin, said))
             self._end_branch(question, origin)
+        if question.failure:
+            return self._stop(question, SourceState.FAILED, question.failure)
         return self._advance(question)
 
     def _combined(self, question: _Question, message: Answer) -> Iterable[SourceReport]:
-        """Combines what comes; the reports of it."""
+        """Combines what comes; the reports of it, which say so where it cannot be read."""
         if question.partial is None or not message.partial:
             return message.reports
         assert question.asked.combination is not None, "there is nothing to combine"
         try:
             partial = Partial.from_bytes(question.asked.combination, message.partial)
-            question.partial.combine(partial)
         except ContradaError as error:
-            question.fault = str(error)  # A part of it may be in: so all of it is given up.
+            return failed(message.reports, str(error))
+        try:
+            question.partial.combine(partial)
+        except ContradaError as error:  # Half of it may be in it.
+            question.failure = str(error)
         return message.reports
 
     def _take_report(
@@ -326,11 +339,11 @@ class Questions:
             effects += self._stop(question, SourceState.TIMED_OUT)
         return effects
 
-    def _stop(self, question: _Question, state: SourceState) -> list[Effect]:
+    def _stop(self, question: _Question, state: SourceState, reason: str = "") -> list[Effect]:
         """Ends a question before its branches have: their sources are reported in this state."""
         stopped: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         for each in list(question.branches):
-            self._give_up(question, each, state)
+            self._give_up(question, each, state, reason)
         gone = self._going(question)
         # What there is no credit for does not come any more, and so whose it is did not answer.
         rest = [each for _, each in question.waiting if isinstance(each, SourceReport)]
@@ -399,8 +412,9 @@ class Questions:
             question.ended += [it for it in going.reports if it.state is not SourceState.ASKED]
             going.reports = [it for it in going.reports if it.state is SourceState.ASKED]
             if is_last:
-                partial = self._whole(question)
-                going.reports += _failed(question.ended, question.fault)
+                partial = self._packed(question, question.partial)
+                ended = question.ended
+                going.reports += failed(ended, question.failure) if question.failure else ended
         effects: list[Effect] = []
         if going.items or going.reports or is_last:
             answer = Answer(
@@ -412,14 +426,13 @@ class Questions:
         return effects
 
     @staticmethod
-    def _whole(question: _Question) -> bytes:
-        """What is combined of a question; nothing where that failed."""
-        assert question.partial is not None, "it is combined"
-        if not question.fault:
+    def _packed(question: _Question, partial: Partial) -> bytes:
+        """What is combined; nothing where it is too large, with which the question fails."""
+        if not question.failure:
             try:
-                return question.partial.to_bytes()
+                return partial.to_bytes()
             except LimitError as error:
-                question.fault = str(error)
+                question.failure = str(error)
         return b""
 
     # --- what is held -------------------------------------------------------------------------
@@ -472,21 +485,23 @@ class Questions:
         assert {key for _, key in self._due} >= self._held.keys(), "a question has no deadline"
 
 
-def _failed(reports: list[SourceReport], fault: str) -> list[SourceReport]:
-    """The reports; with a fault, nobody's items are in what is combined."""
-    if not fault:
-        return reports
-    return [
-        replace(each, state=SourceState.FAILED, count=0, reason=fault)
-        if each.state is SourceState.ANSWERED
-        else each
-        for each in reports
-    ]
-
-
 def _window_of(question: _Question) -> int:
     """What a branch may send at first: no items where all is combined."""
     return ANSWER_WINDOW if question.partial is None else 0
+
+
+def _nothing_of(message: Ask) -> Partial | None:
+    """What is combined of nothing. Raises RefusedError where that cannot be done here."""
+    try:
+        return None if message.combination is None else Partial(message.combination)
+    except MissingRequirementError as error:
+        raise RefusedError(Reason.WRONG_QUESTION, error) from None
+
+
+def _work_of(message: Ask, described: int) -> int:
+    """Steps of work to look for whom a question meets."""
+    looks = len(message.alternatives) * (described // _DESCRIPTIONS_PER_STEP)
+    return entry_work(each.query for each in message.alternatives) + looks
 
 
 def _cancel(question: _Question) -> Cancel:

@@ -192,7 +192,8 @@ class Router:
 
         A notification whose time to live is over by the clock is dropped, and counted. No pattern
         believes a timestamp that is more than `ahead_max_us` ahead of the clock; else the
-        clock, which may jump, is not looked at.
+        clock, which may jump, is not looked at. Questions, and that their deadline has passed, come
+        with what a clock says that nobody sets.
         Cost: of a notification one match and what it finds; of a subscription some lookups.
         """
         self._assembler.clock_us = now_us

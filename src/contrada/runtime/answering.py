@@ -18,12 +18,11 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import replace
-
-from contrada.errors import LimitError, ServiceClosedError, ServiceError, shortened
-from contrada.model import Advertisement, Envelope, Notification
+from contrada.errors import ContradaError, LimitError, ServiceClosedError, ServiceError, shortened
+from contrada.model import Advertisement, Envelope, Notification, to_msgpack
 from contrada.model.algebra.notification import check_text
 from contrada.query import Question
 from contrada.query.sources.describing import FRESH_S
@@ -39,6 +38,7 @@ from contrada.routing.messages import (
     SourceReport,
     SourceState,
     Undescribe,
+    failed,
 )
 from contrada.runtime.asking import QuestionPort
 from contrada.runtime.stamping import wall_clock_us
@@ -59,6 +59,9 @@ SOURCE_THREADS_MAX: Final = 16
 
 ITEMS_PER_ANSWER: Final = 64
 """Items after which an answer goes on its way."""
+
+ITEM_BYTES_MAX: Final = 8 * 2**20
+"""Bytes of an item that a source gives. Beyond it: the source is reported as failed."""
 
 ITEMS_PER_STEP: Final = 256
 """Items that a plain source gives in one go, on its thread."""
@@ -105,9 +108,11 @@ class Answerer:
         self._sources[held.name] = held
         try:
             await self.port.describe(Describe(held.name, offers))
-        except BaseException:
+        except BaseException as error:
             if known is None:
                 del self._sources[held.name]
+                if isinstance(error, asyncio.CancelledError):  # It may be in force.
+                    await self.port.describe(Undescribe(held.name))
             raise
 
     async def leave(self, held: "HeldSource") -> None:
@@ -119,17 +124,31 @@ class Answerer:
 
     def in_force(self) -> list[Describe]:
         """What describes the sources, to be said again on another connection."""
-        return [Describe(each.name, each.described) for each in self._sources.values()]
+        held = self._sources.values()  # One that is offered just now is not described yet.
+        return [Describe(each.name, each.described) for each in held if each.described]
 
     def asked(self, sources: Iterable[str], question: Ask) -> None:
         """A question has come for some of the sources."""
         key = (question.asker, question.identity)
-        work = self._working[key] = _Work(self, question)
         known = [self._sources[each] for each in sources if each in self._sources]
-        reason = ""
-        if len(self._working) > QUESTIONS_ANSWERED_MAX:
-            reason = f"it works on QUESTIONS_ANSWERED_MAX = {QUESTIONS_ANSWERED_MAX} questions"
-        work.begin(known, reason)
+        try:
+            if len(self._working) >= QUESTIONS_ANSWERED_MAX:
+                raise LimitError("QUESTIONS_ANSWERED_MAX", QUESTIONS_ANSWERED_MAX)
+            work = _Work(self, question)
+        except ContradaError as error:
+            self._refuse(question, known, str(error))
+            return
+        if not known:  # They were withdrawn while the question came.
+            self._refuse(question, known, "")
+            return
+        self._working[key] = work
+        work.begin(known)
+
+    def _refuse(self, question: Ask, sources: Iterable["HeldSource"], reason: str) -> None:
+        """Tells for each that it has failed; later, since who asks here must hear of them first."""
+        reports = (SourceReport(each.name, SourceState.FAILED, reason=reason) for each in sources)
+        last = Answer(question.asker, question.identity, reports=(*reports,), is_last=True)
+        asyncio.get_running_loop().call_soon(self.port.say, last)
 
     def told(self, message: More | Cancel) -> None:
         """Who asked takes more, or does not wait any longer."""
@@ -220,12 +239,16 @@ class HeldSource(SourceOffer):
 
     async def _describe(self, offers: tuple[Offer, ...] | None) -> None:
         if offers is None:
-            offers = await self._worked_out()
-            if self._refreshing is None:
+            await self._put(await self._worked_out())
+            if self._refreshing is None and not self._ended:
                 self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
-        elif self._refreshing is not None:
+            return
+        await self._put(offers)
+        if self._refreshing is not None:
             self._refreshing.cancel()
             self._refreshing = None
+
+    async def _put(self, offers: tuple[Offer, ...]) -> None:
         await self._answerer.enter(self, offers)
         self._described = offers
 
@@ -244,9 +267,8 @@ class HeldSource(SourceOffer):
             try:
                 async with self._changing:
                     offers = await self._worked_out()
-                    if self._described and offers != self._described:
-                        await self._answerer.enter(self, offers)
-                        self._described = offers
+                    if offers != self._described:
+                        await self._put(offers)
             except Exception as error:  # noqa: BLE001  A source is the user's own code.
                 _LOG.warning("source %s cannot be described again: %s", self._name, error)
 
@@ -275,21 +297,16 @@ class _Work:
         self._room = question.window
         self._has_room = asyncio.Event()
         self._partial = None if question.combination is None else Partial(question.combination)
+        self._failure = ""
         self._reports: list[SourceReport] = []
-        self._fault = ""
-        self._left: dict[str, asyncio.Task[None] | None] = {}
+        self._left: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, sources: list[HeldSource], refusal: str) -> None:
-        """All of the sources begin; with a refusal none does, and it is told for each."""
-        self._left = dict.fromkeys(each.name for each in sources)
-        if not sources:  # They were withdrawn while the question came.
-            self._say(is_last=True)
-            self._answerer.done(self._ask)
+    def begin(self, sources: list[HeldSource]) -> None:
+        """All of the sources begin."""
         for each in sources:
-            if refusal:
-                self._end(SourceReport(each.name, SourceState.FAILED, reason=refusal))
-                continue
-            self._left[each.name] = asyncio.get_running_loop().create_task(self._run(each))
+            task = asyncio.get_running_loop().create_task(self._run(each))
+            task.add_done_callback(partial(self._stopped_at_once, each.name))
+            self._left[each.name] = task
 
     def grant(self, count: int) -> None:
         """So many more items may be sent."""
@@ -306,26 +323,30 @@ class _Work:
         """Nobody waits for what comes."""
         self._answerer.done(self._ask)
         for task in self._left.values():
-            if task is not None:
-                task.cancel()
+            task.cancel()
+
+    def _stopped_at_once(self, name: str, task: asyncio.Task[None]) -> None:
+        """Told of one that was withdrawn before it had begun."""
+        if self._left.get(name) is task:
+            self._end(SourceReport(name, SourceState.STOPPED))
 
     async def ended(self) -> None:
         """Returns when nothing of it runs any more."""
-        running = [each for each in self._left.values() if each is not None]
-        if running:
-            await asyncio.wait(running)
+        if self._left:
+            await asyncio.wait(self._left.values())
 
     async def _run(self, source: HeldSource) -> None:
         state, reason = SourceState.STOPPED, ""
         out = _Outgoing(source.name, self._flush)
-        partial = None if self._partial is None else Partial(self._partial.combination)
+        until = asyncio.timeout(self._ask.timeout_us / 1e6)
         try:
-            async with asyncio.timeout(self._ask.timeout_us / 1e6):
+            combined = None if self._partial is None else Partial(self._partial.combination)
+            async with until:
                 async with aclosing(self._steps(source)) as steps:
                     async for step, is_more in steps:
                         found = [out.named(each) for each in self._question.select(step)]
-                        if partial is not None:
-                            partial.add_all(found)
+                        if combined is not None:
+                            combined.add_all(found)
                             out.sent += len(found)
                             continue
                         out.add(found)
@@ -333,25 +354,25 @@ class _Work:
                             await self._send(out)
                 while len(out.items) > self._room:
                     await self._send(out)
-            if partial is not None and self._partial is not None:
-                self._combine(self._partial, partial)
+            if combined is not None and self._partial is not None:
+                self._combine(self._partial, combined)
             state = SourceState.ANSWERED if out.sent or out.items else SourceState.EMPTY
-        except TimeoutError:
-            state = SourceState.TIMED_OUT
         except Exception as error:  # noqa: BLE001  A source is the user's own code.
-            state, reason = SourceState.FAILED, shortened(f"{type(error).__name__}: {error}")
-            _LOG.warning("source %s failed to answer: %s", source.name, reason)
+            if isinstance(error, TimeoutError) and until.expired():
+                state = SourceState.TIMED_OUT
+            else:
+                state, reason = SourceState.FAILED, shortened(f"{type(error).__name__}: {error}")
+                _LOG.warning("source %s failed to answer: %s", source.name, reason)
         finally:
             last = self._taken(out)
             out.items.clear()
             self._end(SourceReport(source.name, state, out.sent, reason), last)
 
-    def _combine(self, whole: Partial, partial: Partial) -> None:
-        """Combines what one source has. Where that fails nothing of any source is combined."""
+    def _combine(self, partial: Partial, combined: Partial) -> None:
         try:
-            whole.combine(partial)
-        except LimitError as error:
-            self._fault = str(error)
+            partial.combine(combined)
+        except LimitError as error:  # Half of it may be in it.
+            self._failure = str(error)
 
     async def _steps(self, source: HeldSource) -> AsyncGenerator[tuple[Iterable[Any], bool]]:
         """What a source gives, a part at a time, and whether more may come."""
@@ -364,8 +385,12 @@ class _Work:
             given = await given
         if isinstance(given, AsyncIterable):
             try:
+                count = 0
                 async for each in given:
                     yield (each,), True
+                    count += 1
+                    if count % ITEMS_PER_ANSWER == 0:  # It may wait for nothing itself.
+                        await asyncio.sleep(0)
             finally:
                 if isinstance(given, AsyncGenerator):
                     await given.aclose()
@@ -421,19 +446,16 @@ class _Work:
         *,
         is_last: bool = False,
     ) -> None:
-        ask, partial = self._ask, b""
+        ask, packed = self._ask, b""
         if is_last and self._partial is not None:
             try:
-                partial = b"" if self._fault else self._partial.to_bytes()
+                packed = b"" if self._failure else self._partial.to_bytes()
             except LimitError as error:
-                self._fault = str(error)
-            if self._fault:
-                reports = [
-                    replace(each, state=SourceState.FAILED, count=0, reason=self._fault)
-                    for each in reports
-                ]
+                self._failure = str(error)
+            if self._failure:
+                reports = failed(reports, self._failure)
         self._answerer.port.say(
-            Answer(ask.asker, ask.identity, tuple(items), tuple(reports), partial, is_last)
+            Answer(ask.asker, ask.identity, tuple(items), tuple(reports), packed, is_last)
         )
 
 
@@ -452,8 +474,12 @@ class _Outgoing:
         return item.with_envelope(self._envelope)
 
     def add(self, items: Iterable[Notification]) -> None:
-        """More is to be sent."""
-        self.items += items
+        """More is to be sent. Raises LimitError for an item that no frame can hold."""
+        for item in items:
+            size = len(to_msgpack(item))  # It is kept, for when the item goes.
+            if size > ITEM_BYTES_MAX:
+                raise LimitError("ITEM_BYTES_MAX", ITEM_BYTES_MAX, size)
+            self.items.append(item)
         if self.items and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._turn_ends)

@@ -202,6 +202,11 @@ class AnswerReader:
         """Whether each item is an answer."""
         return self._residue is None and self._seen is None
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether nothing that comes can be unreadable."""
+        return self._reader is None
+
     def is_asked_for(self, item: Notification) -> bool:
         """Whether it is an answer, and did not come before. Raises LimitError."""
         if self._residue is not None and not self._residue(item):
@@ -236,7 +241,7 @@ class HeldAnswers(Answers[T]):
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = False
         self._has_last = False
-        self._failure: ContradaError | None = None
+        self._failure: Exception | None = None
 
     # What comes is handed to these.
 
@@ -274,9 +279,14 @@ class HeldAnswers(Answers[T]):
             # By its name, so that the loop does not keep what everybody else has dropped.
             expire, identity = self._asker.expire, self.asked.identity
             self._deadline = self._loop.call_later(timeout_s, expire, identity)
+            until = asyncio.timeout(timeout_s)
             try:
-                await self._asker.begin(self)
-            except BaseException:
+                async with until:
+                    await self._asker.begin(self)
+            except BaseException as error:
+                if isinstance(error, TimeoutError) and until.expired():
+                    self.end(SourceState.TIMED_OUT, is_told=True)
+                    raise ServiceError(f"nobody took it within timeout_s = {timeout_s:g}") from None
                 self.end(SourceState.FAILED, is_told=True)
                 raise
 
@@ -306,7 +316,7 @@ class HeldAnswers(Answers[T]):
                 if message.partial:
                     self._finish(message.partial)
                 self.end(SourceState.FAILED, "nothing was said of its end", is_told=True)
-        except ContradaError as error:
+        except Exception as error:  # noqa: BLE001  A predicate is the user's own code.
             self._failure = error
             self.end(SourceState.STOPPED, is_told=message.is_last)
         self._came.set()
@@ -415,22 +425,32 @@ class SortedAnswers(_AnswersAtEnd):
     def _take(self, items: Sequence[Notification]) -> None:
         super()._take(items)
         self._held += filter(self._read.is_asked_for, items)
+        if self._limit is not None and len(self._held) >= 2 * self._limit and self._read.reads_all:
+            self._held = self._in_order(self._held)[: self._limit]
         if len(self._held) > COLLATED_MAX:
             raise LimitError("COLLATED_MAX", COLLATED_MAX)
 
-    def end(self, state: SourceState, reason: str = "", *, is_told: bool = False) -> None:
-        """As `HeldAnswers.end`; what has come comes in order now."""
-        held, self._held = self._held, []
-        if held:
-            self._ready.extend(self._in_order(held))
-        super().end(state, reason, is_told=is_told)
+    def _next(self) -> Any:
+        if not self._ended:
+            return _NOTHING
+        if self._held:
+            self._ready.extend(self._in_order(self._held))
+            self._held = []
+        while self._ready and self._limit != 0:
+            found = _read(self._read, self._ready.popleft())
+            if found is not _NOTHING:
+                if self._limit is not None:
+                    self._limit -= 1
+                return found
+        self._ready.clear()
+        return _NOTHING
 
-    def _in_order(self, held: list[Notification]) -> Iterable[Any]:
-        keyed = [(max(it.keys_of(self._name)), it) for it in held if self._name in it]
+    def _in_order(self, held: list[Notification]) -> list[Notification]:
+        """Of equal ones first what came first; of several values the best one counts."""
+        best = max if self._is_descending else min
+        keyed = [(best(it.keys_of(self._name)), it) for it in held if self._name in it]
         keyed.sort(key=lambda pair: pair[0], reverse=self._is_descending)
-        rest = [it for it in held if self._name not in it]
-        read = (_read(self._read, it) for it in [*(it for _, it in keyed), *rest])
-        return [it for it in read if it is not _NOTHING][: self._limit]
+        return [*(it for _, it in keyed), *(it for it in held if self._name not in it)]
 
 
 class BestAnswers(_AnswersAtEnd):
@@ -443,8 +463,7 @@ class BestAnswers(_AnswersAtEnd):
     def _finish(self, partial: bytes) -> None:
         combination = self.asked.combination
         assert combination is not None, "they are combined"
-        (result,) = Partial.from_bytes(combination, partial).results()
-        items = result[combination.aggregates[0].name]
+        items = Partial.from_bytes(combination, partial).ordered()
         found = (_read(self._read, each) for each in items)
         self._ready.extend(each for each in found if each is not _NOTHING)
 

@@ -67,7 +67,7 @@ from contrada.routing.messages import (
 )
 from contrada.routing.router import Router, RouterStatistics
 from contrada.routing.tables.poset import form_of
-from contrada.runtime.deadlines import Deadlines
+from contrada.runtime.deadlines import Deadlines, now_us_for
 from contrada.runtime.kernels import load_beside
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet, Passed, entries_of, size_of_all
 from contrada.runtime.stamping import wall_clock_us
@@ -455,7 +455,7 @@ class Exchange:
 
     def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
         """Does what a neighbour says, all but what it publishes; matches that found no room."""
-        effects = self._router.handle(Received(link.neighbour, message), wall_clock_us())
+        effects = self._router.handle(Received(link.neighbour, message), now_us_for(message))
         self._router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
         if isinstance(message, Ask):
@@ -493,7 +493,7 @@ class Exchange:
         self._ask(client, message)
 
     def _expire_questions(self) -> None:
-        self._carry_out(self._router.handle(DeadlinePassed(), wall_clock_us()))
+        self._carry_out(self._router.handle(DeadlinePassed(), now_us_for()))
 
     def _tell(self, change: OfferChanged) -> None:
         form = form_of(change.offer)
@@ -560,7 +560,7 @@ class Exchange:
 
         Raises where it is refused.
         """
-        effects = self._router.handle(Received(client, message), wall_clock_us())
+        effects = self._router.handle(Received(client, message), now_us_for(message))
         pending, refused = self._carry_out(effects)
         _count_lost(pending)
         if refused:
