@@ -112,6 +112,22 @@ async def test_types_and_predicates_are_asked_for(name: str) -> None:
 
 
 @on_loop
+async def test_what_a_type_cannot_read_is_no_answer(name: str) -> None:
+    """Of a few that are asked for, some would be missing, though there are others."""
+    book = Book("Joyce", "Ulysses", 1).to_notification()
+    odd = [
+        ct.Notification.marked(
+            {"author": "Joyce", "title": "Ulysses", "edition": each}, ["queries.Book"]
+        )
+        for each in "ab"
+    ]
+    async with service_of(name) as service, service.offer(Book, lambda _: [*odd, book]):
+        await known(service)
+        found = await all_of(service.query(Book, limit=1))
+        assert found == [Book("Joyce", "Ulysses", 1)]
+
+
+@on_loop
 async def test_a_variable_asks_for_equal_values(name: str) -> None:
     """What is equal would have to be looked for by who asks, among all that there is."""
     flights = [{"origin": a, "dest": b} for a in ("JFK", "LGA") for b in ("JFK", "BOS")]

@@ -116,7 +116,8 @@ class Asker:
         read = AnswerReader(reader_of(subject), question.residue, distinct=distinct)
         asked = _ask(question, timeout_s, hops, asker)
         if not sort:
-            if limit is not None and read.takes_all:
+            # What a type cannot read is no answer, so only who reads knows how many are left.
+            if limit is not None and read.takes_all and read.reads_all:
                 asked = replace(asked, limit=limit)
             return AnswersInTurn(self, asked, read, limit)
         is_descending, name = sort.startswith("-"), check_name(sort.removeprefix("-"))
