@@ -410,6 +410,26 @@ def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
     assert router.statistics().questions == 0
 
 
+def test_nobody_is_granted_more_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who asks for all and reads nothing would fill a server's memory."""
+    monkeypatch.setattr(questions, "ITEMS_GRANTED_MAX", 3)
+    router = described((ANN, "1"), links="")
+    took(router, BOB, ask(WARM, window=10**9))
+    counts = [len(items_to_bob(took(router, ANN, answer(items=items(*range(8))))))]
+    counts += [len(items_to_bob(took(router, BOB, More("", "7", 10**9)))) for _ in range(2)]
+    assert counts == [3, 3, 2]
+
+
+def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
+    """What comes to one who asked."""
+    return tuple(
+        item
+        for each in effects
+        if isinstance(each, TellClient) and isinstance(each.message, Answer)
+        for item in each.message.items
+    )
+
+
 def test_a_branch_gets_more_as_its_items_leave() -> None:
     """A fast source would fill a server's memory, or stand still for ever."""
     router = described((ANN, "1"), links="")

@@ -65,8 +65,9 @@ counted."""
 ANSWER_WINDOW: Final = 256
 """Items that a branch may send before more is granted."""
 
-ITEMS_GRANTED_MAX: Final = 2**31
-"""Items that may still come of one question. Beyond it: what more is granted does not count."""
+ITEMS_GRANTED_MAX: Final = 4_096
+"""Items that may still come of one question, so many wait at most for who asked and does not read.
+Beyond it: what more is granted does not count."""
 
 HOP_MARGIN_US: Final = 2_000
 """By how many microseconds, and by a twentieth, a server ends before who passed a question on to
@@ -183,7 +184,12 @@ class Questions:
         _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
         question = _Question(
-            origin, message, now_us + left_us, message.window, partial, to_come=message.limit
+            origin,
+            message,
+            now_us + left_us,
+            min(message.window, ITEMS_GRANTED_MAX),
+            partial,
+            to_come=message.limit,
         )
         question.reported = count
         onward: list[Neighbour] = []
