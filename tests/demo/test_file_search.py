@@ -8,6 +8,8 @@ from examples.file_search.peers import shared
 from examples.file_search.run import SEARCHES, Search, expected, search
 from tests.asynchronous import on_loop
 
+pytestmark = pytest.mark.slow
+
 
 def met(files: dict[str, list[dict[str, object]]], text: str) -> set[str]:
     """The peers whose descriptions a search meets, each looked at by itself."""

@@ -11,6 +11,8 @@ from examples.site_select.sites import load
 from tests.asynchronous import on_loop, until
 from tests.net.networks import FIVE, network
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["embedded", "broker", "network"])
 @on_loop

@@ -21,6 +21,8 @@ from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S, contrada
 from tests.own_operators import CONTRADA
 
+pytestmark = pytest.mark.slow
+
 BOOKS = [
     ("Steinbeck", "Grapes of Wrath", 1, 9.5),
     ("Steinbeck", "East of Eden", 2, None),

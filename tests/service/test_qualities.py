@@ -30,6 +30,8 @@ from tests.asynchronous import on_loop, until
 from tests.homes import Serve, serve
 from tests.net.networks import FIVE, network
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["serve"]
 
 TRIANGLE = ((0, 1), (1, 2), (0, 2))
