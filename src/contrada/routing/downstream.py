@@ -85,7 +85,7 @@ class Downstream:
         publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
         # What is too much work is raised here, before anything is noted: it comes again in parts.
         interests = self._interests_of(in_time)
-        refused = self._not_advertised(publisher, in_time)
+        refused = {} if publisher is None else self._not_advertised(publisher, in_time)
         if in_time is not message.notifications:
             self.expired += len(message.notifications) - len(in_time)
             message = replace(message, notifications=in_time)
@@ -148,11 +148,9 @@ class Downstream:
         return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
 
     def _not_advertised(
-        self, publisher: Client | None, notifications: Notifications
+        self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """Those which their publisher, if it has to advertise, did not, by number."""
-        if publisher is None:
-            return {}
+        """Those which their publisher, who has to advertise, did not, by number."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {

@@ -200,8 +200,12 @@ class Outlet(Generic[P]):
         line = self._line
         if self.finished or (line and line.waiting):
             return 0
-        _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
-        size, is_plain = sum(sizes), not any(transmissions)
+        if len(entries) == 1:  # As of most that is published singly, at a fourth of the cost.
+            ((_, size, transmission),) = entries
+            is_plain = transmission is None
+        else:
+            _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
+            size, is_plain = sum(sizes), not any(transmissions)
         if len(self) + len(entries) <= self._bounds.notifications and self._has_bytes(size):
             self._append(entries, size, is_plain)
             return len(entries)

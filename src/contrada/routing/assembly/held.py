@@ -194,6 +194,8 @@ class HeldPatterns:
 
         The latest says as much as all, unless one is not believed. None is 0, as in filters.
         """
+        if len(times_us) == 1:
+            return self.learn(times_us[0] or 0)
         latest_us = max([time_us or 0 for time_us in times_us])
         if self._is_credible(latest_us):
             return self.learn(latest_us)
