@@ -21,7 +21,7 @@ from contrada.matching.spans import Given, decoded, exactly
 from contrada.matching.traits import Trait, traits_of
 from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.nesting import flattened
-from contrada.model.algebra.notification import UNSTAMPED
+from contrada.model.algebra.notification import UNSTAMPED, keys_in
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.valueset import safe_where_it_ends
 from contrada.model.domains import line
@@ -315,8 +315,10 @@ class PlainEngine(Generic[K]):
         """The keys of those attributes that filters ask for and that are not absent."""
         asked = self._files
         if isinstance(given, Notification):
-            names = asked if len(asked) <= len(given) else given
-            known = {name: given.keys_of(name) for name in names if name in given and name in asked}
+            held = given.attributes
+            names = asked if len(asked) <= len(held) else held
+            # Not by `keys_of`, which keeps the keys: mostly nobody asks for them again.
+            known = {name: keys_in(held[name]) for name in names if name in held and name in asked}
         else:
             is_span = isinstance(given, bytes)
             attributes = decoded(given) if isinstance(given, bytes) else flattened(given)[0]

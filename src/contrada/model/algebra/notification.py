@@ -308,10 +308,7 @@ class Notification(Product, Mapping[str, Values]):
     def _find_keys(self, name: str) -> tuple[Key, ...]:
         values = self._read()
         if name in values:
-            value = values[name]
-            if type(value) is tuple:
-                return tuple(sorted(map(key_of, value)))
-            return (key_of(value),)  # type: ignore[arg-type]
+            return keys_in(values[name])
         if name == "@id":
             return ((TEXT, self.envelope.id.encode()),)
         if name == "@publisher":
@@ -391,6 +388,13 @@ _set_envelope: Final = _slots["envelope"].__set__
 _set_values: Final = _slots["_values"].__set__
 _get_values: Final = _slots["_values"].__get__
 _set_keys: Final = _slots["_keys"].__set__
+
+
+def keys_in(values: Values) -> tuple[Key, ...]:
+    """The keys of one value, or of several, in the order of the line."""
+    if type(values) is tuple:
+        return tuple(sorted(map(key_of, values)))
+    return (key_of(values),)  # type: ignore[arg-type]
 
 
 def of_parts(
