@@ -2,6 +2,8 @@
 
 import gc
 import signal
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -24,18 +26,43 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Mark what lies under tests/spark and what reads the shared data, so nobody can forget."""
+    """Mark what follows: of the place, of reading the shared data, of being one case of many."""
+    cases: Counter[str] = Counter()
     for item in items:
+        if (every := _quick_every(item)) is not None:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % every:
+                item.add_marker(pytest.mark.slow)
+            cases[test] += 1
         if item.path.is_relative_to(TESTS / "spark"):
             item.add_marker(pytest.mark.spark)
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_data)
 
 
+def _quick_every(item: pytest.Item) -> int | None:
+    if item.get_closest_marker("quick_first") is not None:
+        return sys.maxsize
+    mark = item.get_closest_marker("quick_every")
+    return None if mark is None else int(mark.args[0])
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[..., Path]:
     """Finds a file of the shared data by the parts of its path; skips or fails when absent."""
     return shared.shared_data
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Ten thousand tests stay until the end: no collection looks through them again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """What ends with the process is let go of as usual."""
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -46,4 +73,3 @@ def without_old_objects() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()

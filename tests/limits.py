@@ -10,6 +10,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -59,8 +60,13 @@ class Constant(NamedTuple):
         return named or "Beyond it:" in self.docstring
 
 
-def constants() -> Iterator[Constant]:
+@cache
+def constants() -> tuple[Constant, ...]:
     """Every named number of the source, module by module."""
+    return tuple(_constants())
+
+
+def _constants() -> Iterator[Constant]:
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         body = ast.parse(path.read_text("utf-8"), path).body

@@ -14,6 +14,7 @@ from contrada.dialects.cloudevents.events import event_of
 SOURCE: Final = Path(errors.__file__).parent
 
 
+@pytest.mark.slow
 def test_every_error_comes_from_errors() -> None:
     """A caller could not import what may be raised from the one place that is promised."""
     known = {name for name, held in vars(errors).items() if isinstance(held, type)}

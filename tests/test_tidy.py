@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_modules_are_short() -> None:
     assert {name: n for name, n in lengths.items() if n > MODULE_LINES_MAX} == {}
 
 
+@pytest.mark.slow
 def test_functions_are_short() -> None:
     """A function would grow past one screen."""
     too_long = {
@@ -85,8 +87,13 @@ def test_functions_are_short() -> None:
     assert too_long == {}
 
 
-def source_lengths() -> Iterator[tuple[str, str, int]]:
+@cache
+def source_lengths() -> tuple[tuple[str, str, int], ...]:
     """The modules, classes and functions of the source, each with its kind and its lines."""
+    return tuple(_source_lengths())
+
+
+def _source_lengths() -> Iterator[tuple[str, str, int]]:
     for path in (REPOSITORY / "src").rglob("*.py"):
         place = str(path.relative_to(REPOSITORY))
         text = path.read_text("utf-8")
@@ -105,12 +112,7 @@ def test_the_source_is_in_short_pieces() -> None:
 
 def test_no_two_classes_have_one_name() -> None:
     """A reader would take one concept for another; or a name would be excused for nothing."""
-    names = Counter(
-        node.name
-        for path in (REPOSITORY / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8"), path))
-        if isinstance(node, ast.ClassDef)
-    )
+    names = Counter(place.split()[-1] for place, kind, _ in source_lengths() if kind == "class")
     assert {name for name, count in names.items() if count > 1} == set()
 
 

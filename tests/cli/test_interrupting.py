@@ -85,6 +85,7 @@ def test_ctrl_c_while_pub_waits_for_its_input(address: str) -> None:
         assert interrupted(process) == (130, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["Ctrl-C", "the broker"])
 def test_pub_tells_how_many_it_published_however_it_ends(ends: str) -> None:
     """Whoever goes on later would not know with which line."""
@@ -114,6 +115,7 @@ def test_pub_tells_how_many_it_published_however_it_ends(ends: str) -> None:
     assert (process.returncode, errors) == ((130, "") if ends == "Ctrl-C" else (1, stops))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_broker_does_not_answer() -> None:
     """A command would hang as long as its broker does."""
     with subprocess.Popen(
@@ -169,6 +171,7 @@ def test_a_file_is_published_where_it_is_standard_input(address: str, tmp_path: 
     assert (process.returncode, out, errors) == (0, "published 2\n", "")
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "arguments", [("sub", "c = 1", "--to", "{address}", "--timeout", "0.5"), ("--help",)]
 )
@@ -188,6 +191,7 @@ def test_a_closed_stream_is_no_error(address: str, arguments: tuple[str, ...], c
     assert (run.returncode, run.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_on_ends_it(tmp_path: Path) -> None:
     """`contrada match … | head` would end with a traceback."""
     (tmp_path / "subs").write_text("all: everything\n")

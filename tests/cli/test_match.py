@@ -235,6 +235,7 @@ def test_rules_of_other_dialects_are_matched_and_shown(tmp_path: Path) -> None:
     assert "1" in counted.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [3, 40_000])
 def test_what_a_rule_leaves_open_is_asked_of_whole_records(tmp_path: Path, rows: int) -> None:
     """Records would match where only the filters of a rule do, one by one or many at once."""
@@ -250,6 +251,7 @@ def test_what_a_rule_leaves_open_is_asked_of_whole_records(tmp_path: Path, rows:
     assert not [each for each in found if each["subscription"] == "line 2"]
 
 
+@pytest.mark.slow
 def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
     """Else what a program writes would have to be put into a file first."""
     (tmp_path / "subs").write_text("late: delay > 120")

@@ -43,6 +43,7 @@ def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, s
     return run.returncode, run.stdout, run.stderr
 
 
+@pytest.mark.slow
 def test_without_java(description: Path) -> None:
     """Else a missing Java would show as a stack trace of another library."""
     status, output, errors = contrada("pipeline", "run", str(description))

@@ -103,6 +103,7 @@ SMALL = ("--sites", "4", "--parties", "2,6", "--objects", "3", "--notifications"
 HERE = ("--engine", "embedded", "--jobs", "1")
 
 
+@pytest.mark.slow
 def test_overlay_compares_kinds(tmp_path: Path) -> None:
     """A person could not see what a topology or a strategy costs."""
     options = (*SMALL, *HERE, "--plots", str(tmp_path), "--form", "png")

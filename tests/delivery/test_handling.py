@@ -102,6 +102,7 @@ def said(draw: st.DrawFn) -> Any:
     )
 
 
+@pytest.mark.slow
 @given(st.lists(said(), max_size=12), st.booleans())
 @settings(max_examples=100)
 def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bool) -> None:

@@ -156,6 +156,7 @@ def test_who_has_no_room_to_know_a_sequence_does_not_give_it_away(
     assert net.got["x"] == [1, 2]
 
 
+@pytest.mark.quick_every(5)
 @pytest.mark.parametrize("seed", range(25))
 def test_causes_come_before_what_follows_from_them(seed: int) -> None:
     """An answer would come before its question; or two would wait for one another for ever."""

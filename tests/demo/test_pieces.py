@@ -85,6 +85,7 @@ async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[In
     return expected, inboxes, results
 
 
+@pytest.mark.slow
 def test_the_pieces_work_together(pipeline: Pipeline, tmp_path: Path) -> None:
     """The demo would fail for a reason that has nothing to do with Spark or the network."""
 

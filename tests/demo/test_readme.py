@@ -86,6 +86,7 @@ def test_filters_shown_are_filters() -> None:
     assert isinstance(ct.parse(pattern.group(1)), ct.Pattern)
 
 
+@pytest.mark.slow
 def test_commands_over_tcp_work_together() -> None:
     """The second thing that a newcomer tries would fail."""
     (serve, *_), (subscribe,), (publish, *_) = map(
@@ -105,6 +106,7 @@ def test_commands_over_tcp_work_together() -> None:
             assert json.loads(subscriber.stdout.read()) == json.loads(shown.group(1))
 
 
+@pytest.mark.slow
 def test_brokers_make_a_network_as_it_says() -> None:
     """Whoever starts a second broker would have two that know nothing of one another."""
     _, north, south, *_ = commands("contrada serve")
@@ -135,6 +137,7 @@ def test_networks_of_files_are_described_as_it_says(tmp_path: Path) -> None:
     assert list(settings_of_network(path)) == ["oslo", "riga"]
 
 
+@pytest.mark.slow
 def test_match_commands_work(tmp_path: Path) -> None:
     """The commands on files would fail, or find nothing."""
     sources = tmp_path / "sources"
@@ -155,6 +158,7 @@ def test_match_commands_work(tmp_path: Path) -> None:
             assert process.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_translate_commands_work() -> None:
     """The rules shown would not be translated, or not be refused."""
     for command in commands("contrada translate"):

@@ -10,6 +10,7 @@ from tests.service.ways import service_of
 STYLES = {"handles": handles.trading, "collections": collections.trading}
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", ["embedded", "broker", "network"])
 @on_loop

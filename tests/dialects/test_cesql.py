@@ -80,6 +80,7 @@ def test_the_interpreter_agrees_with_a_plain_evaluation(
         assert repr(value) == repr(expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.one_of(naive.trees, naive.conditions), st.lists(naive.events, min_size=1, max_size=8))
 def test_filters_and_residue_are_the_expression(
@@ -364,6 +365,7 @@ TOO_MUCH = {
 }
 
 
+@pytest.mark.quick_first
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", TOO_MUCH)
 def test_what_is_too_much_is_refused(kind: str) -> None:

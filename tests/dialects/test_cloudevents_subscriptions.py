@@ -211,6 +211,7 @@ def test_the_place_of_an_expression_is_told(expression: str, within: str) -> Non
     assert refused.value.place == f"[1].any[0].not.sql{within}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_many_expressions_are_bounded() -> None:
     """A subscription with thousands of expressions could hold a broker up for minutes."""
@@ -222,6 +223,7 @@ def test_many_expressions_are_bounded() -> None:
     assert refused.value.limit == "EXPRESSIONS_CHARACTERS_MAX"
 
 
+@pytest.mark.slow
 def test_hostile_filters_are_refused() -> None:
     """A subscription of some kilobytes could end the process or fill the memory."""
     deep = '{"not": ' * 50_000 + '{"exact": {"type": "a"}}' + "}" * 50_000

@@ -125,6 +125,7 @@ def test_hostile_yaml_is_refused(text: str, limit: str) -> None:
     assert getattr(refused.value, "limit", "") == limit
 
 
+@pytest.mark.slow
 def test_a_large_text_is_read_document_by_document() -> None:
     """If it failed, a file of many rules would be refused, or be in memory as a whole."""
     text = "---\na: [1, x]\n" * documents.NODES_MAX

@@ -84,6 +84,7 @@ def test_match_expressions_accept_what_they_say(case: Case) -> None:
     check_against_the_pattern(case)
 
 
+@pytest.mark.slow
 @settings(max_examples=10 * settings().max_examples)
 @given(ELEMENT_CASES)
 def test_fields_of_different_elements_are_not_combined(case: Case) -> None:
@@ -160,6 +161,7 @@ def test_nested_alternatives_are_refused_beyond_a_depth() -> None:
         assert refused.value.limit == "JSON_DEPTH_MAX"
 
 
+@pytest.mark.slow
 def test_alternatives_that_multiply_are_refused() -> None:
     """A pattern of some kilobytes could fill the memory with filters."""
     choices = {f"f{n}": {"$or": [{"a": [1]}, {"b": [1]}]} for n in range(40)}

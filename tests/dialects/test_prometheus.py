@@ -249,6 +249,7 @@ def test_rows_need_names_of_metrics(query: str) -> None:
         filters(query, rows=True)
 
 
+@pytest.mark.quick_first
 @pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.parametrize(
     "query",

@@ -582,6 +582,7 @@ MANY: Final = 400
 EXCEPTIONS: Final = {f"t{n}": {"f": f"{n}", "g|contains": f"{n}"} for n in range(MANY)}
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("given", "limit"),
     [

@@ -276,6 +276,7 @@ def test_hostile_conditions_end_soon(condition: str) -> None:
     assert time.process_time() - start < SECONDS_MAX
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     "condition",
     [

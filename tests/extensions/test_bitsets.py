@@ -42,6 +42,7 @@ PLAIN: Final[dict[str, Holds]] = {
 }
 
 
+@pytest.mark.quick_every(6)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 @pytest.mark.parametrize("constant", CONSTANTS, ids=bytes.hex)
 def test_two_byte_strings_exhaustively(
@@ -94,6 +95,7 @@ def constraints() -> list[tuple[str, bytes, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_pairs_with_all_operators_are_decided_exactly() -> None:
     """`covers` or `meets` would be wrong for a pair, or only a safe guess."""
     every = [(sets.of_operator(o, (c,)), plain, o, c) for o, c, plain in constraints()]

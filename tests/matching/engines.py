@@ -17,7 +17,7 @@ from contrada.matching.arrayed import ArrayEngine
 from contrada.matching.kernels import jit
 from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
 
-needs_numba = pytest.mark.skipif(not jit.compiled(), reason="numba is not installed")
+needs_numba = pytest.mark.skipif(jit.is_pure(), reason="numba is not installed")
 COMPILED = [
     pytest.param(False, id="uncompiled"),
     pytest.param(True, id="compiled", marks=needs_numba),

@@ -194,6 +194,7 @@ def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
     assert index.match({"a": 1}) == ["k"]
 
 
+@pytest.mark.slow
 def test_renewal_frees_what_is_unused() -> None:
     """Words of removed filters would stay for ever."""
     index: ct.Index[Any] = new_index(False)

@@ -59,6 +59,7 @@ def test_spans_are_matched_as_every_filter_says(
         assert rows(index.match_batch(pieces)) == list(map(sorted, unstamped * 2))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_spans_are_matched_as_columns(compiled: Any) -> None:
     """The same rows as bytes and as columns would go to other subscribers."""

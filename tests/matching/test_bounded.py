@@ -51,6 +51,7 @@ WAYS = [_alone, _together]
 EXACT = [naive(SUBSCRIPTIONS, each) for each in NOTIFICATIONS]
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_strict_budget_gives_the_exact_answer_or_none(
@@ -71,6 +72,7 @@ def test_a_strict_budget_gives_the_exact_answer_or_none(
     assert answered != BUDGETS, "none is too little"
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("compiled", ENGINES)
 def test_a_budget_adds_safe_answers_that_are_counted(

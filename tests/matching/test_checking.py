@@ -152,6 +152,7 @@ def test_a_slot_is_left_once(out: Any, compiled: Any) -> None:
     assert [each for each in found if each < 0] == [each for each in out if each < 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(
     "count", [PENDING - ENTRIES_AT_ONCE, PENDING, PENDING + 1, 2 * PENDING + 3]

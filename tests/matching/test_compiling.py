@@ -255,6 +255,7 @@ def test_a_cut_at_the_end_of_a_domain_has_a_key() -> None:
 # --- in an index --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "constant", [lambda n: f"{n}" * 20_000, lambda n: [n + i / 8 for i in range(2_000)]]
 )

@@ -84,6 +84,7 @@ def test_what_a_refused_filter_stored_counts_as_unused() -> None:
     assert index.statistics().bytes < 4 * 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_names_of_gone_filters_are_dropped_in_the_long_run(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +100,7 @@ def test_names_of_gone_filters_are_dropped_in_the_long_run(
     assert index.statistics().attributes < 23_000 // part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_ranges_that_come_in_order_are_spread_over_the_bins(compiled: Any) -> None:
     """Bins would be cut where the first ranges lie, and all later ones hang in the last."""
@@ -184,6 +186,7 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
     assert len(asked) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_ordered_ranges_are_renewed_once_and_then_lie_well(compiled: Any) -> None:
     """Renewal would begin again as soon as it has ended, for ever, or leave crowded bins."""

@@ -30,6 +30,7 @@ FILTERS = {False: 300, True: 2_000}
 """How many a test hangs: fewer where kernels are plain Python."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would stay where they were hung before anything was known of notifications."""
@@ -56,6 +57,7 @@ def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.Mon
     index.validate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters would be hung anew again and again for nothing."""

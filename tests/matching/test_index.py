@@ -290,6 +290,7 @@ def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
     assert sorted(keys[: offsets[1]]) == sorted(index.match({"n": 2**53 + 1, "t": ["a", "b"]}))
 
 
+@pytest.mark.slow
 def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -355,6 +356,7 @@ def test_every_type_of_number_is_read_from_its_column(kind: str) -> None:
         assert sorted(keys[offsets[row] : offsets[row + 1]]) == sorted(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_expressions_hang_where_what_they_imply_is_found(compiled: Any) -> None:
     """Every notification would be checked against all expressions and wildcards, or lose some."""

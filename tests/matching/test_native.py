@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from contrada.matching.arrays import Arrays
 from contrada.matching.kernels.schema import ARRAYS
@@ -114,6 +115,7 @@ def test_an_operator_has_the_kernels_bits() -> None:
         assert ordered(double_bits(number)) == number_key(number)[0]
 
 
+@pytest.mark.slow
 def test_what_is_in_memory_is_read_by_its_type() -> None:
     """A column of a narrow type would be read in pairs, or without its sign."""
     from contrada.matching.kernels.native import bytes_at, number_at

@@ -40,6 +40,7 @@ def test_filters_hang_at_the_attribute_of_many_values(compiled: bool) -> None:
     index.validate()
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("part", [sets.prefix, sets.suffix, sets.contains])
 def test_filters_hang_at_the_parts_of_texts_that_are_many(part: Any, compiled: bool) -> None:
@@ -60,6 +61,7 @@ def test_a_narrow_range_is_known_wherever_filters_hang(compiled: bool) -> None:
     assert counted(index, "looked", asked) < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_renewal_does_not_make_it_worse(compiled: bool) -> None:
     """A pool made anew would cut its bins by the ends of its first filter alone."""
@@ -77,6 +79,7 @@ def test_a_renewal_does_not_make_it_worse(compiled: bool) -> None:
     assert counted(index, "candidates", asked) <= 1.2 * before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_updates_tidy_up_by_themselves(compiled: bool) -> None:
     """Memory of gone filters would be kept where nobody calls `maintain`."""
@@ -89,6 +92,7 @@ def test_updates_tidy_up_by_themselves(compiled: bool) -> None:
     index.validate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_answers_stay_exact_while_filters_are_hung_anew(
     compiled: bool, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +131,7 @@ def test_answers_stay_exact_while_filters_are_hung_anew(
     index.validate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_the_only_filter_of_a_bucket_is_hung_anew(
     compiled: bool, monkeypatch: pytest.MonkeyPatch

@@ -71,6 +71,7 @@ def test_hashes_are_the_same_in_both_kinds(seed: Any, h: Any, x: Any, attr: Any,
         assert 0 <= found < 2**bits, name
 
 
+@pytest.mark.slow
 def test_texts_of_one_hash_are_not_for_another_seed() -> None:
     """Texts could be made whose hashes are equal in any process.
 

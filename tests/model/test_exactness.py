@@ -22,12 +22,14 @@ def assert_exact(found: Findings) -> None:
     assert decision.safe_answers.total() == 0
 
 
+@pytest.mark.slow
 def test_membership_is_what_the_operators_mean(found: Findings) -> None:
     """A constraint would hold a value that its definition does not, or the other way round."""
     compare_membership(random.Random(1).sample(exactness.mixed_terms(), 200), found)
     assert_exact(found)
 
 
+@pytest.mark.slow
 def test_single_constraints_are_decided_exactly(found: Findings) -> None:
     """Covers or meets of two constraints would be wrong, or right without a witness."""
     chance = random.Random(2)
@@ -37,6 +39,7 @@ def test_single_constraints_are_decided_exactly(found: Findings) -> None:
     assert_exact(found)
 
 
+@pytest.mark.slow
 def test_combinations_of_constraints_are_decided_exactly(found: Findings) -> None:
     """Covers or meets of Boolean combinations on one attribute would be wrong."""
     chance = random.Random(3)
@@ -44,6 +47,7 @@ def test_combinations_of_constraints_are_decided_exactly(found: Findings) -> Non
     assert_exact(found)
 
 
+@pytest.mark.slow
 def test_filters_and_unions_are_decided_exactly(found: Findings) -> None:
     """Covers or meets of filters over two attributes, or of unions of them, would be wrong."""
     chance = random.Random(4)

@@ -124,6 +124,7 @@ def test_many_exceptions_become_few_filters() -> None:
     assert len(filter_set(nested)) == EXCEPTIONS + 1
 
 
+@pytest.mark.slow
 def test_too_many_filters_are_refused() -> None:
     """If it failed, a small hostile rule could fill the memory."""
     pairs = [Or((Member(f"a{n}", ct.eq(1)), Member(f"b{n}", ct.eq(1)))) for n in range(60)]
@@ -142,6 +143,7 @@ KINDS: list[tuple[str, Callable[[int], ct.ValueSet], Callable[[int], ct.ValueSet
 ]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("first", "second"), [kind[1:] for kind in KINDS], ids=[k[0] for k in KINDS]
 )
@@ -170,6 +172,7 @@ def test_an_attribute_that_others_share_comes_first() -> None:
     assert len(filter_set(expression.negation(Or(tuple(pairs))))) == 501
 
 
+@pytest.mark.slow
 def test_a_rule_is_read_where_its_sets_are_too_many_to_compare() -> None:
     """If it failed, exceptions from long lists would be refused."""
     certain = Member("a", ct.ValueSet.parse(" | ".join(f'contains "x{n}y"' for n in range(2_000))))

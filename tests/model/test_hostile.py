@@ -194,6 +194,7 @@ LARGE: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize("what", LARGE)
 def test_large_nonsense_is_refused_soon(what: str) -> None:
     """A stranger could keep a broker busy, or use up its stack."""
@@ -233,6 +234,7 @@ LONG: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.quick_every(5)
 @pytest.mark.parametrize("what", LONG)
 def test_long_inputs_end_soon(what: str) -> None:
     """A long but well-formed text or filter would take time out of proportion."""

@@ -71,6 +71,7 @@ def test_an_unknown_operator_meets_all_and_covers_nothing(counted: Tally) -> Non
     assert counted["covers: unknown operator"] == 4
 
 
+@pytest.mark.slow
 def test_boxes_beyond_the_limit_are_not_covered(counted: Tally) -> None:
     """A union of many filters would keep a broker busy for hours."""
     chance = random.Random(1)

@@ -92,6 +92,7 @@ def test_what_is_hard_gets_a_safe_answer_within_a_request(case: str) -> None:
         assert time.thread_time() - began_s < TURN_S, "it took too long"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["points without case", "expressions"])
 def test_hard_questions_end_without_a_request_too(case: str) -> None:
     """Else what a program asks of sets that it was given would not end."""
@@ -174,6 +175,7 @@ def test_members_written_alike_are_not_compared(monkeypatch: pytest.MonkeyPatch)
     assert some.covers(FilterSet(some.filters[:50]))
 
 
+@pytest.mark.slow
 def test_joining_large_unions_ends() -> None:
     """All pairs of a thousand alternatives each would be tried for a minute, and give nothing."""
     some, others = _squares(1_000, 0), FilterSet(Filter({"y": -n - 1, "z": n}) for n in range(1000))

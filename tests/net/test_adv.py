@@ -29,6 +29,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().rstrip("\n")
 
 
+@pytest.mark.slow
 def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
     """Nobody could look at what a network offers, or advertise for a program that cannot."""
     with (
@@ -53,6 +54,7 @@ def test_what_is_advertised_is_on_offer_until_ctrl_c() -> None:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["a any"], ["--follow"]])
 def test_a_broker_that_goes_ends_it(options: list[str]) -> None:
     """A command would wait for ever for a broker that is gone."""
@@ -68,6 +70,7 @@ def test_a_broker_that_goes_ends_it(options: list[str]) -> None:
         assert errors.startswith("contrada: error: ")
 
 
+@pytest.mark.slow
 def test_with_advertisements_nothing_else_is_published() -> None:
     """A network would be told that it forwards advertisements, and not do so."""
     with (
@@ -80,6 +83,7 @@ def test_with_advertisements_nothing_else_is_published() -> None:
         assert "not advertised" in refused.stderr
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -80,6 +80,7 @@ def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.slow
 def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
     """Whoever publishes from a shell could say neither, or a slip would go through."""
     with connect_sync(broker_address) as service, service.subscribe("desk = 7") as events:
@@ -96,6 +97,7 @@ def test_pub_says_how_long_and_how_urgently(broker_address: str) -> None:
         assert (refused.returncode, option in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> None:
     """What comes while nobody looks would be lost, or come again, or be kept for ever."""
     sub = partial(contrada, "sub", "--to", broker_address, "--durable", "shell", "--json")
@@ -114,6 +116,7 @@ def test_a_durable_subscription_goes_on_where_it_was(broker_address: str) -> Non
         assert contrada(*wrong).returncode == 2
 
 
+@pytest.mark.slow
 def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:
     """A pipe from one broker to another would lose times, bytes, NaN, marks or bodies."""
     sent = ct.Notification.marked(
@@ -134,6 +137,7 @@ def test_what_was_printed_is_published_as_it_was(broker_address: str) -> None:
     assert list(second) == list(sent)
 
 
+@pytest.mark.slow
 def test_count_ends_a_subscription(broker_address: str) -> None:
     """A script would wait for ever."""
     process = subscriber("desk = 1 and begin = true", "--to", broker_address, "--count", "1")
@@ -142,6 +146,7 @@ def test_count_ends_a_subscription(broker_address: str) -> None:
     assert (process.returncode, out, errors) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_seconds_end_a_subscription(broker_address: str) -> None:
     """A script would wait for ever, or `--count` would not end it before that."""
     options = ("--to", broker_address, "--seconds")
@@ -161,6 +166,7 @@ def test_seconds_end_a_subscription(broker_address: str) -> None:
 ROWS = 'desk,at,text,price\r\n9,2013-01-01,"two\r\nlines",NA\r\n9,2013-01-02,"a,b",2.5\r\n'
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("way", ["file", "standard input"])
 def test_rows_of_csv_are_published(broker_address: str, tmp_path: Path, way: str) -> None:
     """A table would have to be turned into JSON first, or cells with line breaks be lost."""
@@ -179,6 +185,7 @@ def test_rows_of_csv_are_published(broker_address: str, tmp_path: Path, way: str
     assert {each.envelope.ttl_us for each in found} == {60_000_000}
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("text", "count", "said"),
     [
@@ -200,6 +207,7 @@ def test_a_bad_row_ends_publishing_with_its_place(
     assert "one of them" in both.stderr
 
 
+@pytest.mark.slow
 def test_a_bar_is_shown_on_a_terminal_only(broker_address: str, tmp_path: Path) -> None:
     """A person would not see how far it is, or a log would be full of bars."""
     path = tmp_path / "many.jsonl"
@@ -218,6 +226,7 @@ def test_a_bar_is_shown_on_a_terminal_only(broker_address: str, tmp_path: Path) 
     assert contrada(*command).stderr == ""
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:
     """A person who has seen enough would see a traceback."""
     process = subscriber("desk = 1 and begin = true", "--to", broker_address)
@@ -227,6 +236,7 @@ def test_ctrl_c_ends_a_subscription_without_a_word(broker_address: str) -> None:
     assert (process.returncode, errors) == (130, "")
 
 
+@pytest.mark.slow
 def test_losses_are_told_also_at_ctrl_c(broker_address: str) -> None:
     """A person would take what was printed for all that there was."""
     process = subscriber("desk = 1", "--to", broker_address)
@@ -242,6 +252,7 @@ def test_losses_are_told_also_at_ctrl_c(broker_address: str) -> None:
     assert re.fullmatch(r"\d+ dropped: queue full\n", errors)
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(broker_address: str) -> None:
     """`contrada sub … | head -1` would end in a traceback."""
     process = subscriber("desk = 1 and begin = true", "--to", broker_address)
@@ -258,6 +269,7 @@ def test_a_reader_that_leaves_is_no_error(broker_address: str) -> None:
     process.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_broker_ends_in_order(number: signal.Signals, status: int) -> None:
     """Stopping a broker would look like a crash, to people and to its clients."""
@@ -303,6 +315,7 @@ def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     assert run.stderr.startswith("contrada: error: standard input:2:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -333,6 +346,7 @@ def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
     assert found == {"shipped": 1, "at": datetime(2013, 1, 1, tzinfo=UTC)}
 
 
+@pytest.mark.slow
 def test_a_broker_tells_what_it_did(broker_address: str) -> None:
     """Whoever runs one would learn what it lost or refused only when it ends."""
     contrada("pub", "--to", broker_address, "a=1")
@@ -349,6 +363,7 @@ def test_a_broker_tells_what_it_did(broker_address: str) -> None:
     assert "connection refused" in run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["-v"], ["-vv", "--json"]])
 def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str]) -> None:
     """Whoever runs one could not find out why a client was ended."""
@@ -377,6 +392,7 @@ def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str]) -> None
     assert ("subscribed to logged = 1" in text) == ("-vv" in options)
 
 
+@pytest.mark.slow
 def test_the_envelope_is_shown_on_request(broker_address: str) -> None:
     """A person could not see who published what, and when."""
     command = ("--to", broker_address, "--count", "1", "--envelope")

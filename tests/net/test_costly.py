@@ -127,26 +127,27 @@ def _nearly(count: int) -> list[bytes]:
     return [_one(contains("a" * 3_000 + f"{n:x}")) for n in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize(
-    ("asked", "text"),
-    [(_hard(300), _TEXT), (_unions(300), _TEXT), (_nearly(100), "a" * 10_000)],
+    ("make", "count", "text"),
+    [(_hard, 300, _TEXT), (_unions, 300, _TEXT), (_nearly, 100, "a" * 10_000)],
     ids=["hard", "unions", "nearly"],
 )
 @on_loop
 async def test_matching_keeps_the_loop_no_longer_than_a_turn(
-    asked: list[bytes], text: str, compiled: bool
+    make: Callable[[int], list[bytes]], count: int, text: str, compiled: bool
 ) -> None:
     """A few hundred mild expressions would stop a broker for seconds with each long text."""
     desk = Desk(compiled=compiled)
     asker = desk.client()
-    for number, data in enumerate(asked):
+    for number, data in enumerate(make(count)):
         frame = encode(subscribe(number, number, data, 2**20))
         await desk.longest_s(asker, frame)
         asker._turns._over_s = 0.0
     publisher = desk.client()
-    for count in (1, 3):
-        batch = [to_msgpack(Notification({"a": text, "n": n})) for n in range(count)]
+    for size in (1, 3):
+        batch = [to_msgpack(Notification({"a": text, "n": n})) for n in range(size)]
         frame = encode(publish(1, 0, batch))
         assert await desk.longest_s(publisher, frame) < TURN_S_MAX
     assert not desk.is_closed(publisher)
@@ -309,6 +310,7 @@ def _many(kind: str) -> bytes:
     return to_msgpack(FilterSet([Filter({"a": n, "b": make(n)}) for n in range(count)]))
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("kind", _SUBSCRIPTIONS)
 @on_loop
 async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> None:
@@ -500,18 +502,19 @@ async def test_a_hello_is_short() -> None:
 _MANY = list(range(4_096))
 _ADDRESSES = [f"10.200.{n // 250}.{n % 250}" for n in _MANY]
 _TEXTS = [f"x{n}y" + "q" * 400 for n in _MANY]
-_WITH_MANY: dict[str, tuple[list[ValueSet], list[dict[str, object]]]] = {
-    "nobody asks": ([], [{"a": _MANY}] * 200),
-    "of many attributes": ([], [{f"n{n}": _MANY[:1_500] for n in range(700)}]),
-    "single values": ([eq(n) for n in range(1_000)], [{"a": _MANY}] * 20),
-    "networks": ([cidr(f"10.{n}.0.0/17") for n in range(250)], [{"a": _ADDRESSES}]),
-    "wildcards": ([wildcard(f"*x*{n}?") for n in range(100)], [{"a": _ADDRESSES}]),
-    "open intervals": ([ge(-n) for n in range(8_000)], [{"a": _MANY}]),
-    "intervals": ([between(-n, 5_000 + n) for n in range(8_000)], [{"a": _MANY}]),
-    "parts of texts": ([contains(f"x{n}y") for n in range(300)], [{"a": _TEXTS}]),
+_WITH_MANY: dict[str, tuple[Callable[[], list[ValueSet]], list[dict[str, object]]]] = {
+    "nobody asks": (list, [{"a": _MANY}] * 200),
+    "of many attributes": (list, [{f"n{n}": _MANY[:1_500] for n in range(700)}]),
+    "single values": (lambda: [eq(n) for n in range(1_000)], [{"a": _MANY}] * 20),
+    "networks": (lambda: [cidr(f"10.{n}.0.0/17") for n in range(250)], [{"a": _ADDRESSES}]),
+    "wildcards": (lambda: [wildcard(f"*x*{n}?") for n in range(100)], [{"a": _ADDRESSES}]),
+    "open intervals": (lambda: [ge(-n) for n in range(8_000)], [{"a": _MANY}]),
+    "intervals": (lambda: [between(-n, 5_000 + n) for n in range(8_000)], [{"a": _MANY}]),
+    "parts of texts": (lambda: [contains(f"x{n}y") for n in range(300)], [{"a": _TEXTS}]),
 }
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize("case", _WITH_MANY)
 @on_loop
@@ -523,7 +526,7 @@ async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
     asked, published = _WITH_MANY[case]
     desk = Desk(compiled=compiled)
     asker = desk.client()
-    for number, values in enumerate(asked):
+    for number, values in enumerate(asked()):
         await desk.longest_s(asker, encode(subscribe(number, number, _one(values), 2**20)))
         asker._turns._over_s = 0.0
     publisher = desk.client()
@@ -532,6 +535,7 @@ async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
     assert not desk.is_closed(publisher)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ENGINES)
 @on_loop
 async def test_filters_of_many_attributes_keep_the_loop_no_longer(compiled: bool) -> None:

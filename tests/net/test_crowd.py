@@ -91,6 +91,7 @@ async def fill(process: Process) -> None:
         assert counts["dropped"]["queue full"] > 0, "the sleepers have taken it all"
 
 
+@pytest.mark.slow
 def test_a_broker_allows_as_many_files_as_the_system_does() -> None:
     """With the usual soft limit a broker would take a thousand clients, and no more."""
     few = "import resource; r = resource; n = r.RLIMIT_NOFILE; hard = r.getrlimit(n)[1]; "
@@ -100,6 +101,7 @@ def test_a_broker_allows_as_many_files_as_the_system_does() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_broker_says_how_many_files_the_system_allows() -> None:
     """Nobody would know why it takes no more clients."""
     few = "import resource; r = resource; r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); "
@@ -116,6 +118,7 @@ def test_a_broker_says_how_many_files_the_system_allows() -> None:
     assert "CONNECTIONS_MAX" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_subscription_takes_little_of_a_broker() -> None:
     """A broker would hold fewer subscriptions in the memory that it has."""
 

@@ -7,6 +7,8 @@ import threading
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 import contrada as ct
 from contrada.net.connecting import connect_sync
 from tests.asynchronous import TEST_S_MAX
@@ -90,6 +92,7 @@ with ct.connect_sync(*sys.argv[1:]) as service, service.subscribe("a = 1") as ev
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_is_told(address: str | None) -> None:
     """Two processes would write into one connection, or one would wait for ever."""
     for code in (FORKED, FORKED_BLOCKING):

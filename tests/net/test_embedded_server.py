@@ -459,6 +459,7 @@ async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long(
 # --- processes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_loses_nothing_that_was_promised(tmp_path: Path) -> None:
     """An embedded service would keep its promises as long as nothing happens."""
     (port,) = free_ports(1)
@@ -524,6 +525,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @on_loop
 async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
     """What its publisher took for kept would be gone with it, or come twice."""
@@ -554,6 +556,7 @@ async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path
         assert done == [*sorted(done[:-1]), MARKER], "in their order"
 
 
+@pytest.mark.slow
 def test_a_forked_program_is_told() -> None:
     """Two processes would speak over one link."""
     with serving("--port", "0", "--name", "a", "--store", "memory:") as (_, address):

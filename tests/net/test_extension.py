@@ -15,6 +15,7 @@ from tests.net.processes import serving
 from tests.own_operators import CONTRADA, EXTENSION, contrada, write_module
 
 
+@pytest.mark.slow
 def test_a_broker_and_a_subscriber_load_the_same_operators(tmp_path: Path) -> None:
     """A filter with an operator of one's own would be refused in the network."""
     write_module(tmp_path)
@@ -64,6 +65,7 @@ def test_commands_reach_the_sites_that_have_all_wanted_bits(
     assert reached == {"lathe": [first], "press": [], "mill": [first, second], "idle": []}
 
 
+@pytest.mark.slow
 def test_a_broker_without_an_operator_hands_on_what_may_match(tmp_path: Path) -> None:
     """Who subscribes elsewhere with an operator of one's own would get nothing, or anything."""
     write_module(tmp_path)

@@ -389,6 +389,7 @@ async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
         await until(lambda: net.know(41))  # The link is made again.
 
 
+@pytest.mark.slow
 def test_kills_of_brokers_between_lose_nothing(tmp_path: Path) -> None:
     """A network of processes would keep its promises on paper only."""
     ports = free_ports(3)

@@ -12,6 +12,7 @@ from tests.net.memory import ARENA_KB, is_flat
 FRAMES = 3_000
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("seed", range(3))
 def test_hostile_frames_harm_nobody(seed: int) -> None:
     """A stranger could end a broker, or fill its memory, with a few bytes."""

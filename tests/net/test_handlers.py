@@ -136,7 +136,7 @@ async def test_what_is_no_number_of_calls_is_refused(address: str | None) -> Non
     """Nothing would ever be handled, or everything at once."""
     async with connect(address) as service, service.subscribe("n any") as events:
         wrong: Any
-        for wrong in (0, -1, HANDLERS_MAX + 1, 1.5, None):
+        for wrong in (0, -1, HANDLERS_MAX + 1, 1.5, None, True):
             with pytest.raises(ServiceError, match="concurrency"):
                 await events.handle(print, concurrency=wrong)
         with pytest.raises(ServiceError, match="async with"):

@@ -385,6 +385,7 @@ async def test_a_frame_to_a_neighbour_has_a_limit(monkeypatch: pytest.MonkeyPatc
         await raw.leave()
 
 
+@pytest.mark.slow
 @on_loop
 async def test_a_neighbour_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fill the memory of a broker that has much to say."""

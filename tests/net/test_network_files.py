@@ -98,6 +98,7 @@ def test_a_broker_that_ends_by_itself_ends_the_command(seven: Path) -> None:
         assert len(addresses) == len(NAMES)
 
 
+@pytest.mark.slow
 def test_brokers_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
     """They would hold their ports, unseen, and the network could not be started again."""
     ports = free_ports(2)
@@ -116,6 +117,7 @@ def test_brokers_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
         assert again == addresses
 
 
+@pytest.mark.slow
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     """A person would see a network that ends, and no reason."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -157,6 +159,7 @@ def test_a_file_is_checked_without_starting(tmp_path: Path) -> None:
         assert f"{path}: brokers.rome: neighbours[0]: address 'kiev'" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_file_is_read_again(tmp_path: Path) -> None:
     """A network would have to be stopped to be changed, and its clients lose what they had."""
     path = tmp_path / "contrada.toml"
@@ -194,6 +197,7 @@ def test_a_file_is_read_again(tmp_path: Path) -> None:
         assert service.connection.state == "connected"
 
 
+@pytest.mark.slow
 def test_a_network_is_changed_while_it_runs(tmp_path: Path) -> None:
     """Each of its brokers would have to be found, and told to read the file again."""
     ports = free_ports(2)

@@ -9,6 +9,7 @@ from tests.net.processes import publish_until, reading, serving
 from tests.net.test_commands import WAIT_S, contrada
 
 
+@pytest.mark.slow
 def test_brokers_of_a_mesh_are_started_and_one_is_killed() -> None:
     """The network would be cut where one of its brokers dies, though others lead around it."""
     mesh = ["--port", "0", "--general"]
@@ -27,6 +28,7 @@ def test_brokers_of_a_mesh_are_started_and_one_is_killed() -> None:
         publish_until(subscriber, first, 2)
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -109,6 +109,7 @@ async def test_what_has_expired_in_the_log_is_read_by_nobody(serve: Serve, path:
         assert of(service).logs["s"].acknowledged == 1
 
 
+@pytest.mark.quick_every(4)
 @pytest.mark.parametrize("store", [True, False])
 @on_loop
 async def test_each_gets_what_its_filters_match(serve: Serve, store: bool, tmp_path: Path) -> None:

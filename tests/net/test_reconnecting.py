@@ -111,6 +111,7 @@ async def numbers(events: Subscription[ct.Notification], count: int) -> list[obj
     return [(await events.next(20))["n"] for _ in range(count)]
 
 
+@pytest.mark.slow
 @on_loop
 async def test_a_killed_broker_that_is_back_goes_on_serving() -> None:
     """One crash would end every subscriber of it."""
@@ -649,6 +650,7 @@ async def test_ending_does_not_wait_for_an_update() -> None:
             await update
 
 
+@pytest.mark.slow
 def test_blocking_code_stays_connected() -> None:
     """Only code that awaits would outlive its broker."""
     first = started()
@@ -721,6 +723,7 @@ async def test_whatever_comes_and_goes_nothing_is_twice_or_missed(seed: int) -> 
     await _one_world(seed)
 
 
+@pytest.mark.quick_every(4)
 @pytest.mark.parametrize("seed", range(8))
 @on_loop
 async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) -> None:

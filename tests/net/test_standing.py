@@ -511,6 +511,7 @@ async def test_what_is_wrong_with_a_store_is_said(path: Path) -> None:
         await Broker(port=0, store=path).start()
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("options", "file"),
     [
@@ -541,6 +542,7 @@ def test_the_command_says_where_it_keeps_things(
             assert (tmp_path / file).exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_used_ends_the_command(tmp_path: Path) -> None:
     """It would run, and refuse everything."""
     (tmp_path / "contrada.db").write_bytes(b"no database at all" * 100)
@@ -585,6 +587,7 @@ async def read_all(events: StandingSubscription[Any], done: list[int]) -> None:
         done.append(each.item["n"])
 
 
+@pytest.mark.slow
 @on_loop
 async def test_a_killed_broker_serves_what_it_acknowledged(path: Path) -> None:
     """Certified would be a word."""

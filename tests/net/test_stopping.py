@@ -116,6 +116,7 @@ def _listens(port: int) -> bool:
         return not probe.connect_ex(("127.0.0.1", port))
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
     """A person would wait for clients that read nothing."""
     with (

@@ -275,6 +275,7 @@ async def test_who_comes_and_says_nothing_holds_up_nobody(authority: Authority) 
         writer.close()
 
 
+@pytest.mark.slow
 def test_commands_speak_tls(authority: Authority) -> None:
     """TLS could be had from Python only."""
     files = authority.tls(require=True)

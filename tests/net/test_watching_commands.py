@@ -29,6 +29,7 @@ from tests.net.test_commands import WAIT_S, contrada
 NOWHERE = "contrada://127.0.0.1:1"
 
 
+@pytest.mark.slow
 def test_top_tells_rates_of_several_brokers() -> None:
     """Whoever runs brokers could not see which of them is busy, and which link is."""
     with (
@@ -130,6 +131,7 @@ def findings(*arguments: str) -> tuple[int, list[dict[str, str]]]:
     return run.returncode, [json.loads(line) for line in run.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_doctor_finds_a_broker_well() -> None:
     """A person would look for a fault where there is none."""
     with serving("--port", "0") as (_, address):
@@ -160,6 +162,7 @@ async def test_doctor_says_what_counts_mean() -> None:
     assert "serve -v" in told["refused: not contrada"]["todo"]
 
 
+@pytest.mark.slow
 def test_doctor_finds_faults(tmp_path: Path) -> None:
     """A script would go on where no broker is, or with a file that serve refuses."""
     status, found = findings(NOWHERE)
@@ -188,6 +191,7 @@ def inspected(address: str, *options: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
     """Whoever misses a notification could not find out which broker does not send it on."""
     with (
@@ -218,6 +222,7 @@ def test_inspect_tells_why_a_notification_goes_where_it_goes() -> None:
         assert inspected(north)["counts"]["links"] == 1
 
 
+@pytest.mark.slow
 @on_loop
 async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
     """One who looks at a large broker would get, and make it hold, all of its filters as text."""
@@ -243,6 +248,7 @@ async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
         assert broker.statistics().refused == {"EncodingError": 1}
 
 
+@pytest.mark.slow
 def test_inspect_refuses_what_is_no_notification(broker_address: str) -> None:
     """A slip would look like a notification that nobody wants."""
     for text in ("{", "[1]", '{"": 1}'):

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from contrada.matching.kernels.jit import PURE_VARIABLE
 
 
+@pytest.mark.slow
 def test_plain_kernels_give_the_same() -> None:
     """Without Numba, patterns over batches would fail, or find others."""
     tests = "tests/patterns/test_arrayed.py"

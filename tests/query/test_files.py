@@ -100,6 +100,7 @@ def all_values() -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(asked=questions(NAMES))
 def test_parquet_answers_of_all_values(
@@ -115,6 +116,7 @@ def test_parquet_answers_of_all_values(
     assert counted(source.answer(asked)) == counted(expected)
 
 
+@pytest.mark.slow
 def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
     """Some value in some column would be compared otherwise, and its row be left out."""
     path = written(tmp_path / "f.parquet", all_values())

@@ -353,6 +353,7 @@ def fill(db: Any, rows: list[Any]) -> TableSource:
     return TableSource(conninfo(), ("query_tests", "t"))
 
 
+@pytest.mark.slow
 @needs_postgres
 @settings(max_examples=15)
 @given(data=st.data())
@@ -372,6 +373,7 @@ def test_postgres_answers_as_all_rows_filtered(postgres: Any, data: st.DataObjec
             assert meets(offer, asked.filters)
 
 
+@pytest.mark.slow
 @needs_postgres
 def test_postgres_compares_as_the_model(postgres: Any) -> None:
     """Some value in some column would be compared otherwise, and its row be left out."""

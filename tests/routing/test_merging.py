@@ -92,6 +92,7 @@ KINDS: Final = [
 ]
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize(("seed", "shape", "strategy"), KINDS)
 def test_merging_changes_no_delivery(
     seed: int, shape: str, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
@@ -228,6 +229,7 @@ class Told:
         return list(self.tables[way].values())
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -317,6 +319,7 @@ def test_a_root_is_in_one_group_the_largest() -> None:
     )
 
 
+@pytest.mark.slow
 def test_groups_are_bounded_and_join_again_when_they_shrink() -> None:
     """A filter would grow without limit; or after most has gone, many small ones would stay."""
     told = Told()

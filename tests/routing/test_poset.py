@@ -86,6 +86,7 @@ class World:
         return FilterSet([self.products[n] for n in self.tables[way]]).covers(product)
 
 
+@pytest.mark.quick_every(5)
 @pytest.mark.parametrize("seed", range(25))
 def test_it_is_the_formula(seed: int) -> None:
     """Something wanted would not be forwarded, or something covered would be."""
@@ -182,6 +183,7 @@ def test_what_the_front_cannot_take_is_forwarded() -> None:
     assert world.poset.statistics() == PosetStatistics(nodes=0, forwarded=0)
 
 
+@pytest.mark.slow
 def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
     """Each that goes would have all the others ask for a root again."""
     world = World()

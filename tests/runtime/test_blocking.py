@@ -175,6 +175,7 @@ with BlockingService(EmbeddedService()) as service, service.subscribe("a = 1") a
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_is_told_at_once() -> None:
     """A child would wait for ever for a thread that it does not have."""
     command = [sys.executable, "-W", "ignore", "-c", FORKED]

@@ -64,6 +64,7 @@ class FailingStore(MemoryStore):
         return bringing
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("program", [AFTER_THE_MAIN_THREAD, AT_EXIT])
 def test_it_works_on_when_python_gives_no_threads_any_more(program: str, tmp_path: Path) -> None:
     """Who publishes from a thread that outlives the main one, or closes at exit, waits for ever."""
@@ -137,6 +138,7 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
             await publishing
 
 
+@pytest.mark.slow
 @on_loop
 async def test_a_fast_publisher_at_best_effort_waits_for_the_disk(
     tmp_path: Path, disk: threading.Event, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(not jit.compiled(), reason="numba is not installed")
+@pytest.mark.slow
+@pytest.mark.skipif(jit.is_pure(), reason="numba is not installed")
 def test_a_service_goes_over_to_compiled_kernels_while_it_works() -> None:
     """A service would stand still while kernels load, or never use them."""
     done = subprocess.run(

@@ -214,6 +214,7 @@ async def _published_over_a_kill(server: Server, url: str) -> None:
     assert set(accepted) <= set(got), "lost"
 
 
+@pytest.mark.slow
 @needs_postgres
 def test_a_server_that_is_killed_loses_nothing_and_doubles_nothing(server: Server) -> None:
     """What publishers were told would be gone; or readers stand still for ever."""

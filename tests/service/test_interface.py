@@ -183,6 +183,7 @@ async def test_closing_ends_iterations_after_what_they_hold(name: str) -> None:
             await service.publish({"closing": 1})
 
 
+@pytest.mark.quick_first
 @on_loop
 async def test_a_slow_reader_loses_nothing(name: str) -> None:
     """A fast publisher would overrun a healthy subscriber."""

@@ -481,7 +481,8 @@ async def test_a_source_that_waits_for_nothing_ends_in_time(name: str) -> None:
         await known(service)
         answers = service.query("a any", timeout_s=0.2)
         assert await all_of(answers) == []
-        assert states_of(answers) == {"s": (STATES.TIMED_OUT, 0)}
+        # A busy server on the way may be late too.
+        assert states_of(answers)["s"] == (STATES.TIMED_OUT, 0)
 
 
 @on_loop

@@ -205,6 +205,19 @@ async def test_who_waits_when_its_service_is_closed_is_told_at_once() -> None:
 
 
 @on_loop
+async def test_nobody_renews_a_lease_at_a_service_that_is_closed() -> None:
+    """A warning would come every few seconds, for as long as the proxy is held."""
+    async with EmbeddedService() as service:
+        export = await Export(service, Sleeper(), Slow).open()
+        proxy = Proxy(service, export.reference, Slow, renew_s=0.01)
+        async with proxy:
+            await service.aclose()
+            _, running = await asyncio.wait(proxy._tasks, timeout=10)
+            assert not running
+        await export.aclose()
+
+
+@on_loop
 async def test_what_is_left_at_once_leaves_nothing_behind() -> None:
     """Subscriptions to calls and answers would stand as long as the service."""
     async with EmbeddedService() as service:

@@ -43,6 +43,7 @@ async def everything(events: Subscription[Notification], into: list[tuple[object
             return
 
 
+@pytest.mark.quick_first
 @on_loop
 async def test_no_gap_and_nothing_twice_while_others_publish(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ async def read_all(events: Subscription[T], into: list[T]) -> None:
         into.append(each)  # noqa: PERF401 - what came before the end is kept
 
 
+@pytest.mark.slow
 @on_loop
 async def test_what_has_waited_longest_makes_room(name: str) -> None:
     """Who shows what is newest would be shown what is oldest."""
@@ -51,6 +52,7 @@ async def test_what_has_waited_longest_makes_room(name: str) -> None:
         assert found[-QUEUE_NOTIFICATIONS_MAX:] == [*range(TOTAL - QUEUE_NOTIFICATIONS_MAX, TOTAL)]
 
 
+@pytest.mark.quick_first
 @on_loop
 async def test_what_comes_finds_no_room(name: str) -> None:
     """Who wants the first of all would lose it, or hold up its publisher."""
@@ -69,6 +71,7 @@ async def test_what_comes_finds_no_room(name: str) -> None:
         assert held < TOTAL - QUEUE_NOTIFICATIONS_MAX
 
 
+@pytest.mark.quick_first
 @on_loop
 async def test_a_subscription_that_does_not_keep_up_ends(name: str) -> None:
     """A sleeping reader would not learn that it misses something, or its neighbours would end."""
@@ -96,6 +99,7 @@ async def test_a_subscription_that_does_not_keep_up_ends(name: str) -> None:
             await events.open()
 
 
+@pytest.mark.slow
 @on_loop
 async def test_a_watcher_that_does_not_keep_up_ends() -> None:
     """Matches that nobody reads would hold up who publishes what they are made of."""
@@ -129,6 +133,7 @@ async def test_what_is_kept_in_a_log_is_not_dropped(name: str) -> None:
             service.subscribe("n = 1", **options)
 
 
+@pytest.mark.slow
 def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
     """It would be taken for an option of standing ones."""
     with (

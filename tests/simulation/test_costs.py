@@ -45,6 +45,7 @@ def test_what_must_come_goes_by_the_costs_of_links(
     assert outcome.must - 1 == must  # One is published again at the end.
 
 
+@pytest.mark.slow
 def test_a_server_for_which_all_links_cost_the_same_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

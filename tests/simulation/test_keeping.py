@@ -97,6 +97,7 @@ def pair(*steps: Step) -> Script:
     return Script(0, kind, 2, CALM, (line, *clients, *steps))
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_worlds_with_promises_hold(shape: Shape) -> None:
     """Something promised would be lost, come twice, unasked or out of order; or nothing is."""
@@ -114,6 +115,7 @@ REACHED: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_made_worlds_reach_what_is_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """All would hold because nothing ever waited, or was on its way where a server crashed."""
     reached = dict.fromkeys([name for _, name in REACHED], 0)
@@ -157,6 +159,7 @@ for each in (script, from_text(to_text(script), "text")):
 """
 
 
+@pytest.mark.slow
 def test_a_run_with_promises_is_a_function_of_its_script() -> None:
     """A fault would be seen once, and never again in another process, nor from its script."""
     said = [
@@ -294,6 +297,7 @@ PASSED = pair(
 )
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "what", "script"),
     [

@@ -46,6 +46,7 @@ KIND = Kind("acyclic", Strategy.ADVERTISEMENTS)
 SECOND_US = 1_000_000
 
 
+@pytest.mark.slow
 def test_worlds_demand_most_matches() -> None:
     """Worlds would hold because nothing is asked of patterns."""
     outcomes = [run(woven(made(seed, KIND, BROKERS_MAX))) for seed in range(16)]
@@ -170,6 +171,7 @@ class Broken(Router):
         return Pattern(pattern.filters, by=by, within_us=within_us, every=every)
 
 
+@pytest.mark.quick_every(4)
 @pytest.mark.parametrize(
     ("fault", "what"),
     [

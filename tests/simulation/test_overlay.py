@@ -17,6 +17,7 @@ def costs() -> list[Cost]:
     return list(sweep(chosen, jobs=1))
 
 
+@pytest.mark.slow
 def test_all_kinds_deliver_the_same(costs: list[Cost]) -> None:
     """One kind would look cheap because it loses notifications."""
     assert len({cost.plan.kind for cost in costs}) >= 20

@@ -46,6 +46,7 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[Entry[Any]]:
     return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._waits(due)]
 
 
+@pytest.mark.quick_every(5)
 @pytest.mark.parametrize(
     ("broken", "name", "instead", "what"),
     [
@@ -86,6 +87,7 @@ def test_what_is_broken_is_found_with_a_short_script(
     assert not run(from_text(to_text(short), "text")).violations
 
 
+@pytest.mark.slow
 def test_made_worlds_have_what_is_looked_at() -> None:
     """All would hold because nobody was in a hurry, or because nothing ever waited."""
     scripts = [made(seed, KIND, BROKERS_MAX) for seed in SEEDS]

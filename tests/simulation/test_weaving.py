@@ -1,5 +1,7 @@
 """What is woven into made scripts: costs of links, and patterns."""
 
+import pytest
+
 from contrada.model import Pattern
 from contrada.routing.router import Strategy
 from contrada.simulation.making import made
@@ -17,6 +19,7 @@ from contrada.simulation.weaving import WOVEN_COST_MAX, woven
 WORLDS = range(30)
 
 
+@pytest.mark.slow
 def test_half_of_the_worlds_with_a_mesh_have_links_of_different_costs() -> None:
     """Shortest ways would always be those of the fewest links, or never."""
     costs = [_costs(shape, seed) for shape in ("general", "hybrid") for seed in WORLDS]

@@ -31,6 +31,7 @@ from contrada.simulation.worlds import kinds
 BROKERS_MAX = 14
 
 
+@pytest.mark.quick_every(5)
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
 def test_worlds_hold(kind: Kind) -> None:
     """A notification would be lost, come twice, come unasked, or a table would keep what is gone.
@@ -154,6 +155,7 @@ for shape in ("hierarchical", "general"):
 """
 
 
+@pytest.mark.slow
 def test_a_run_is_a_function_of_its_script() -> None:
     """A fault would be seen once, and never again in another process."""
     said = [

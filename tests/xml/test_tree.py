@@ -65,6 +65,7 @@ def test_entities_bring_nothing_in() -> None:
     assert parse_document(b'<!DOCTYPE a SYSTEM "no.dtd"><a>1</a>') == Element("a", texts=("1",))
 
 
+@pytest.mark.slow
 def test_attributes_are_counted_before_they_are_read() -> None:
     """A file of half a megabyte would take a quarter of a minute."""
     at_most = " ".join(f'a{n}="1"' for n in range(4_096))

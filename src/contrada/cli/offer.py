@@ -18,8 +18,12 @@ from contrada.net import connect
 from contrada.query import DataSource, FileSource, Question, TableSource
 from contrada.query.sources.describing import FRESH_S
 from contrada.query.sources.files import FileFormat
+from contrada.routing.messages import Offer
 from contrada.runtime.calling import checked_timeout
 from contrada.service import Service, SourceOffer
+
+SHOWN_EVERY_S: Final = 0.25
+"""Seconds from one look at what it is described by to the next."""
 
 _EVERYTHING: Final = Question("everything")
 
@@ -105,11 +109,10 @@ def offer(
     else:
         source = FileSource(files, file_format, fresh_s=0)
     service = connect(at, reconnect=False, tls=tls)
-    told = _Told(source)
+    told = _Told(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, told, name=name)
     _check(source)
-    again_s = None if described else checked_timeout(fresh or FRESH_S)
-    run(_offer(service, offered, told, checked_timeout(seconds, "seconds"), again_s, as_json))
+    run(_offer(service, offered, told, checked_timeout(seconds, "seconds"), as_json))
 
 
 def _check(source: Any) -> None:
@@ -121,8 +124,9 @@ def _check(source: Any) -> None:
 class _Told:
     """A source that tells of each question before it answers it."""
 
-    def __init__(self, source: DataSource) -> None:
+    def __init__(self, source: DataSource, fresh_s: float) -> None:
         self.describe = source.describe
+        self.fresh_s = fresh_s
         self.count = 0
         self._source = source
         self._told: asyncio.Queue[Question] = asyncio.Queue(1)
@@ -143,16 +147,11 @@ async def _offer(
     offered: SourceOffer,
     told: _Told,
     seconds: float | None,
-    again_s: float | None,
     as_json: bool,
 ) -> None:
     try:
         async with service, offered:
-            for each in offered.described:
-                show(each, True, as_json=as_json)
-            works = [_print(told, as_json), lost(service)]
-            if again_s is not None:
-                works.append(_describe(offered, again_s, as_json))
+            works = [_print(told, as_json), lost(service), _show(offered, as_json)]
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await first_of(*works)
@@ -168,14 +167,15 @@ async def _print(told: _Told, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-async def _describe(offered: SourceOffer, again_s: float, as_json: bool) -> None:
+async def _show(offered: SourceOffer, as_json: bool) -> None:
+    """Shows what it is described by, and each change: the service works it out again by itself."""
+    shown: tuple[Offer, ...] = ()
     while True:
-        await asyncio.sleep(again_s)
-        before = offered.described
-        await offered.describe()
+        before, shown = shown, offered.described
         for each in before:
-            if each not in offered.described:
+            if each not in shown:
                 show(each, False, as_json=as_json)
-        for each in offered.described:
+        for each in shown:
             if each not in before:
                 show(each, True, as_json=as_json)
+        await asyncio.sleep(SHOWN_EVERY_S)

@@ -393,6 +393,7 @@ def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
     assert len(asked.matching(BID)) == static.CHUNK_CONDITIONS_MAX + 10 - 81
 
 
+@pytest.mark.slow
 def test_many_conditions_are_lifted_when_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index would never be used; or an obvent would wait until all conditions are lifted."""
     monkeypatch.setattr(conditionset, "LIFT_AFTER", 50)
@@ -418,6 +419,7 @@ def test_many_conditions_are_lifted_when_that_pays(monkeypatch: pytest.MonkeyPat
     assert sorted(asked.matching(Bid("x", many - 3.0))) == [-1, many - 3]
 
 
+@pytest.mark.slow
 def test_equal_conditions_are_asked_once() -> None:
     """A thousand subscribers to the same would cost a thousand times as much."""
     for form in ("tree", "static", "indexed"):

@@ -1,0 +1,7 @@
+"""What the tests of routing share: how the tables of their routers are held."""
+
+import pytest
+
+from tests import plain_tables
+
+_tables = pytest.fixture(autouse=True, scope="package")(plain_tables.in_quick_tests)
