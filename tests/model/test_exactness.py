@@ -29,7 +29,6 @@ def test_membership_is_what_the_operators_mean(found: Findings) -> None:
     assert_exact(found)
 
 
-@pytest.mark.slow
 def test_single_constraints_are_decided_exactly(found: Findings) -> None:
     """Covers or meets of two constraints would be wrong, or right without a witness."""
     chance = random.Random(2)

@@ -21,15 +21,18 @@ from contrada.runtime.questioning import Questioning
 _LOG: Final = logging.getLogger(__name__)
 
 
-class RemotePort:
-    """A broker, as where questions are asked."""
+class RemoteQuestioning(Questioning):
+    """What a client asks and is asked, at its broker."""
 
     def __init__(
         self, client: AsksBroker, require_open: Callable[[], None], send: Callable[[Frame], None]
     ) -> None:
-        self.require_open = require_open
-        self._client = client
-        self._send = send
+        super().__init__()
+        self._client, self._require_open, self._send = client, require_open, send
+
+    def require_open(self) -> None:
+        """See `QuestionPort`."""
+        self._require_open()
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Put a source in force at the broker, or withdraw it."""
@@ -57,14 +60,6 @@ class RemotePort:
                 self._send(AboutQuestions([packed(each)]))
         else:
             self._send(AboutQuestions([packed(message)]))
-
-
-class RemoteQuestioning(Questioning):
-    """The questions and sources of a client."""
-
-    def __init__(self, port: RemotePort, client: AsksBroker) -> None:
-        super().__init__(port)
-        self._client = client
 
     def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
         """A frame has come. Raises FrameError for one that says nothing."""

@@ -281,11 +281,10 @@ class TcpService(AskingService):
 
     def _questioning(self) -> "RemoteQuestioning":
         if self._questions is None:
-            from contrada.net.asking import RemotePort, RemoteQuestioning
+            from contrada.net.asking import RemoteQuestioning
 
             reconnecting = self._reconnecting
-            port = RemotePort(self, reconnecting.check, reconnecting.send)
-            self._questions = RemoteQuestioning(port, self)
+            self._questions = RemoteQuestioning(self, reconnecting.check, reconnecting.send)
         return self._questions
 
     def statistics(self) -> ServiceStatistics:

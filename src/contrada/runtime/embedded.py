@@ -311,9 +311,9 @@ class EmbeddedService(AskingService):
 
     def _questioning(self) -> "Questioning":
         if self._questions is None:
-            from contrada.runtime.questioning import local_questioning
+            from contrada.runtime.questioning import LocalQuestioning
 
-            self._questions = local_questioning(self.exchange, self.client, self.require_open)
+            self._questions = LocalQuestioning(self.exchange, self.client, self.require_open)
         return self._questions
 
     def statistics(self) -> ServiceStatistics:

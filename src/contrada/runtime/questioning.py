@@ -1,4 +1,4 @@
-"""`Questioning`: all that a service asks, and is asked, over one port."""
+"""`Questioning`: all that a service asks, and is asked; a subclass says where."""
 
 from collections.abc import Callable
 
@@ -18,12 +18,12 @@ from contrada.runtime.asking import Asker, QuestionPort
 from contrada.runtime.exchange import Exchange
 
 
-class Questioning:
+class Questioning(QuestionPort):
     """The questions of a service, and its sources."""
 
-    def __init__(self, port: QuestionPort) -> None:
-        self.asker = Asker(port)
-        self.answerer = Answerer(port)
+    def __init__(self) -> None:
+        self.asker = Asker(self)
+        self.answerer = Answerer(self)
 
     def told(self, message: Answer | More | Cancel) -> None:
         """What comes of a question of this service, or of one that its sources answer."""
@@ -43,15 +43,19 @@ class Questioning:
         await self.answerer.aclose()
 
 
-class LocalPort:
-    """Where the embedded service asks, and is asked: its exchange."""
+class LocalQuestioning(Questioning):
+    """What the embedded service asks and is asked, at its exchange."""
 
     def __init__(
         self, exchange: Exchange, client: Client, require_open: Callable[[], None]
     ) -> None:
-        self.require_open = require_open
-        self._exchange = exchange
-        self._client = client
+        super().__init__()
+        self._exchange, self._client, self._require_open = exchange, client, require_open
+        exchange.listen(client, self._heard)
+
+    def require_open(self) -> None:
+        """See `QuestionPort`."""
+        self._require_open()
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Put a source in force, or withdraw it."""
@@ -65,18 +69,8 @@ class LocalPort:
         """Say something of a question."""
         self._exchange.say(self._client, message)
 
-
-def local_questioning(
-    exchange: Exchange, client: Client, require_open: Callable[[], None]
-) -> Questioning:
-    """What the embedded service asks and is asked."""
-    made = Questioning(LocalPort(exchange, client, require_open))
-
-    def heard(effect: DeliverQuestion | TellClient) -> None:
+    def _heard(self, effect: DeliverQuestion | TellClient) -> None:
         if isinstance(effect, DeliverQuestion):
-            made.answerer.asked(effect.sources, effect.question)
+            self.answerer.asked(effect.sources, effect.question)
         else:
-            made.told(effect.message)
-
-    exchange.listen(client, heard)
-    return made
+            self.told(effect.message)

@@ -3,7 +3,6 @@
 import warnings
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +21,6 @@ def holds(predicate: Any, trade: object) -> bool:
         return False
 
 
-@pytest.mark.slow
 @settings(max_examples=5 * settings().max_examples)
 @given(
     sources(),
