@@ -4,13 +4,14 @@ A table is kept by several who hear of names in any order, some of it twice, and
 So taking a record in is commutative, associative and idempotent: all who heard the same records
 have the same table. Where two say that one generated name of one kind of document stands for
 different things, the record with the least (time, who, original, position) stands, everywhere; who
-looks on is told of the other one. What is beyond a limit is refused: then what a table holds depends
-on what came first.
+looks on is told of the other one. What is beyond a limit is refused: then what a table holds
+depends on what came first.
 
 Source: Erenkrantz 2001 §6.5 (the daemon's database of original and generated names).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -73,14 +74,12 @@ class NamingRecord(NamedTuple):
         Raises InvalidNotificationError for what is no record.
         """
         held = told.attributes
-        texts = [_check(name, held.get(name)) for name in _TEXTS]
+        kind, generated, original, position = (_check(name, held.get(name)) for name in _TEXTS)
         who = _check("who", held.get("who", told.envelope.publisher))
-        if "time" not in held:
-            return cls(*texts, who, told.envelope.at_us)
-        try:
-            return cls(*texts, who, time_us_of(held["time"]))  # type: ignore[arg-type]
-        except (AttributeError, TypeError):
-            raise InvalidNotificationError("time", held["time"], "expected one time") from None
+        said = held.get("time", datetime_of(told.envelope.at_us))
+        if not isinstance(said, datetime):
+            raise InvalidNotificationError("time", said, "expected one time")
+        return cls(kind, generated, original, position, who, time_us_of(said))
 
 
 class NamingOutcome(Enum):

@@ -35,8 +35,8 @@ NAME_PATTERNS_MAX: Final = 8
 
 EXPANDED_MAX: Final = 1_000
 """Filters that a filter set with patterns of names becomes by the names that are known. Beyond it:
-LimitError; at a subscription's edge, filters that match more are asked of the network, and the
-rest is decided at the edge."""
+LimitError; of a subscription, filters that match more are asked of the network, and the rest is
+decided where it is subscribed."""
 
 NAME_PATTERNS_CACHED_MAX: Final = 1_024
 """Patterns of names kept, by their text. Beyond it: the least recently used is read again."""
@@ -282,25 +282,29 @@ class WildFilters:
         return FilterSet(self._expanded(frozenset(names), is_exact=True))
 
     def cover(self, names: Iterable[str]) -> FilterSet:
-        """The same where they are few; else filters that match no less, so that there are few.
+        """The same where they are few; else fewer filters, which match no less.
 
-        Raises LimitError where these are more than EXPANDED_MAX, too.
+        Where there are too many of these, too, the plain part alone is asked for.
         """
         return FilterSet(self._expanded(frozenset(names), is_exact=False))
 
     def _expanded(self, names: frozenset[str], *, is_exact: bool) -> Iterator[Filter]:
-        count = 0
+        left = EXPANDED_MAX
         for member in self.members:
             candidates = member.candidates(names)
             size = math.prod(map(len, candidates))
-            is_too_large = count + size > EXPANDED_MAX
-            if is_too_large and not is_exact:
-                size = min(map(len, candidates), default=1)
-            if count + size > EXPANDED_MAX:
-                raise LimitError("EXPANDED_MAX", EXPANDED_MAX, count + size)
-            count += size
-            few = is_too_large and member.wild
-            yield from member.covering(candidates) if few else member.expanded(candidates)
+            least = min(map(len, candidates), default=1)
+            if size <= left:
+                yield from member.expanded(candidates)
+            elif is_exact:
+                raise LimitError("EXPANDED_MAX", EXPANDED_MAX, EXPANDED_MAX - left + size)
+            elif least <= left:
+                size = least
+                yield from member.covering(candidates)
+            else:
+                size = 0  # There are no more of these than members, which are given.
+                yield member.plain
+            left -= size
 
     def rule(self, name: str = "") -> Rule:
         """As a rule: its filters ask for the plain part, its residue decides by the patterns.
