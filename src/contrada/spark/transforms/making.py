@@ -22,11 +22,11 @@ from contrada.model import to_msgpack
 from contrada.model.encoding import notification_from_msgpack
 from contrada.records.columns import MISSING, REFUSED, Column, converter
 from contrada.records.decoding import Decoder
-from contrada.records.documents import read_document
 from contrada.records.lines import Block
 from contrada.records.objects import notification_of_content, notification_of_object, read_array
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
+from contrada.records.rendering import read_document
 from contrada.records.writing import Stamped, binary_of, can_write
 from contrada.spark.transforms.frames import (
     CONVERTED,
