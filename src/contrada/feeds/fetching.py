@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from contrada.errors import InputError, LimitError
-from contrada.feeds.seen import Validators
+from contrada.feeds.seen import NOTHING_SAID, Validators
 from contrada.records.documents import DOCUMENT_BYTES_MAX, open_document
 
 if TYPE_CHECKING:  # An extra brings it, and files need it not.
@@ -34,7 +34,7 @@ class Fetched(NamedTuple):
     """What was read: None where it is what was read before."""
 
     data: bytes | None
-    validators: Validators = Validators()
+    validators: Validators = NOTHING_SAID
 
 
 class Fetcher:
@@ -50,7 +50,7 @@ class Fetcher:
     async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
 
-    async def fetch(self, source: str, known: Validators = Validators()) -> Fetched:
+    async def fetch(self, source: str, known: Validators = NOTHING_SAID) -> Fetched:
         """What is at a path or at an address of HTTP.
 
         Raises InputError where it cannot be read, LimitError beyond DOCUMENT_BYTES_MAX.

@@ -1,32 +1,37 @@
 """Feeds as documents: which format one has, its entries, and by what an entry is the same.
 
-| format | root | entries | an entry is the same by | the feed is the same by |
-|---|---|---|---|---|
-| RSS 0.91 to 2.0 | `rss` | `item` | `guid`, else `link` | its channel |
-| RSS 0.90, 1.0 | `RDF` | `item` | `rdf:about`, else `link` | its channel |
-| Atom 0.3, 1.0 | `feed` | `entry` | `id`, else `link` | `id` |
-| CAP message | `alert` | the root | `sender`, `identifier`, `sent` | `sender` |
-| any other | any | as named | as named | where it is read from |
+| format | root | entries | an entry is the same by | has changed with | the feed is the same by |
+|---|---|---|---|---|---|
+| RSS 0.91 to 2.0 | `rss` | `item` | `guid`, else `link` | its content | its channel |
+| RSS 0.90, 1.0 | `RDF` | `item` | `rdf:about`, else `link` | its content | its channel |
+| Atom 0.3, 1.0 | `feed` | `entry` | `id`, else `link` | `updated`, `modified` | `id` |
+| CAP message | `alert` | the root | `sender`, `identifier`, `sent` | its content | `sender` |
+| any other | any | as named | as named | its content | where it is read from |
 
 A channel of RSS is the same by `rdf:about`, else by its `atom:link` to itself, else by `link` and
 `title`.
 
-An index of CAP messages is Atom or RSS. What has nothing of that is the same by its content: it can
+Atom has a word for a change that its publisher finds significant; other ones, as of a word in a
+title, are told where `edits` are asked for. Where an entry lacks it, its content tells. An index of
+CAP messages is Atom or RSS. What has nothing of that is the same by its content: it can
 be new, and never changed. Content is what a document says: names with their namespaces, attributes
 in any order, texts without blanks around them.
 
-Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves); Erenkrantz 2001 §8 (a
-feed as a source of events).
+Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
+Erenkrantz 2001 §8 (a feed as a source of events).
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from lxml import etree
 
-from contrada.errors import InputError, LimitError
+from contrada.errors import InputError, LimitError, ParseError
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.xml.damage import Fault, without_damage
 from contrada.xml.tree import XML_BLANKS, attributes_of, element_name, parsed
 
 FEED_ENTRIES_MAX: Final = 100_000
@@ -34,16 +39,17 @@ FEED_ENTRIES_MAX: Final = 100_000
 
 _ABOUT: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}about"
 _ATOM: Final = "http://www.w3.org/2005/Atom"
+_WRITTEN: Final = re.compile(rb"<((?:[\w.-]+:)?(?:item|entry))[\s/>]")
 _DIGEST_BYTES: Final = 16
 _ENTRIES: Final = {"rss": "item", "RDF": "item", "feed": "entry"}
 """By the local name of the root, that of its entries."""
 
 
 class FeedEntry(NamedTuple):
-    """An entry of a feed: what makes it the same, its content, each as a digest; and itself."""
+    """An entry of a feed: what makes it the same, what it changes with, as digests; and itself."""
 
     identity: str
-    content: str
+    version: str
     node: etree._Element
 
 
@@ -51,7 +57,8 @@ class FeedDocument(NamedTuple):
     """A feed as it was read once.
 
     `identity` is what makes it the same feed; `entries_name` the name of the elements that are
-    entries as it was written, None where the whole document is the one entry.
+    entries as it was written, None where the whole document is the one entry. `faults` are what was
+    wrong with entries that are none of these.
     """
 
     format_name: str
@@ -59,19 +66,27 @@ class FeedDocument(NamedTuple):
     entries_name: str | None
     entries: tuple[FeedEntry, ...]
     root: etree._Element
+    faults: tuple[Fault, ...] = ()
 
 
 def read_feed(
-    data: bytes, source: str, entries: str | None = None, identity: str | None = None
+    data: bytes,
+    source: str,
+    entries: str | None = None,
+    identity: str | None = None,
+    *,
+    edits: bool = False,
 ) -> FeedDocument:
     """The feed that a document is.
 
     `entries` names the elements that are its entries, with their prefix; where it is None its
     format says it. `identity` is the path, from an entry on, of the element or attribute that makes
-    it the same, as `head.guid`. Cost: proportional to the document. Raises ParseError, LimitError,
-    and InputError for a document of no format that is known.
+    it the same, as `head.guid`. With `edits` entries change with their content always. Of a
+    document that is not well formed entries that are whole are read, as `Renderer` does. Cost:
+    proportional to the document. Raises ParseError, LimitError, and InputError for a document of no
+    format that is known.
     """
-    root = parsed(data)
+    root, faults = _whole(data, entries)
     format_name, entries_name, nodes = _entries(root, source, entries)
     found: list[FeedEntry] = []
     for node in nodes:
@@ -79,11 +94,26 @@ def read_feed(
             raise LimitError("FEED_ENTRIES_MAX", FEED_ENTRIES_MAX)
         content = _digest(_content(node))
         named = _at_path(node, identity) if identity else _identity(node, format_name)
-        found.append(FeedEntry(_digest(named) if named else content, content, node))
+        said = _updated(node) if format_name == "feed" and named and not edits else []
+        version = _digest(said) if said else content
+        found.append(FeedEntry(_digest(named) if named else content, version, node))
     own = _feed_identity(root, format_name)
     return FeedDocument(
-        format_name, " ".join(own) if own else source, entries_name, tuple(found), root
+        format_name, " ".join(own) if own else source, entries_name, tuple(found), root, faults
     )
+
+
+def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Fault, ...]]:
+    """The root of what is whole of a document, and what is not."""
+    try:
+        return parsed(data), ()
+    except ParseError:
+        written = _WRITTEN.search(data)
+        name = entries or (written.group(1).decode() if written else "")
+        faults, root = without_damage(data, name) if name else ([], None)
+        if root is None or not faults:
+            raise
+        return root, tuple(faults)
 
 
 def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
@@ -171,7 +201,7 @@ def _feed_identity(root: etree._Element, format_name: str) -> list[str]:
         (
             link.get("href", "")
             for link in channel.iterfind(f"{{{_ATOM}}}link")
-            if link.get("rel") == "self"
+            if link.get("rel", "") == "self"
         ),
         "",
     )
@@ -179,6 +209,11 @@ def _feed_identity(root: etree._Element, format_name: str) -> list[str]:
         return [named]
     link, title = _child_text(channel, "link"), _child_text(channel, "title")
     return [link, title] if link else []
+
+
+def _updated(node: etree._Element) -> list[str]:
+    """When an entry of Atom has changed, as it says."""
+    return _some(_child_text(node, "updated") or _child_text(node, "modified"))
 
 
 def _alternate(node: etree._Element) -> str:
@@ -201,8 +236,8 @@ def _at_path(node: etree._Element, path: str) -> list[str]:
         for written, value in attributes_of(node).items():
             if written == name:
                 return _some(value.strip(XML_BLANKS))
-    for child in node:
-        if isinstance(child.tag, str) and element_name(child) == name:
+    for child in node.iterchildren("*"):
+        if element_name(child) == name:
             own = (child.text or "").strip(XML_BLANKS)
             found = _at_path(child, rest) if dot else _some(own)
             if found:
@@ -219,7 +254,9 @@ def _content(node: etree._Element) -> list[Any]:
     children: list[Any] = [_text(node.text)]
     for child in node:
         children += (_content(child), _text(child.tail))
-    attributes = sorted((name, _text(value)) for name, value in attributes_of(node).items())
+    if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(node.attrib))
+    attributes = sorted((str(name), _text(str(value))) for name, value in node.items())
     return [str(node.tag), attributes, children]
 
 

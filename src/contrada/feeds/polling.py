@@ -19,9 +19,10 @@ from typing import Final
 
 from contrada.errors import ContradaError, ServiceError
 from contrada.feeds.fetching import Fetched, Fetcher, shown_source
-from contrada.feeds.formats import FeedDocument, only
+from contrada.feeds.formats import FeedDocument, only, read_feed
 from contrada.feeds.seen import EntryState, FeedStates, Validators
 from contrada.records import BadRecord, Reading, Record, Renderer
+from contrada.records.record import BAD_TEXT_CHARS_MAX, bad_record
 
 FETCHES_AT_ONCE: Final = 8
 """Feeds that are read at a time. Beyond it: the others wait."""
@@ -58,16 +59,20 @@ class FeedPoller:
         *,
         states: FeedStates | None = None,
         identity: str | None = None,
+        edits: bool = False,
     ) -> None:
         """`reading.entries` names the entries of a format that is not known.
 
-        With a stylesheet that is what they are called in what it makes. `identity` is the path in
-        an entry of what makes it the same; see `formats`.
+        With a stylesheet they are
+        those of what it makes, and the format has to be known. `identity` is the path in
+        an entry of what makes it the same; `edits` are what an entry says nothing of;
+        see `formats`.
         """
         self._sources: Sequence[str] = tuple(sources)
         self._reading = Reading() if reading is None else reading
+        Renderer(self._reading)  # What is wrong with it is said now.
         self._states = FeedStates() if states is None else states
-        self._identity = identity
+        self._identity, self._edits = identity, edits
 
     async def polls(self, every_s: float | None = None) -> AsyncIterator[Poll]:
         """A look at each feed, in their order, each `every_s` seconds; or once.
@@ -117,9 +122,12 @@ class FeedPoller:
         if fetched.data is None:
             return Poll(shown, unchanged=self._states.entries_at(shown)), None
         try:
-            feed, faults = self._read(fetched.data, shown)
+            # A stylesheet makes other elements of the entries.
+            entries = None if self._reading.stylesheet else self._reading.entries
+            feed = read_feed(fetched.data, shown, entries, self._identity, edits=self._edits)
         except ContradaError as error:
             return Poll(shown, error=error), None
+        faults = (_fault(shown, *each) for each in feed.faults)
         judged = self._states.seen(feed.identity).judged(feed)
         states = Counter(judged)
         chosen = [
@@ -132,8 +140,8 @@ class FeedPoller:
             entries = self._reading.entries if self._reading.stylesheet else feed.entries_name
             renderer = Renderer(replace(self._reading, entries=entries))
             records = tuple(renderer.render(only(feed, chosen), shown))
-        counts = (states[state] for state in EntryState)
-        return Poll(shown, (*faults, *records), *counts), feed
+        new, changed, unchanged = (states[state] for state in EntryState)
+        return Poll(shown, (*faults, *records), new, changed, unchanged), feed
 
 
 async def _tried(fetcher: Fetcher, source: str, known: Validators) -> Fetched | ContradaError:
@@ -141,3 +149,7 @@ async def _tried(fetcher: Fetcher, source: str, known: Validators) -> Fetched | 
         return await fetcher.fetch(source, known)
     except ContradaError as error:
         return error
+
+
+def _fault(source: str, error: ContradaError, piece: bytes) -> BadRecord:
+    return bad_record(source, error, None, piece[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))

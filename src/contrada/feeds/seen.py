@@ -1,8 +1,8 @@
 """What is known of feeds from one poll to the next, and from one run to the next.
 
-Of each feed it is which entries it had, each by two digests: what makes it the same, and its
-content. An entry that is gone is known for as long as there is room, so that it is not new when it
-comes back.
+Of each feed it is which entries it had, each by two digests: what makes it the same, and what it
+changes with. An entry that is gone is known for as long as there is room, so that it is not new
+when it comes back.
 """
 
 import os
@@ -45,10 +45,13 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
     last_modified: str = ""
 
 
-class SeenFeed(msgspec.Struct):
-    """The entries that a feed had: contents by what makes an entry the same; the last seen last.
+NOTHING_SAID: Final = Validators()
 
-    An entry has several contents where a feed has it several times.
+
+class SeenFeed(msgspec.Struct):
+    """The entries that a feed had: what each changes with by what makes it the same, the last last.
+
+    An entry has several versions where a feed has it several times.
     """
 
     entries: dict[str, list[str]] = {}
@@ -60,20 +63,20 @@ class SeenFeed(msgspec.Struct):
         for each in feed.entries:
             known = self.entries.get(each.identity)
             now = here.setdefault(each.identity, set())
-            if each.content in now or (known is not None and each.content in known):
+            if each.version in now or (known is not None and each.version in known):
                 found.append(EntryState.UNCHANGED)
             else:
                 found.append(EntryState.NEW if known is None and not now else EntryState.CHANGED)
-            now.add(each.content)
+            now.add(each.version)
         return found
 
     def take(self, feed: FeedDocument) -> None:
         """Know the entries of a document. Cost: all that are known."""
         here: dict[str, list[str]] = {}
         for each in feed.entries:
-            contents = here.setdefault(each.identity, [])
-            if each.content not in contents:
-                contents.append(each.content)
+            versions = here.setdefault(each.identity, [])
+            if each.version not in versions:
+                versions.append(each.version)
         gone = {name: known for name, known in self.entries.items() if name not in here}
         for name in list(gone)[: max(len(gone) - ENTRIES_KNOWN_MAX, 0)]:
             del gone[name]
@@ -85,7 +88,7 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
 
     feed: str
     entries: int
-    validators: Validators = Validators()
+    validators: Validators = NOTHING_SAID
 
 
 class _Held(msgspec.Struct):
@@ -113,7 +116,7 @@ class FeedStates:
     def validators(self, address: str) -> Validators:
         """What the server at an address said of what was read last."""
         said = self._held.addresses.get(address)
-        return Validators() if said is None else said.validators
+        return NOTHING_SAID if said is None else said.validators
 
     def entries_at(self, address: str) -> int:
         """How many entries what was read last at an address had."""

@@ -9,7 +9,7 @@ Source: Erenkrantz 2001 §4.1.3 (the sender), §6.5 (the daemon is notified befo
 
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from contrada.feeds.names import Names
 from contrada.model import Notification
@@ -50,10 +50,10 @@ class Sender:
         """
         before = self._sent
         if isinstance(items, Notification | Record | BadRecord):
-            items = [items]
-        if isinstance(items, AsyncIterable):
-            async for item in items:
-                await self._send([item])
+            await self._send([items])
+        elif isinstance(items, AsyncIterable):
+            async for each in cast(AsyncIterable[Sendable], items):
+                await self._send([each])
         else:
             some: list[Sendable] = []
             for item in items:
