@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from contrada.errors import InputError, InvalidNameError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import check_user_name, time_us_of
 from contrada.records.cells import (
     CONVERTERS,
@@ -83,7 +84,7 @@ class Reading:
             check_user_name(name)
         Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
         if self.time in self.add:
-            self._envelope(self.add)
+            self.envelope(self.add)
 
     def _check_signs(self) -> None:
         for what, sign, sizes in (
@@ -172,7 +173,7 @@ class Reading:
         the attribute named by `time` is absent or no time.
         """
         attributes: Any = {**found, **self.add} if self.add else found
-        envelope = self._envelope(attributes)
+        envelope = self.envelope(attributes)
         if self.marks:
             return Notification.marked(
                 attributes,
@@ -183,9 +184,10 @@ class Reading:
             )
         return Notification(attributes, body=body, content_type=content_type, envelope=envelope)
 
-    def _envelope(self, attributes: Mapping[str, object]) -> Envelope:
+    def envelope(self, attributes: Mapping[str, object]) -> Envelope:
+        """The envelope of a record. Raises InvalidNotificationError as `notification`."""
         if self.time is None:
-            return Envelope()
+            return UNSTAMPED
         stamp = attributes.get(self.time)
         if isinstance(stamp, list) and len(stamp) == 1:
             stamp = stamp[0]

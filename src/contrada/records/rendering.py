@@ -23,6 +23,7 @@ from contrada.records.documents import (
     open_document,
     read_flat,
 )
+from contrada.records.flat_entries import FlatEntries
 from contrada.records.lines import DataFile, readable
 from contrada.records.naming import Values
 from contrada.records.objects import Report, records_of_object
@@ -166,10 +167,15 @@ class Renderer:
 
     def _split(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
         entries = self.reading.entries or ""
-        found = entries_in(pieces, entries, self._walk, instructions=self._keeps)
+        found = entries_in(pieces, entries, self._walk, exact=self._keeps)
         kind: str | None = None
         try:
+            flat = FlatEntries(self.reading, self._values) if self.reading.is_flat else None
             for number, entry in enumerate(found, start=1):
+                made = None if flat is None else flat.notification(entry)
+                if made is not None:
+                    yield Record(source, number, made)
+                    continue
                 if kind is None:
                     kind = kind_of(entry.node.getroottree().getroot())
                 yield self._record(source, number, entry.node, kind, entry)

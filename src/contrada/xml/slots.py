@@ -134,28 +134,25 @@ class Walk:
     ) -> list[Slot]:
         """What an element around entries adds to each: attributes, own text, leaf children.
 
-        Of its content only what stands before `until` is looked at, where it is given.
+        Of its content only what stands before `until` is looked at, where it is given. Numbers are
+        those among the children that add something.
         """
         attributes = attributes_of(node) if node.attrib else {}
         found = list(self._attributes(attributes, way))
         items = content_of(node, until)
-        names = [element_name(each) for each in items if not isinstance(each, list)]
-        counts = self._counted(names, way)
-        texts = [text for each in items if isinstance(each, list) if (text := text_of_run(each))]
+        texts = [text for each in items if isinstance(each, list) and (text := text_of_run(each))]
         found += (
             way.text(number, text, alone=len(texts) == 1)
             for number, text in enumerate(texts, start=1)
         )
+        leaves = [each for each in items if not isinstance(each, list) and adds(each, entries)]
+        counts = self._counted([element_name(each) for each in leaves], way)
         seen: Counter[str] = Counter()
-        for each in items:
-            if isinstance(each, list):
-                continue
+        for each in leaves:
             name = element_name(each)
             seen[name] += 1
-            if name != entries and not has_children(each):
-                alone = counts[name] == 1 and name not in attributes
-                child = way.child(name, seen[name], alone=alone, escape=self.escape)
-                found += self.slots(each, child)
+            alone = counts[name] == 1 and name not in attributes
+            found += self.slots(each, way.child(name, seen[name], alone=alone, escape=self.escape))
         if len(found) > CONTEXT_VALUES_MAX:
             raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, len(found))
         return found
@@ -179,9 +176,11 @@ class Walk:
             self.repeated[path] = max(count, self.repeated.get(path, 0))
 
 
-def has_children(node: Node) -> bool:
-    """Whether an element has elements within it."""
-    return len(node) > 0 and any(isinstance(child.tag, str) for child in node)
+def adds(node: Node, entries: str) -> bool:
+    """Whether a child adds something to entries beside it: a leaf with values, and no entry."""
+    if any(isinstance(child.tag, str) for child in node) or element_name(node) == entries:
+        return False
+    return any(value.strip(XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
 
 
 def content_of(node: Node, until: Node | None = None) -> list[Item]:
