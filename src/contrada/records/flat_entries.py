@@ -31,7 +31,7 @@ _BEGINS_OTHER: Final = frozenset("-0123456789tf")
 """What a text begins with that may be a number or a truth value."""
 
 
-class _NotPlainError(Exception):
+class _OddEntryError(Exception):
     """An entry is left to others."""
 
 
@@ -40,7 +40,7 @@ class FlatEntries:
 
     def __init__(self, reading: Reading, values: Values) -> None:
         self._reading, self._values = reading, values
-        self._roots: dict[tuple[str, str], _Place] = {}
+        self._roots: dict[tuple[str, str], _PathPlace] = {}
         self._around: list[Slot] | None = None
         self._shared: dict[str, Any] = {}
         self._several: frozenset[str] = frozenset()
@@ -60,21 +60,21 @@ class FlatEntries:
             key = (node.tag, entry.way.plain)
             place = self._roots.get(key)
             if place is None:
-                place = self._roots[key] = _Place(self, entry.way.plain, entry.way.depth)
+                place = self._roots[key] = _PathPlace(self, entry.way.plain, entry.way.depth)
             place.take(node, found, several)
             return self._made(found, several)
-        except (ContradaError, _NotPlainError):
+        except (ContradaError, _OddEntryError):
             return None
 
-    def place(self, path: str, depth: int) -> "_Place":
-        """A place for a path. Raises _NotPlainError where it is too deep."""
+    def place(self, path: str, depth: int) -> "_PathPlace":
+        """A place for a path. Raises _OddEntryError where it is too deep."""
         self._count += 1
         if depth > DOCUMENT_DEPTH_MAX:
-            raise _NotPlainError
+            raise _OddEntryError
         if self._count > NAMES_KEPT_MAX:
             self._count = 0
             self._roots.clear()
-        return _Place(self, path, depth)
+        return _PathPlace(self, path, depth)
 
     def named(self, path: str) -> tuple[str | None, Callable[[str], Any] | None]:
         """The attribute of a path, None where it is dropped, and what turns texts into values."""
@@ -97,7 +97,7 @@ class FlatEntries:
             name for name, value in self._shared.items() if isinstance(value, list)
         )
         if any(len(name.split(".")) > DOCUMENT_DEPTH_MAX for name in self._shared):
-            raise _NotPlainError
+            raise _OddEntryError
         for name in self._shared:
             check_user_name(name)
         self._around = around
@@ -108,22 +108,22 @@ class FlatEntries:
             found |= reading.add
             several -= reading.add.keys()
         if len(found) > ATTRIBUTES_MAX or reading.marks:
-            raise _NotPlainError
+            raise _OddEntryError
         return of_found(found, several, reading.envelope(found))
 
 
 _ABSENT: Final = object()
 
 
-class _Place:
+class _PathPlace:
     """What is known of all elements of one path."""
 
     __slots__ = ("_all", "_attributes", "_below", "_convert", "_depth", "_is_odd", "_name", "_path")
 
     def __init__(self, all_: FlatEntries, path: str, depth: int) -> None:
         self._all, self._path, self._depth = all_, path, depth
-        self._below: dict[tuple[Any, Any], _Place] = {}
-        self._attributes: dict[str, _Place] = {}
+        self._below: dict[tuple[Any, Any], _PathPlace] = {}
+        self._attributes: dict[str, _PathPlace] = {}
         self._name, self._convert = all_.named(path)
         self._is_odd = self._name is None or self._convert is not None
 
@@ -171,7 +171,7 @@ class _Place:
         elif name in several:
             held = found[name]
             if len(held) >= VALUES_MAX:
-                raise _NotPlainError
+                raise _OddEntryError
             held.append(value)
         else:
             found[name] = [found[name], value]
@@ -179,7 +179,7 @@ class _Place:
 
     def _take_attributes(self, node: Node, found: dict[str, Any], several: set[str]) -> None:
         if len(node.keys()) > ATTRIBUTES_MAX:
-            raise _NotPlainError
+            raise _OddEntryError
         for written, value in attributes_of(node).items():
             text = value.strip(XML_BLANKS)
             if text:
@@ -189,9 +189,9 @@ class _Place:
                     self._attributes[written] = place
                 place.put(text, found, several)
 
-    def _new_below(self, node: Node) -> "_Place":
+    def _new_below(self, node: Node) -> "_PathPlace":
         if not isinstance(node.tag, str):
-            raise _NotPlainError
+            raise _OddEntryError
         place = self._all.place(f"{self._path}.{element_name(node)}", self._depth + 1)
         self._below[node.tag, node.prefix] = place
         return place

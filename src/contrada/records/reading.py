@@ -23,7 +23,7 @@ from contrada.records.cells import (
     untyped_value,
     zone_of,
 )
-from contrada.xml.strategies import STRATEGIES
+from contrada.xml.strategies import STRATEGIES, base_of
 
 NAMES_KEPT_MAX: Final = 2**16
 """Names that are known as those of attributes. Beyond it: all are looked at again."""
@@ -109,6 +109,11 @@ class Reading:
         """Whether documents are read as they are, with several values of what is repeated."""
         is_multi = self.strategy == "multi" or (self.strategy == "split" and bool(self.entries))
         return is_multi and self.stylesheet is None and self.schema is None
+
+    @property
+    def is_multi(self) -> bool:
+        """Whether an object of JSON is read as it is, with several values of what is repeated."""
+        return base_of(self.strategy) == "multi" and not self.splits
 
     @property
     def splits(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from lxml import etree
 
 from contrada.errors import InputError, LimitError
-from contrada.xml.slots import Walk, Way, adds
+from contrada.xml.slots import ElementWay, Walk, adds
 from contrada.xml.strategies import Slot
 from contrada.xml.tree import (
     DOCUMENT_DEPTH_MAX,
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     """An entry, the way to it, and the slots of what stands around it: shared, where unchanged."""
 
     node: Node
-    way: Way
+    way: ElementWay
     around: list[Slot]
 
 
@@ -95,8 +95,8 @@ class _Chain:
 
     def __init__(self, entries: str, walk: Walk) -> None:
         self._entries, self._walk = entries, walk
-        self._last: tuple[Node, Way, list[Slot]] | None = None
-        self._known: dict[Node, tuple[Way, list[Slot]]] = {}
+        self._last: tuple[Node, ElementWay, list[Slot]] | None = None
+        self._known: dict[Node, tuple[ElementWay, list[Slot]]] = {}
 
     def is_outermost(self, node: Node) -> bool:
         """Whether an element of the tag has the very name, and is within no other entry."""
@@ -111,7 +111,7 @@ class _Chain:
         parent = node.getparent()
         escape = self._walk.escape
         if parent is None:
-            return Entry(node, Way.to_root(element_name(node), escape=escape), [])
+            return Entry(node, ElementWay.to_root(element_name(node), escape=escape), [])
         last = self._last
         if last is None or parent is not last[0] or parent not in self._known:
             way, around = self._around(parent)
@@ -119,7 +119,7 @@ class _Chain:
             self._last = last = (parent, way, around)
         return Entry(node, last[1], last[2])
 
-    def _around(self, node: Node) -> tuple[Way, list[Slot]]:
+    def _around(self, node: Node) -> tuple[ElementWay, list[Slot]]:
         """The way to an element around entries, and the slots of all that stands around these."""
         known = self._known.get(node)
         if known is None:
@@ -127,7 +127,7 @@ class _Chain:
             escape = self._walk.escape
             if parent is None:
                 outer: list[Slot] = []
-                way = Way.to_root(element_name(node), escape=escape)
+                way = ElementWay.to_root(element_name(node), escape=escape)
             else:
                 outer_way, outer = self._around(parent)
                 way = outer_way.entered(element_name(node), escape=escape)
@@ -137,7 +137,7 @@ class _Chain:
             known = self._known[node] = way, [*outer, *own]
         return known
 
-    def _own(self, node: Node, way: Way) -> list[Slot]:
+    def _own(self, node: Node, way: ElementWay) -> list[Slot]:
         return self._walk.around(node, way, self._entries)
 
 
@@ -148,7 +148,7 @@ class _FlatChain(_Chain):
         super().__init__(entries, walk)
         self._before: Node | None = None
         self._until: dict[Node, Node] = {}
-        self._first: dict[Node, tuple[Way, list[Slot]]] = {}
+        self._first: dict[Node, tuple[ElementWay, list[Slot]]] = {}
         self._late: list[Slot] = []
 
     def entry(self, node: Node) -> Entry:
@@ -187,7 +187,7 @@ class _FlatChain(_Chain):
                     else:
                         parent.remove(each)
 
-    def _own(self, node: Node, way: Way) -> list[Slot]:
+    def _own(self, node: Node, way: ElementWay) -> list[Slot]:
         own = self._walk.around(node, way, self._entries, self._until[node])
         self._first.setdefault(node, (way, own))
         return own
