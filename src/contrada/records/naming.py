@@ -67,15 +67,19 @@ class Values:
             typed = name if name in reading.types else plain
             takes = type(value) in (int, float) and reading.takes_numbers(typed)
             return reading.typed(typed)(value) if takes else value
+        return self.converter(name, plain)(value)
+
+    def converter(self, name: str, plain: str) -> Converter:
+        """What turns the texts of an attribute into values, where it has this plain name."""
         key = (name, plain)
         convert = self._converters.get(key)
         if convert is None:
             if len(self._converters) > NAMES_KEPT_MAX:
                 self._converters.clear()
-            convert = self._converters[key] = self._converter(name, plain)
-        return convert(value)
+            convert = self._converters[key] = self._found_converter(name, plain)
+        return convert
 
-    def _converter(self, name: str, plain: str) -> Converter:
+    def _found_converter(self, name: str, plain: str) -> Converter:
         reading = self._reading
         for each in (name, plain):
             if each in reading.types:

@@ -193,23 +193,31 @@ def read_objects(
 def _split_lines(
     lines: Iterable[str], source: str, reading: Reading
 ) -> Iterator[Record | BadRecord]:
-    """The records of lines that are split, each with the number of its line."""
     try:
         for number, text in enumerate(lines, start=1):
-            if is_blank(text):
-                continue
-            checked = record_of(lambda _: _NOTHING, source, number, text)
-            if isinstance(checked, BadRecord):
-                yield checked
-                continue
-            for each in records_of_object(text.encode(), source, reading):
-                if isinstance(each, BadRecord):
-                    line = number if each.line is None else number + each.line - 1
-                    yield replace(each, line=line)
-                else:
-                    yield replace(each, number=number)
+            yield from records_of_line(text, source, number, reading)
     except ContradaError as error:
         yield bad_record(source, error, None)
+
+
+def records_of_line(
+    text: str, source: str, number: int, reading: Reading
+) -> Iterator[Record | BadRecord]:
+    """The records of a line, all with its number: one, or those that it is split into; or none."""
+    if is_blank(text):
+        return
+    if not reading.splits:
+        yield record_of(lambda line: notification_of_object(line, reading), source, number, text)
+        return
+    checked = record_of(lambda _: _NOTHING, source, number, text)
+    if isinstance(checked, BadRecord):
+        yield checked
+        return
+    for each in records_of_object(text.encode(), source, reading):
+        if isinstance(each, BadRecord):
+            yield replace(each, line=number)
+        else:
+            yield replace(each, number=number)
 
 
 _NOTHING: Final = Notification({})

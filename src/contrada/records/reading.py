@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from contrada.errors import InputError, InvalidNameError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import check_user_name, time_us_of
 from contrada.records.cells import (
     CONVERTERS,
@@ -22,7 +23,7 @@ from contrada.records.cells import (
     untyped_value,
     zone_of,
 )
-from contrada.xml.strategies import STRATEGIES
+from contrada.xml.strategies import STRATEGIES, base_of
 
 NAMES_KEPT_MAX: Final = 2**16
 """Names that are known as those of attributes. Beyond it: all are looked at again."""
@@ -83,7 +84,7 @@ class Reading:
             check_user_name(name)
         Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
         if self.time in self.add:
-            self._envelope(self.add)
+            self.envelope(self.add)
 
     def _check_signs(self) -> None:
         for what, sign, sizes in (
@@ -108,6 +109,11 @@ class Reading:
         """Whether documents are read as they are, with several values of what is repeated."""
         is_multi = self.strategy == "multi" or (self.strategy == "split" and bool(self.entries))
         return is_multi and self.stylesheet is None and self.schema is None
+
+    @property
+    def is_multi(self) -> bool:
+        """Whether an object of JSON is read as it is, with several values of what is repeated."""
+        return base_of(self.strategy) == "multi" and not self.splits
 
     @property
     def splits(self) -> bool:
@@ -172,7 +178,7 @@ class Reading:
         the attribute named by `time` is absent or no time.
         """
         attributes: Any = {**found, **self.add} if self.add else found
-        envelope = self._envelope(attributes)
+        envelope = self.envelope(attributes)
         if self.marks:
             return Notification.marked(
                 attributes,
@@ -183,9 +189,10 @@ class Reading:
             )
         return Notification(attributes, body=body, content_type=content_type, envelope=envelope)
 
-    def _envelope(self, attributes: Mapping[str, object]) -> Envelope:
+    def envelope(self, attributes: Mapping[str, object]) -> Envelope:
+        """The envelope of a record. Raises InvalidNotificationError as `notification`."""
         if self.time is None:
-            return Envelope()
+            return UNSTAMPED
         stamp = attributes.get(self.time)
         if isinstance(stamp, list) and len(stamp) == 1:
             stamp = stamp[0]

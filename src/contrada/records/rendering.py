@@ -23,6 +23,7 @@ from contrada.records.documents import (
     open_document,
     read_flat,
 )
+from contrada.records.flat_entries import FlatEntries
 from contrada.records.lines import DataFile, readable
 from contrada.records.naming import Values
 from contrada.records.objects import Report, records_of_object
@@ -31,8 +32,8 @@ from contrada.records.record import BadRecord, Record, bad_record
 from contrada.xml.damage import Fault, without_damage
 from contrada.xml.names import note_repeated
 from contrada.xml.schema import validate
-from contrada.xml.shape import SHAPE_TYPE, Told, shape_of_element
-from contrada.xml.slots import Walk, Way, kind_of, outermost_repeated
+from contrada.xml.shape import SHAPE_TYPE, AboutDocument, shape_of_element
+from contrada.xml.slots import ElementWay, Walk, kind_of, outermost_repeated
 from contrada.xml.splitting import Entry, entries_in, entries_of
 from contrada.xml.strategies import Original, base_of, is_escaping, named
 from contrada.xml.stylesheet import compiled, transformed
@@ -100,7 +101,7 @@ class Renderer:
     def render_file(self, path: DataFile, source: str) -> Iterator[Record | BadRecord]:
         """As `render`, of what is like a path."""
         try:
-            if self._is_xml and self._can_split and _is_large(path):
+            if self._is_xml and self._can_split and is_large(path):
                 with readable(path), path.open("rb") as stream:
                     unpacked: Any = gzip.GzipFile(fileobj=stream) if _is_packed(path) else stream
                     yield from self._split(_pieces(unpacked), source)
@@ -166,10 +167,15 @@ class Renderer:
 
     def _split(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
         entries = self.reading.entries or ""
-        found = entries_in(pieces, entries, self._walk, instructions=self._keeps)
+        found = entries_in(pieces, entries, self._walk, exact=self._keeps)
         kind: str | None = None
         try:
+            flat = FlatEntries(self.reading, self._values) if self.reading.is_flat else None
             for number, entry in enumerate(found, start=1):
+                made = None if flat is None else flat.notification(entry)
+                if made is not None:
+                    yield Record(source, number, made)
+                    continue
                 if kind is None:
                     kind = kind_of(entry.node.getroottree().getroot())
                 yield self._record(source, number, entry.node, kind, entry)
@@ -193,7 +199,7 @@ class Renderer:
 
     def _notification(self, node: etree._Element, kind: str, entry: Entry | None) -> Notification:
         strategy = self.reading.strategy
-        way = entry.way if entry else Way.to_root(element_name(node), escape=self._keeps)
+        way = entry.way if entry else ElementWay.to_root(element_name(node), escape=self._keeps)
         around = entry.around if entry else []
         own = list(self._walk.slots(node, way))
         if not self._keeps:
@@ -203,7 +209,7 @@ class Renderer:
         found = self._values.of(names)
         self._report.note(names)
         held = self._values.held(found, names)
-        told = Told(kind, base_of(strategy), way if entry else None, names[len(own) :])
+        told = AboutDocument(kind, base_of(strategy), way if entry else None, names[len(own) :])
         body = shape_of_element(node, told, names[: len(own)], held)
         return self.reading.notification(found, body=body, content_type=SHAPE_TYPE)
 
@@ -222,8 +228,11 @@ def _is_packed(path: DataFile) -> bool:
     return path.suffix == ".gz"
 
 
-def _is_large(path: DataFile) -> bool:
-    """Whether a document is larger than is held in memory at once."""
+def is_large(path: DataFile) -> bool:
+    """Whether a document has more than DOCUMENT_BYTES_MAX; False where that is not known.
+
+    Raises InputError where it cannot be read.
+    """
     with readable(path), path.open("rb") as stream:
         if not _is_packed(path):
             return stream.seekable() and stream.seek(0, os.SEEK_END) > DOCUMENT_BYTES_MAX

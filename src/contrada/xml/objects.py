@@ -18,10 +18,10 @@ from contrada.model.algebra.nesting import (
     json_value,
     value_of_json,
 )
-from contrada.xml.slots import REPEATED_MAX, Way
+from contrada.xml.slots import REPEATED_MAX, ElementWay
 from contrada.xml.strategies import Named, Slot, escaped
 
-TOP: Final = Way("", "", "")
+TOP: Final = ElementWay("", "", "")
 
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.decode
@@ -34,14 +34,14 @@ class ObjectWalk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, content: Mapping[str, Any], way: Way = TOP) -> Iterator[Slot]:
+    def slots(self, content: Mapping[str, Any], way: ElementWay = TOP) -> Iterator[Slot]:
         """The slots of an object. Raises LimitError and InvalidNotificationError."""
         if way.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         for key, member in content.items():
             yield from self._member(_below(way, key, self.escape), member)
 
-    def _member(self, way: Way, member: Any, before: str = "") -> Iterator[Slot]:
+    def _member(self, way: ElementWay, member: Any, before: str = "") -> Iterator[Slot]:
         if isinstance(member, list):
             yield from self._items(way, member, before)
         elif isinstance(member, dict) and not is_typed(member):
@@ -49,7 +49,7 @@ class ObjectWalk:
         else:
             yield way.text(1, _scalar(way.plain, member), alone=True)
 
-    def _items(self, way: Way, items: list[Any], before: str) -> Iterator[Slot]:
+    def _items(self, way: ElementWay, items: list[Any], before: str) -> Iterator[Slot]:
         if way.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         if len(items) > 1 and (way.plain in self.repeated or len(self.repeated) < REPEATED_MAX):
@@ -66,11 +66,11 @@ class ObjectWalk:
             yield from self._member(item, each, f"{mark}-")
 
 
-def _below(way: Way, key: str, escape: bool) -> Way:
+def _below(way: ElementWay, key: str, escape: bool) -> ElementWay:
     if way.plain:
         return way.child(key, 1, alone=True, escape=escape)
     segment = escaped(key) if escape else key
-    return Way(segment, segment, key, ("1",), way.depth + 1)
+    return ElementWay(segment, segment, key, ("1",), way.depth + 1)
 
 
 def _scalar(name: str, member: Any) -> Any:

@@ -30,7 +30,7 @@ from contrada.errors import InputError
 from contrada.model import Notification
 from contrada.model.algebra.nesting import time_text
 from contrada.xml.objects import DROPPED, MISSING, TOP, ObjectWalk, filled, shape_of_content
-from contrada.xml.slots import Walk, Way, content_of, text_of_run
+from contrada.xml.slots import ElementWay, Walk, content_of, text_of_run
 from contrada.xml.strategies import Named, Original, Slot, named
 from contrada.xml.tree import XML_BLANKS, XML_NAMESPACE, Node, attributes_of, element_name, parsed
 
@@ -66,17 +66,17 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Head).decode
 
 
-class Told(NamedTuple):
+class AboutDocument(NamedTuple):
     """What a document was made into: its kind and strategy, and what is known of an entry."""
 
     kind: str
     strategy: str
-    way: Way | None
+    way: ElementWay | None
     around: list[Named]
 
 
 def shape_of_element(
-    node: Node, told: Told, names: Iterable[Named], found: Mapping[str, Any]
+    node: Node, told: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
     """The shape of an element; `names` are those of its slots.
 
@@ -96,7 +96,7 @@ def shape_of_object(
 ) -> bytes:
     """The shape of an object of JSON."""
     shape = shape_of_content(content, iter(names), lambda name: found.get(name, MISSING))
-    return _encode(_head("json", Told("json", strategy, None, []), [], shape))
+    return _encode(_head("json", AboutDocument("json", strategy, None, []), [], shape))
 
 
 def names_in(notification: Notification) -> NamesIn | None:
@@ -146,7 +146,7 @@ def text_of_value(value: object) -> str | None:
     return str(value) if isinstance(value, int | str) else None
 
 
-def _head(form: str, told: Told, texts: list[str], content: Any) -> _Head:
+def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _Head:
     way = told.way
     around = [[name, *each] for name, each in renamed(told.around).items()]
     packed = None if way is None else [way.plain, way.indexed, way.position, list(way.numbers)]
@@ -176,10 +176,10 @@ def _named_again(head: _Head) -> tuple[list[Named], Any]:
         else:
             data = _XmlWriter(head.texts, lambda: _PLACEHOLDER).document(head.content)
             root = parsed(data, instructions=True)
-            way = Way.to_root(element_name(root), escape=True)
+            way = ElementWay.to_root(element_name(root), escape=True)
             if head.way is not None:
                 plain, indexed, position, numbers = head.way
-                way = Way(plain, indexed, position, tuple(numbers))
+                way = ElementWay(plain, indexed, position, tuple(numbers))
             slots = Walk(escape=True).slots(root, way)
         around = [Slot(plain, name, (), position, "") for name, plain, position in head.around]
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
@@ -256,7 +256,7 @@ class _ShapeWriter:
         return [self.text(raw[:begin]), self.text(raw[begin + len(text) :])]
 
 
-def _siblings(node: Node, told: Told, *, preceding: bool) -> list[Node]:
+def _siblings(node: Node, told: AboutDocument, *, preceding: bool) -> list[Node]:
     """The instructions beside a root."""
     if told.way is not None:
         return []

@@ -31,7 +31,7 @@ REPEATED_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ElementWay:
     """Where an element stands: the names and numbers that slots in it begin with."""
 
     plain: str
@@ -41,16 +41,16 @@ class Way:
     depth: int = 1
 
     @classmethod
-    def to_root(cls, name: str, *, escape: bool) -> "Way":
+    def to_root(cls, name: str, *, escape: bool) -> "ElementWay":
         """The way to the root of a document."""
         segment = escaped(name) if escape else name
         return cls(segment, segment, name)
 
-    def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "Way":
+    def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "ElementWay":
         """The way to a child, of which this is the number among those of its name, from 1 on."""
         segment = escaped(name) if escape else name
         indexed = f"{self.indexed}.{segment}"
-        return Way(
+        return ElementWay(
             f"{self.plain}.{segment}",
             indexed if alone else f"{indexed}.{number - 1}",
             f"{self.position}.{name}" if alone else f"{self.position}.{name}[{number}]",
@@ -58,10 +58,10 @@ class Way:
             self.depth + 1,
         )
 
-    def entered(self, name: str, *, escape: bool) -> "Way":
+    def entered(self, name: str, *, escape: bool) -> "ElementWay":
         """The way to a child that entries are in, or that is one: it counts as alone."""
         segment = escaped(name) if escape else name
-        return Way(
+        return ElementWay(
             f"{self.plain}.{segment}",
             f"{self.indexed}.{segment}",
             f"{self.position}.{name}",
@@ -100,7 +100,7 @@ class Walk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, node: Node, way: Way) -> Iterator[Slot]:
+    def slots(self, node: Node, way: ElementWay) -> Iterator[Slot]:
         """The slots of an element and what is in it. Raises LimitError and ParseError."""
         if way.depth > DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
@@ -128,44 +128,41 @@ class Walk:
     def around(
         self,
         node: Node,
-        way: Way,
+        way: ElementWay,
         entries: str,
         until: Node | None = None,
     ) -> list[Slot]:
         """What an element around entries adds to each: attributes, own text, leaf children.
 
-        Of its content only what stands before `until` is looked at, where it is given.
+        Of its content only what stands before `until` is looked at, where it is given. Numbers are
+        those among the children that add something.
         """
         attributes = attributes_of(node) if node.attrib else {}
         found = list(self._attributes(attributes, way))
         items = content_of(node, until)
-        names = [element_name(each) for each in items if not isinstance(each, list)]
-        counts = self._counted(names, way)
-        texts = [text for each in items if isinstance(each, list) if (text := text_of_run(each))]
+        texts = [text for each in items if isinstance(each, list) and (text := text_of_run(each))]
         found += (
             way.text(number, text, alone=len(texts) == 1)
             for number, text in enumerate(texts, start=1)
         )
+        leaves = [each for each in items if not isinstance(each, list) and adds(each, entries)]
+        counts = self._counted([element_name(each) for each in leaves], way)
         seen: Counter[str] = Counter()
-        for each in items:
-            if isinstance(each, list):
-                continue
+        for each in leaves:
             name = element_name(each)
             seen[name] += 1
-            if name != entries and not has_children(each):
-                alone = counts[name] == 1 and name not in attributes
-                child = way.child(name, seen[name], alone=alone, escape=self.escape)
-                found += self.slots(each, child)
+            alone = counts[name] == 1 and name not in attributes
+            found += self.slots(each, way.child(name, seen[name], alone=alone, escape=self.escape))
         if len(found) > CONTEXT_VALUES_MAX:
             raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, len(found))
         return found
 
-    def _attributes(self, attributes: dict[str, str], way: Way) -> Iterator[Slot]:
+    def _attributes(self, attributes: dict[str, str], way: ElementWay) -> Iterator[Slot]:
         for name, value in attributes.items():
             if text := value.strip(XML_BLANKS):
                 yield way.attribute(name, text, escape=self.escape)
 
-    def _counted(self, names: list[str], way: Way) -> Counter[str]:
+    def _counted(self, names: list[str], way: ElementWay) -> Counter[str]:
         counts = Counter(names)
         if len(counts) < len(names):
             for name, count in counts.items():
@@ -179,9 +176,11 @@ class Walk:
             self.repeated[path] = max(count, self.repeated.get(path, 0))
 
 
-def has_children(node: Node) -> bool:
-    """Whether an element has elements within it."""
-    return len(node) > 0 and any(isinstance(child.tag, str) for child in node)
+def adds(node: Node, entries: str) -> bool:
+    """Whether a child adds something to entries beside it: a leaf with values, and no entry."""
+    if any(isinstance(child.tag, str) for child in node) or element_name(node) == entries:
+        return False
+    return any(value.strip(XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
 
 
 def content_of(node: Node, until: Node | None = None) -> list[Item]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from lxml import etree
 
 from contrada.errors import InputError, LimitError
-from contrada.xml.slots import Walk, Way, has_children
+from contrada.xml.slots import ElementWay, Walk, adds
 from contrada.xml.strategies import Slot
 from contrada.xml.tree import (
     DOCUMENT_DEPTH_MAX,
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     """An entry, the way to it, and the slots of what stands around it: shared, where unchanged."""
 
     node: Node
-    way: Way
+    way: ElementWay
     around: list[Slot]
 
 
@@ -47,15 +47,17 @@ def entries_of(root: Node, entries: str, walk: Walk) -> Iterator[Entry]:
 
 
 def entries_in(
-    pieces: Iterable[bytes], entries: str, walk: Walk, *, instructions: bool = False
+    pieces: Iterable[bytes], entries: str, walk: Walk, *, exact: bool = False
 ) -> Iterator[Entry]:
     """The outermost entries of a document while it comes; each is let go with the next one.
+
+    With `exact` they have their instructions, and texts of blanks alone.
 
     Raises ParseError where the document is not well formed, LimitError where an entry is too large
     or too deep, and InputError where something stands behind entries that belongs to them: in each
     case after all entries that come before.
     """
-    parser = pull_parser(_tag(entries), instructions=instructions)
+    parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
     held = 0
     try:
@@ -93,15 +95,14 @@ class _Chain:
 
     def __init__(self, entries: str, walk: Walk) -> None:
         self._entries, self._walk = entries, walk
-        self._parent: Node | None = None
-        self._known: dict[Node, tuple[Way, list[Slot]]] = {}
+        self._last: tuple[Node, ElementWay, list[Slot]] | None = None
+        self._known: dict[Node, tuple[ElementWay, list[Slot]]] = {}
 
     def is_outermost(self, node: Node) -> bool:
         """Whether an element of the tag has the very name, and is within no other entry."""
         if element_name(node) != self._entries:
             return False
-        parent = node.getparent()
-        if parent is self._parent and parent is not None:
+        if self._last is not None and node.getparent() is self._last[0]:
             return True
         return all(element_name(each) != self._entries for each in node.iterancestors())
 
@@ -110,12 +111,15 @@ class _Chain:
         parent = node.getparent()
         escape = self._walk.escape
         if parent is None:
-            return Entry(node, Way.to_root(element_name(node), escape=escape), [])
-        self._parent = parent
-        way, around = self._around(parent)
-        return Entry(node, way.entered(element_name(node), escape=escape), around)
+            return Entry(node, ElementWay.to_root(element_name(node), escape=escape), [])
+        last = self._last
+        if last is None or parent is not last[0] or parent not in self._known:
+            way, around = self._around(parent)
+            way = way.entered(self._entries, escape=escape)
+            self._last = last = (parent, way, around)
+        return Entry(node, last[1], last[2])
 
-    def _around(self, node: Node) -> tuple[Way, list[Slot]]:
+    def _around(self, node: Node) -> tuple[ElementWay, list[Slot]]:
         """The way to an element around entries, and the slots of all that stands around these."""
         known = self._known.get(node)
         if known is None:
@@ -123,7 +127,7 @@ class _Chain:
             escape = self._walk.escape
             if parent is None:
                 outer: list[Slot] = []
-                way = Way.to_root(element_name(node), escape=escape)
+                way = ElementWay.to_root(element_name(node), escape=escape)
             else:
                 outer_way, outer = self._around(parent)
                 way = outer_way.entered(element_name(node), escape=escape)
@@ -133,7 +137,7 @@ class _Chain:
             known = self._known[node] = way, [*outer, *own]
         return known
 
-    def _own(self, node: Node, way: Way) -> list[Slot]:
+    def _own(self, node: Node, way: ElementWay) -> list[Slot]:
         return self._walk.around(node, way, self._entries)
 
 
@@ -144,7 +148,7 @@ class _FlatChain(_Chain):
         super().__init__(entries, walk)
         self._before: Node | None = None
         self._until: dict[Node, Node] = {}
-        self._first: dict[Node, tuple[Way, list[Slot]]] = {}
+        self._first: dict[Node, tuple[ElementWay, list[Slot]]] = {}
         self._late: list[Slot] = []
 
     def entry(self, node: Node) -> Entry:
@@ -177,23 +181,13 @@ class _FlatChain(_Chain):
             self._close(each)
         for parent, child in self._until.items():
             for each in list(child.itersiblings(preceding=True)):
-                if not self._adds(each):
+                if each.tag is etree.PI or not adds(each, self._entries):
                     if _has_tail(each):
                         each.clear(keep_tail=True)
                     else:
                         parent.remove(each)
 
-    def _adds(self, node: Node) -> bool:
-        """Whether an element that has ended adds something to entries: it is a leaf with values."""
-        if node.tag is etree.PI or has_children(node) or self._is_entry(node):
-            return False
-        values = (*map(str, node.attrib.values()), *map(str, node.itertext()))
-        return any(value.strip(XML_BLANKS) for value in values)
-
-    def _is_entry(self, node: Node) -> bool:
-        return element_name(node) == self._entries
-
-    def _own(self, node: Node, way: Way) -> list[Slot]:
+    def _own(self, node: Node, way: ElementWay) -> list[Slot]:
         own = self._walk.around(node, way, self._entries, self._until[node])
         self._first.setdefault(node, (way, own))
         return own

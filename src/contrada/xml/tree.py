@@ -75,9 +75,15 @@ def safe_parser(*, instructions: bool = False) -> etree.XMLParser:
     return etree.XMLParser(**_safely(instructions))
 
 
-def pull_parser(tag: str, *, instructions: bool = False) -> etree.XMLPullParser:
-    """As `safe_parser`, for bytes that come in pieces; it tells the ends of elements of a tag."""
-    return etree.XMLPullParser(events=("end",), tag=tag, **_safely(instructions))
+def pull_parser(
+    tag: str, *, instructions: bool = False, blanks: bool = True
+) -> etree.XMLPullParser:
+    """As `safe_parser`, for bytes that come in pieces; it tells the ends of elements of a tag.
+
+    Without `blanks` texts of blanks alone are left out, most of them.
+    """
+    options = {**_safely(instructions), "remove_blank_text": not blanks}
+    return etree.XMLPullParser(events=("end",), tag=tag, **options)
 
 
 def _safely(instructions: bool) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from contrada.model.domains.values import UNITS_US
 from contrada.records import FORMATS, Reading, check_name_of
 from contrada.records.rule_files import DIALECTS
 from contrada.records.settings import checked, read_toml
-from contrada.records.subscriptions import read_text
+from contrada.records.subscriptions import read_bytes, read_text
 from contrada.spark.pipeline.asking import AskedFor, Origin, Wishes, asked_by, patterns_in
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -156,6 +156,9 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     zone: str | None = None
     delimiter: str = ","
     quote: str = '"'
+    strategy: str = "multi"
+    stylesheet: str | None = None
+    schema: str | None = None
 
 
 class _Subscribed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -369,6 +372,10 @@ class _Filled:
             return self.text(text)
         return str(self.path(text).absolute())
 
+    def read(self, name: str | None) -> bytes | None:
+        """The bytes of a file that is named beside the description."""
+        return None if name is None else read_bytes(self.path(name))
+
     def files(self, patterns: list[str]) -> tuple[Path, ...]:
         files: dict[Path, None] = {}
         for pattern in patterns:
@@ -415,6 +422,9 @@ def _source(source: _Source, filled: _Filled, *, is_stream: bool) -> Source:
             zone=source.zone,
             delimiter=source.delimiter,
             quote=source.quote,
+            strategy=source.strategy,
+            stylesheet=filled.read(source.stylesheet),
+            schema=filled.read(source.schema),
         )
     except ContradaError as error:
         raise InputError(place, str(error)) from None
