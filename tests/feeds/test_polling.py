@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import ContradaError, InputError, ServiceError
-from contrada.feeds import fetching, polling
+from contrada.feeds import fetching
 from contrada.feeds.fetching import Fetcher, shown_source
 from contrada.feeds.polling import FeedPoller, Poll
 from contrada.feeds.seen import FeedStates
@@ -262,7 +262,7 @@ async def test_it_polls_again_and_again(tmp_path: Path, monkeypatch: pytest.Monk
         slept.append(seconds)
         path.write_bytes(rss(f"{len(slept)}:x"))
 
-    monkeypatch.setattr(polling.asyncio, "sleep", sleep)
+    monkeypatch.setattr("contrada.feeds.polling.asyncio.sleep", sleep)
     path = tmp_path / "feed.xml"
     path.write_bytes(rss("0:x"))
     polls = FeedPoller([str(path)]).polls(60)

@@ -12,7 +12,7 @@ Source: Erenkrantz 2001 §3, §8 (feeds as sources of events).
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
@@ -74,7 +74,7 @@ class FeedPoller:
         self._states = FeedStates() if states is None else states
         self._identity, self._edits = identity, edits
 
-    async def polls(self, every_s: float | None = None) -> AsyncIterator[Poll]:
+    async def polls(self, every_s: float | None = None) -> AsyncGenerator[Poll, None]:
         """A look at each feed, in their order, each `every_s` seconds; or once.
 
         A feed that cannot be read ends nothing. Raises InputError where states cannot be written.
