@@ -47,6 +47,7 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 @click.option(
     "--identity", metavar="PATH", help="What makes an entry the same, as id or head.guid."
 )
+@click.option("--edits", is_flag=True, help="Also what has changed and does not say so.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -74,6 +75,7 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 def feed(
     sources: tuple[str, ...],
     identity: str | None,
+    edits: bool,
     state: Path | None,
     every: float,
     once: bool,
@@ -86,12 +88,14 @@ def feed(
 ) -> None:
     """Poll feeds at files and addresses of HTTP; give each entry that is new or changed.
 
-    Feeds are RSS, Atom, CAP, or any XML where --entries names its entries. Each entry is one line of
-    JSON, or is published with --to. After each poll a line on standard error says how many entries
-    were new, changed, unchanged and bad. A feed that cannot be read is told of, and polled again.
+    Feeds are RSS, Atom, CAP, or any XML where --entries names its entries. Each entry is one line
+    of JSON, or is published with --to. After each poll a line on standard error says how many
+    entries were new, changed, unchanged and bad. A feed that cannot be read is told of, and polled
+    again.
 
     An entry is known again by its guid, id, or link; by --identity, where that is given; else by
-    its content. With --state that is kept from one run to the next; what was not given when a run
+    its content. One of Atom has changed when it says so, or with --edits whenever its content has.
+    With --state that is kept from one run to the next; what was not given when a run
     is ended comes again. With --once the exit status is 1 where a feed could not be read, and 2
     where an entry could not.
 
@@ -107,7 +111,7 @@ def feed(
     if to is None and (publisher is not None or names or tls is not None):
         raise click.UsageError("--publisher, --names and --tls-… are for --to ADDRESS")
     reading = reading_of(add=constants(add), **options)
-    poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity)
+    poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
     told = _Told(again_s=None if once else every)
     service = None
     if to is not None:

@@ -1,18 +1,14 @@
 """`contrada xml`: documents as notifications, sent and received, and the names they generate."""
 
-import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
 from contrada.cli.lazy import EXIT_BAD_INPUT
-from contrada.cli.logs import log
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.reading import (
     constants,
@@ -21,22 +17,14 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.running import first_of, lost, run
-from contrada.cli.showing import json_line, parts_of
-from contrada.cli.tables import output
+from contrada.cli.running import run
+from contrada.cli.showing import json_line
 from contrada.cli.tls import tls_options
-from contrada.errors import InputError
 from contrada.feeds.fetching import Fetcher, is_address, shown_source
-from contrada.feeds.names import NAMES_WAIT_S, Names
-from contrada.feeds.naming import NamingService
-from contrada.feeds.receiving import Receiver
+from contrada.feeds.names import Names
 from contrada.feeds.sending import Sender
-from contrada.model import Filter, Notification
 from contrada.net import connect
-from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
-from contrada.runtime.calling import checked_timeout
-from contrada.service import Service
-from contrada.xml import document_of
+from contrada.records import BadRecord, Reading, Record, Renderer
 
 REPEATED_SHOWN_MAX: Final = 50
 """Names of repeated elements that are told of. Beyond it: they are only counted."""

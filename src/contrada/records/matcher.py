@@ -36,6 +36,7 @@ from contrada.records.record import BadRecord, Record, bad_record, record_of
 from contrada.records.rendering import Renderer, is_large
 from contrada.records.rows import Rows, is_blank, is_blank_row, is_header
 from contrada.xml.names import Texts
+from contrada.xml.wildnames import PATTERN, by_names
 
 BULK_AFTER_BYTES: Final = 2**19
 """Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
@@ -103,11 +104,16 @@ class Matcher:
         bulk_after_bytes: int = BULK_AFTER_BYTES,
         residues: Residues[int] | None = None,
     ) -> None:
-        """`residues`: what rules leave open, where they are not among the wanted."""
+        """`residues`: what rules leave open, where they are not among the wanted.
+
+        With the strategy `pattern` names in filters are patterns of names.
+        """
         index: Index[int] = Index()
         asked: set[str] = set()
         residues = Residues() if residues is None else residues
         for position, wish in enumerate(wanted):
+            if reading.strategy == PATTERN:
+                wish = by_names(wish)
             if isinstance(wish, Rule):
                 residues.put(position, wish.residue_holds)
                 wish = wish.filters

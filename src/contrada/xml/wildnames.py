@@ -41,6 +41,9 @@ decided where it is subscribed."""
 NAME_PATTERNS_CACHED_MAX: Final = 1_024
 """Patterns of names kept, by their text. Beyond it: the least recently used is read again."""
 
+PATTERN: Final = "pattern"
+"""The strategy of reading whose subscriptions have patterns of names."""
+
 _RANGE: Final = re.compile(r"<(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})>")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _ESCAPED: Final = frozenset("*<\\")
@@ -319,6 +322,17 @@ class WildFilters:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WildFilters, (self.asked,)
+
+
+def by_names(asked: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:
+    """What is asked for where names are patterns: a rule, where there are some of these.
+
+    A rule of another dialect has none. Raises as `WildFilter`.
+    """
+    if isinstance(asked, Rule):
+        return asked
+    wild = WildFilters(asked)
+    return wild.rule(name) if wild.is_wild else asked
 
 
 def expand(asked: Filter | FilterSet | str | Mapping[str, Any], names: Iterable[str]) -> FilterSet:

@@ -41,6 +41,7 @@ from contrada.records.rule_files import DIALECTS
 from contrada.records.settings import checked, read_toml
 from contrada.records.subscriptions import read_bytes, read_text
 from contrada.spark.pipeline.asking import AskedFor, Origin, Wishes, asked_by, patterns_in
+from contrada.xml.wildnames import PATTERN
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DURATION: Final = re.compile(r"(\d{1,9}) ?([a-z]+)")
@@ -252,9 +253,10 @@ def _check_keys(path: Path, described: _Pipeline) -> None:
 
 
 def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
-    """Where subscriptions come from."""
+    """Where subscriptions come from. Where a source names by `pattern`, they have patterns."""
+    has_patterns = any(source.strategy == PATTERN for source in described.source)
     if isinstance(described.subscriptions, str):
-        yield Origin(filled.path(described.subscriptions))
+        yield Origin(filled.path(described.subscriptions), has_patterns=has_patterns)
         return
     for number, each in enumerate(described.subscriptions):
         place = f"{filled.described_in}: subscriptions[{number}]"
@@ -266,7 +268,7 @@ def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
         if each.broker is not None:
             yield Origin(broker=filled.text(each.broker))
         elif each.file is not None:
-            yield Origin(filled.path(each.file), each.dialect)
+            yield Origin(filled.path(each.file), each.dialect, has_patterns=has_patterns)
     if not described.subscriptions:
         raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
 
