@@ -1,14 +1,19 @@
 """`contrada xml`: documents as notifications, sent and received, and the names they generate."""
 
+import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
+from rich.table import Table
 
 from contrada.cli.lazy import EXIT_BAD_INPUT
+from contrada.cli.logs import log
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.reading import (
     constants,
@@ -17,14 +22,23 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.running import run
-from contrada.cli.showing import json_line
+from contrada.cli.running import first_of, lost, run
+from contrada.cli.showing import json_line, parts_of
+from contrada.cli.tables import output
 from contrada.cli.tls import tls_options
+from contrada.errors import InputError, ServiceClosedError
 from contrada.feeds.fetching import Fetcher, is_address, shown_source
-from contrada.feeds.names import Names
+from contrada.feeds.names import NAMES_WAIT_S, Names
+from contrada.feeds.naming import NamingService
+from contrada.feeds.receiving import Receiver
 from contrada.feeds.sending import Sender
+from contrada.model import Filter, Notification
 from contrada.net import connect
-from contrada.records import BadRecord, Reading, Record, Renderer
+from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
+from contrada.runtime.calling import checked_timeout
+from contrada.runtime.subscription import UNSUBSCRIBED
+from contrada.xml import document_of
+from contrada.xml.naming import NamingTable
 
 REPEATED_SHOWN_MAX: Final = 50
 """Names of repeated elements that are told of. Beyond it: they are only counted."""
@@ -69,19 +83,22 @@ class _Rendering:
         self._renderers: dict[str, Renderer] = {}
         self.read = self.bad = 0
 
-    async def records(self, sources: tuple[str, ...]) -> AsyncIterator[Record]:
-        """The records of files and of what is at addresses of HTTP. Raises InputError."""
+    async def each(self, sources: tuple[str, ...]) -> AsyncIterator[Iterator[Record]]:
+        """For each file, and what is at an address of HTTP, its records. Raises InputError."""
         async with Fetcher() as fetcher:
             for source in sources:
                 what: Path | bytes = Path(source)
                 if is_address(source):
                     what = (await fetcher.fetch(source)).data or b""
-                for each in self._renderer(source).render(what, shown_source(source)):
-                    if isinstance(each, Record):
-                        self.read += 1
-                        yield each
-                    else:
-                        self._tell_bad(each)
+                yield self._records(source, what)
+
+    def _records(self, source: str, what: Path | bytes) -> Iterator[Record]:
+        for each in self._renderer(source).render(what, shown_source(source)):
+            if isinstance(each, Record):
+                self.read += 1
+                yield each
+            else:
+                self._tell_bad(each)
 
     def end(self) -> None:
         """Says what was bad, what is repeated, and what was lost."""
@@ -141,8 +158,8 @@ def render(
     rendering = _rendering(sources, format_name, add, options)
 
     async def show() -> None:
-        async for record in rendering.records(sources):
-            sys.stdout.write(json_line(record.notification) + "\n")
+        async for records in rendering.each(sources):
+            sys.stdout.writelines(f"{json_line(each.notification)}\n" for each in records)
 
     try:
         run(show())
@@ -188,7 +205,8 @@ def send(
         async with service:
             sender = Sender(service, Names(service) if is_named else None, all_names=names)
             try:
-                await sender.send(rendering.records(sources))
+                async for records in rendering.each(sources):
+                    await sender.send(records)
             finally:
                 sent = sender.statistics()
                 told = f", told {sent.told} names" if is_named else ""
@@ -200,3 +218,202 @@ def send(
         rendering.end()
     if rendering.bad:
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+@xml.command()
+@click.argument("filter_text", metavar="FILTER")
+@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--names", is_flag=True, help="Show original names; ask naming services for them.")
+@click.option(
+    "--patterns", is_flag=True, help="Names in FILTER, in backticks, are patterns: `a.*.b`."
+)
+@click.option(
+    "--known",
+    multiple=True,
+    metavar="NAME",
+    help="A name that patterns stand for; may be repeated.",
+)
+@click.option("--document", is_flag=True, help="The document itself, as it was.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N notifications.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="End when nothing came for S seconds.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
+@tls_options
+def receive(
+    filter_text: str,
+    at: str,
+    names: bool,
+    patterns: bool,
+    known: tuple[str, ...],
+    document: bool,
+    count: int | None,
+    timeout: float | None,
+    seconds: float | None,
+    as_json: bool,
+    tls: ssl.SSLContext | None,
+) -> None:
+    """Print the notifications of documents that match FILTER, one per line, as they come.
+
+    With --patterns names in FILTER stand for those that naming services know, and for --known ones:
+    `*` for a segment or a part of one, `<0-9>` for a number. What comes with a name of which nobody
+    knew comes once it is known. With --document come the documents themselves, which the strategies
+    index and daemon keep.
+
+    \b
+    contrada xml receive "backslash.story.title contains 'Game'" --names
+    contrada xml receive "\\`backslash.story.*.title\\` contains 'Game'" --patterns --document
+    """  # noqa: D301 - click reads the escape
+    if document and (names or as_json):
+        raise click.UsageError("--document shows no names: leave --names and --json out")
+    if known and not patterns:
+        raise click.UsageError("--known is for --patterns")
+    service = connect(at, reconnect=False, tls=tls)
+    known_names = Names(service) if names or (patterns and not known) else None
+    receiver = Receiver(service, filter_text, names=known_names, patterns=patterns, known=known)
+    show = _document if document else (json_line if as_json else _line)
+
+    async def print_all() -> None:
+        left = count
+        async with service, receiver:
+            while left is None or left > 0:
+                try:
+                    found = await receiver.next(checked_timeout(timeout))
+                except (TimeoutError, ServiceClosedError):
+                    return
+                sys.stdout.write(f"{show(found)}\n")
+                sys.stdout.flush()
+                left = None if left is None else left - 1
+
+    async def bounded() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(checked_timeout(seconds, "seconds")):
+                await print_all()
+
+    try:
+        run(bounded())
+    finally:  # Also by Ctrl-C.
+        told = receiver.statistics()
+        if told.untranslated:
+            click.echo(f"{told.untranslated} with names that nobody knows", err=True)
+        for reason, number in told.subscription.dropped.items():
+            if reason != UNSUBSCRIBED:
+                click.echo(f"{number} dropped: {reason}", err=True)
+
+
+def _line(found: Notification) -> str:
+    return "  ".join((plain_time(found) or "", *parts_of(found)))
+
+
+def _document(found: Notification) -> str:
+    """The document that a notification was made of; what was made of none is told of."""
+    try:
+        return document_of(found).decode()
+    except InputError as error:
+        return f"<!-- {error} -->"
+
+
+@xml.command()
+@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--store", metavar="PLACE", help="Where names survive: a file, or as that of serve.")
+@click.option("--name", default="", help="What it is called; a random name otherwise.")
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
+)
+@click.option("-v", "--verbose", count=True, help="Log more.")
+@tls_options
+def daemon(
+    at: str,
+    store: str | None,
+    name: str,
+    seconds: float | None,
+    verbose: int,
+    tls: ssl.SSLContext | None,
+) -> None:
+    """Keep generated names, and answer who asks for them, until Ctrl-C.
+
+    It prints what it is called once it is there. Each broker may have one; all in a network hear
+    of the same names, and tell one another what they missed. Of two who say otherwise of one name
+    the earlier is right, everywhere. It is connected again when it was lost.
+
+    \b
+    contrada xml daemon --store names.db
+    contrada xml daemon --at contrada://10.0.0.7:7655 --name north
+    """  # noqa: D301 - click reads the escape
+    log(verbose, as_json=False)
+    service = connect(at, tls=tls)
+    kept = NamingService(service, store, name=name)
+
+    async def work() -> None:
+        async with service, kept:
+            click.echo(kept.name)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(checked_timeout(seconds, "seconds")):
+                    await first_of(kept.ended(), lost(service))
+
+    try:
+        run(work())
+    finally:  # Also by Ctrl-C.
+        told = kept.statistics()
+        click.echo(
+            f"{told.records} names of {told.kinds} kinds, {told.heard} heard, "
+            f"{told.conflicts} conflicts, {told.refused + told.invalid} refused, "
+            f"asked {told.asked} times",
+            err=True,
+        )
+
+
+@xml.command("names")
+@click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option("--kind", metavar="KIND", help="Of this kind of document, as {urn:x}feed.")
+@click.option("--original", metavar="NAME", help="Which names were generated for this one?")
+@click.option("--generated", metavar="NAME", help="What does this name stand for?")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=NAMES_WAIT_S,
+    show_default=True,
+    metavar="S",
+    help="Wait for naming services for S seconds at most.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@tls_options
+def list_names(
+    at: str,
+    kind: str | None,
+    original: str | None,
+    generated: str | None,
+    timeout: float,
+    as_json: bool,
+    tls: ssl.SSLContext | None,
+) -> None:
+    """List what naming services know of generated names.
+
+    \b
+    contrada xml names
+    contrada xml names --original backslash.story.title
+    contrada xml names --generated backslash.story.title~2 --json
+    """  # noqa: D301 - click reads the escape
+    asked = {"kind": kind, "original": original, "generated": generated}
+    where = Filter({name: text for name, text in asked.items() if text is not None})
+    service = connect(at, reconnect=False, tls=tls)
+
+    async def ask() -> NamingTable:
+        async with service:
+            return await Names(service, wait_s=timeout).all(where)
+
+    found = sorted(run(ask()), key=lambda each: (each.kind, each.original, each.rank))
+    if as_json:
+        for each in found:
+            click.echo(msgspec.json.encode(each._asdict()))
+        return
+    table = Table("kind", "generated", "original", "position", "who", box=None, pad_edge=False)
+    for each in found:  # Others have told these: nothing in them that a terminal obeys.
+        table.add_row(*(text if text.isprintable() else repr(text) for text in each[:5]))
+    output().print(table)
