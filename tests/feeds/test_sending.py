@@ -181,7 +181,7 @@ async def test_patterns_over_real_brokers() -> None:
         await sender.send(made("index"))
         assert sender.statistics().told == 4
         asked = "`backslash.story.*.title` = 'H2G2' and `backslash.story.<0-0>.time` = 1"
-        receiver = Receiver(south, asked, names=Names(south), patterns=True)
+        receiver = Receiver(south, asked, names=(names := Names(south)), patterns=names)
         async with receiver as events:
             await until(lambda: brokers.is_at_rest)
             assert "backslash.story.2.title" in str(events.filters)

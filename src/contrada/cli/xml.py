@@ -261,7 +261,7 @@ def receive(
 ) -> None:
     """Print the notifications of documents that match FILTER, one per line, as they come.
 
-    With --patterns names in FILTER stand for those that naming services know, and for --known ones:
+    With --patterns names in FILTER stand for those that naming services know, or for --known ones:
     `*` for a segment or a part of one, `<0-9>` for a number. What comes with a name of which nobody
     knew comes once it is known. With --document come the documents themselves, which the strategies
     index and daemon keep.
@@ -275,8 +275,13 @@ def receive(
     if known and not patterns:
         raise click.UsageError("--known is for --patterns")
     service = connect(at, reconnect=False, tls=tls)
-    known_names = Names(service) if names or (patterns and not known) else None
-    receiver = Receiver(service, filter_text, names=known_names, patterns=patterns, known=known)
+    asked = Names(service)
+    receiver = Receiver(
+        service,
+        filter_text,
+        names=asked if names else None,
+        patterns=(known or asked) if patterns else None,
+    )
     show = _document if document else (json_line if as_json else _line)
 
     async def print_all() -> None:

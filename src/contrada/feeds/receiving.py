@@ -47,21 +47,24 @@ class Receiver(InForce, AsyncIterator[Notification]):
         asked: Asked,
         *,
         names: Names | None = None,
-        patterns: bool = False,
-        known: Iterable[str] = (),
+        patterns: Names | Iterable[str] | None = None,
         when_full: WhenFull = "block",
     ) -> None:
         """With `patterns` the names of the filter are patterns; see `WildSubscription`.
 
-        They stand for the `known` names and, with `names`, those of naming services. Raises as
-        `Service.subscribe`.
+        They stand for the names that are given, or for all that naming services know, where
+        `Names` are. Raises as `Service.subscribe`.
         """
         self._names = names
         self._translated = self._untranslated = self._failed = 0
         self._subscription: WildSubscription | Subscription[Notification]
-        if patterns:
+        if patterns is not None:
             self._subscription = WildSubscription(
-                service, asked, known, names=names, when_full=when_full
+                service,
+                asked,
+                () if isinstance(patterns, Names) else patterns,
+                names=patterns if isinstance(patterns, Names) else None,
+                when_full=when_full,
             )
         else:
             plain: Any = asked
