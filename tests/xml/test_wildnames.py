@@ -125,7 +125,7 @@ def test_expansion_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few characters would ask the network for millions of filters."""
     names = [f"s.{number}" for number in range(40)]
     asked = WildFilters("`s.*` = 1 and `s.<0-30>` = 2")
-    with pytest.raises(LimitError, match="EXPANDED_MAX"):
+    with pytest.raises(LimitError, match="WILD_FILTERS_MAX"):
         asked.expand(names)
     cover = asked.cover(names)
     assert len(cover) == 31
@@ -134,7 +134,7 @@ def test_expansion_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(several.cover([f"s.{number}" for number in range(600)])) == 602
     with pytest.raises(LimitError, match="NAME_PATTERNS_MAX"):
         WildFilters(" and ".join(f"`{letter}*` = 1" for letter in "abcdefghi"))
-    monkeypatch.setattr(wildnames, "EXPANDED_MAX", 30)
+    monkeypatch.setattr(wildnames, "WILD_FILTERS_MAX", 30)
     assert asked.cover(names) == FilterSet("everything")
 
 

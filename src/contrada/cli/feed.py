@@ -3,8 +3,8 @@
 import ssl
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +28,7 @@ from contrada.feeds.seen import FeedStates
 from contrada.feeds.sending import Sender
 from contrada.net import connect
 from contrada.records import BadRecord, Record
+from contrada.service import Service
 
 EVERY_S: Final = 300.0
 """Seconds from one poll to the next, where nothing else is said."""
@@ -112,29 +113,31 @@ def feed(
         raise click.UsageError("--publisher, --names and --tls-… are for --to ADDRESS")
     reading = reading_of(add=constants(add), **options)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
-    told = _Told(again_s=None if once else every)
-    service = None
-    if to is not None:
-        service = connect(to, publisher=publisher, reconnect=not once, tls=tls)
-
-    async def poll() -> None:
-        async with AsyncExitStack() as running:
-            emit: Emit = _print
-            if service is not None:
-                await running.enter_async_context(service)
-                is_named = names or reading.strategy == "daemon"
-                known = Names(service) if is_named else None
-                emit = Sender(service, known, all_names=names).send
-            async for each in poller.polls(None if once else every):
-                await emit([found for found in each.records if isinstance(found, Record)])
-                told.tell(each)
-
+    told = _PollReport(again_s=None if once else every)
+    service = None if to is None else connect(to, publisher=publisher, reconnect=not once, tls=tls)
+    sender = None
+    if service is not None:
+        is_named = names or reading.strategy == "daemon"
+        sender = Sender(service, Names(service) if is_named else None, all_names=names)
     try:
-        run(poll())
+        run(_poll(poller.polls(None if once else every), told, service, sender))
     finally:
         told.end()
     if once and told.status:
         raise click.exceptions.Exit(told.status)
+
+
+async def _poll(
+    polls: AsyncIterator[Poll],
+    told: "_PollReport",
+    service: Service | None,
+    sender: Sender | None,
+) -> None:
+    async with nullcontext() if service is None else service:
+        emit: Emit = _print if sender is None else sender.send
+        async for each in polls:
+            await emit([found for found in each.records if isinstance(found, Record)])
+            told.tell(each)
 
 
 async def _print(records: list[Record]) -> None:
@@ -142,7 +145,7 @@ async def _print(records: list[Record]) -> None:
     sys.stdout.flush()
 
 
-class _Told:
+class _PollReport:
     """Tells what became of each poll, and of all."""
 
     def __init__(self, again_s: float | None) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from contrada.net import connect
 from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.subscription import UNSUBSCRIBED
+from contrada.service import Service
 from contrada.xml import document_of
 from contrada.xml.naming import NamingTable
 
@@ -284,25 +286,10 @@ def receive(
     )
     show = _document if document else (json_line if as_json else _line)
 
-    async def print_all() -> None:
-        left = count
-        async with service, receiver:
-            while left is None or left > 0:
-                try:
-                    found = await receiver.next(checked_timeout(timeout))
-                except (TimeoutError, ServiceClosedError):
-                    return
-                sys.stdout.write(f"{show(found)}\n")
-                sys.stdout.flush()
-                left = None if left is None else left - 1
-
-    async def bounded() -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(checked_timeout(seconds, "seconds")):
-                await print_all()
-
+    timeout, seconds = checked_timeout(timeout), checked_timeout(seconds, "seconds")
     try:
-        run(bounded())
+        printing = partial(_print, show=show, left=count, timeout=timeout)
+        run(_receive(service, receiver, printing, seconds))
     finally:  # Also by Ctrl-C.
         told = receiver.statistics()
         if told.untranslated:
@@ -310,6 +297,33 @@ def receive(
         for reason, number in told.subscription.dropped.items():
             if reason != UNSUBSCRIBED:
                 click.echo(f"{number} dropped: {reason}", err=True)
+
+
+async def _receive(
+    service: Service,
+    receiver: Receiver,
+    printing: Callable[[Receiver], Awaitable[None]],
+    seconds: float | None,
+) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds), service, receiver:
+            await printing(receiver)
+
+
+async def _print(
+    receiver: Receiver,
+    show: Callable[[Notification], str],
+    left: int | None,
+    timeout: float | None,
+) -> None:
+    while left is None or left > 0:
+        try:
+            found = await receiver.next(timeout)
+        except (TimeoutError, ServiceClosedError):
+            return
+        sys.stdout.write(f"{show(found)}\n")
+        sys.stdout.flush()
+        left = None if left is None else left - 1
 
 
 def _line(found: Notification) -> str:

@@ -40,7 +40,7 @@ KINDS_CACHED_MAX: Final = 256
 """Kinds of documents whose names a client keeps. Beyond it: those asked for longest ago are asked
 for again."""
 
-NAMES_TOLD_MAX: Final = 65_536
+NAMES_REGISTERED_MAX: Final = 65_536
 """Names that a client knows to have told of. Beyond it: all are told of again."""
 
 _LOG: Final = logging.getLogger("contrada.feeds")
@@ -85,7 +85,7 @@ class Names:
         new = [name for name in names if self._told.get((kind, name), now) <= now]
         records = [NamingRecord(kind, name, *names[name], "", 0) for name in new]
         await self._service.publish_batch([record.to_notification() for record in records])
-        if len(self._told) + len(new) > NAMES_TOLD_MAX:
+        if len(self._told) + len(new) > NAMES_REGISTERED_MAX:
             self._told.clear()
         self._told.update(dict.fromkeys(((kind, name) for name in new), now + self._ttl_s))
         return len(new)

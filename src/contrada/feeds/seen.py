@@ -83,7 +83,7 @@ class SeenFeed(msgspec.Struct):
         self.entries = gone | here
 
 
-class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class _SaidOfAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a server said of an address, of which feed, and how many entries that had then."""
 
     feed: str
@@ -91,10 +91,10 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
     validators: Validators = NOTHING_SAID
 
 
-class _Held(msgspec.Struct):
+class _HeldStates(msgspec.Struct):
     version: int = VERSION
     feeds: dict[str, SeenFeed] = {}
-    addresses: dict[str, _Said] = {}
+    addresses: dict[str, _SaidOfAddress] = {}
 
 
 class FeedStates:
@@ -107,7 +107,7 @@ class FeedStates:
     def __init__(self, path: Path | None = None) -> None:
         """Raises InputError for a file that is none of states, or cannot be read."""
         self._path = path
-        self._held = _Held() if path is None else _read(path)
+        self._held = _HeldStates() if path is None else _read(path)
 
     def seen(self, identity: str) -> SeenFeed:
         """What is known of a feed; nothing, of one that was never polled."""
@@ -131,7 +131,11 @@ class FeedStates:
         seen = self.seen(feed.identity)
         seen.take(feed)
         _put(self._held.feeds, feed.identity, seen)
-        _put(self._held.addresses, address, _Said(feed.identity, len(feed.entries), validators))
+        _put(
+            self._held.addresses,
+            address,
+            _SaidOfAddress(feed.identity, len(feed.entries), validators),
+        )
         if self._path is not None:
             _write(self._path, msgspec.json.encode(self._held))
 
@@ -144,12 +148,12 @@ def _put(table: dict[str, Any], name: str, value: Any) -> None:
         del table[oldest]
 
 
-def _read(path: Path) -> _Held:
+def _read(path: Path) -> _HeldStates:
     try:
         with path.open("rb") as file:
             data = file.read(STATE_BYTES_MAX + 1)
     except FileNotFoundError:
-        return _Held()
+        return _HeldStates()
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
     if len(data) > STATE_BYTES_MAX:
@@ -178,4 +182,4 @@ def _write(path: Path, data: bytes) -> None:
         raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
 
 
-_decode: Final = msgspec.json.Decoder(_Held).decode
+_decode: Final = msgspec.json.Decoder(_HeldStates).decode

@@ -33,7 +33,7 @@ from contrada.model.domains.values import ABSENT_KEY, NAME_BYTES_MAX
 NAME_PATTERNS_MAX: Final = 8
 """Patterns of names in one filter of a filter set. Beyond it: LimitError."""
 
-EXPANDED_MAX: Final = 1_000
+WILD_FILTERS_MAX: Final = 1_000
 """Filters that a filter set with patterns of names becomes by the names that are known. Beyond it:
 LimitError; of a subscription, filters that match more are asked of the network, and the rest is
 decided where it is subscribed."""
@@ -70,7 +70,7 @@ class NamePattern:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
+class _PlainToken:
     """Text that stands for itself."""
 
     text: str
@@ -81,7 +81,7 @@ class _Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class _Star:
+class _StarToken:
     """So many characters at least, none of them a dot."""
 
     least: int
@@ -98,7 +98,7 @@ class _Star:
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _RangeToken:
     """A whole number between two."""
 
     low: int
@@ -136,11 +136,11 @@ def name_pattern(text: str) -> NamePattern:
             plain, place = plain + _escaped(text, place), place + 2
             continue
         if plain:
-            tokens.append(_Plain(plain))
+            tokens.append(_PlainToken(plain))
             plain = ""
         token, place = _star(text, place) if sign == "*" else _range(text, place)
         tokens.append(token)
-    return NamePattern(text, (*tokens, _Plain(plain)) if plain else tuple(tokens))
+    return NamePattern(text, (*tokens, _PlainToken(plain)) if plain else tuple(tokens))
 
 
 def _escaped(text: str, place: int) -> str:
@@ -155,7 +155,7 @@ def _star(text: str, place: int) -> tuple[Token, int]:
     if text[place + 1 : place + 2] == "*":
         raise ParseError(1, place + 2, "a second *", "one, which stands for a segment or its part")
     is_whole = text[place - 1 : place] in ("", ".") and text[place + 1 : place + 2] in ("", ".")
-    return _Star(1 if is_whole else 0), place + 1
+    return _StarToken(1 if is_whole else 0), place + 1
 
 
 def _range(text: str, place: int) -> tuple[Token, int]:
@@ -166,7 +166,7 @@ def _range(text: str, place: int) -> tuple[Token, int]:
     low, high = map(int, found.groups())
     if low > high:
         raise ParseError(1, place + 1, repr(found.group()), "the smaller number first")
-    return _Range(low, high), found.end()
+    return _RangeToken(low, high), found.end()
 
 
 def is_wild(name: str) -> bool:
@@ -280,7 +280,7 @@ class WildFilters:
         """The filters that say the same of notifications with these names.
 
         What no name stands for matches nothing. Cost: each name against each pattern, and the
-        filters. Raises LimitError beyond EXPANDED_MAX.
+        filters. Raises LimitError beyond WILD_FILTERS_MAX.
         """
         return FilterSet(self._expanded(frozenset(names), is_exact=True))
 
@@ -292,7 +292,7 @@ class WildFilters:
         return FilterSet(self._expanded(frozenset(names), is_exact=False))
 
     def _expanded(self, names: frozenset[str], *, is_exact: bool) -> Iterator[Filter]:
-        left = EXPANDED_MAX
+        left = WILD_FILTERS_MAX
         for member in self.members:
             candidates = member.candidates(names)
             size = math.prod(map(len, candidates))
@@ -300,7 +300,9 @@ class WildFilters:
             if size <= left:
                 yield from member.expanded(candidates)
             elif is_exact:
-                raise LimitError("EXPANDED_MAX", EXPANDED_MAX, EXPANDED_MAX - left + size)
+                raise LimitError(
+                    "WILD_FILTERS_MAX", WILD_FILTERS_MAX, WILD_FILTERS_MAX - left + size
+                )
             elif least <= left:
                 size = least
                 yield from member.covering(candidates)
