@@ -6,6 +6,7 @@ in which anything is not (a name or value that is refused, too many, too deep) i
 functions, which also say what is wrong with it.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -38,8 +39,10 @@ class _OddEntryError(Exception):
 class FlatEntries:
     """Makes the notifications of plain entries."""
 
-    def __init__(self, reading: Reading, values: Values) -> None:
+    def __init__(self, reading: Reading, values: Values, note: Callable[[str, int], None]) -> None:
+        """`note` is told how many children of one element have the same name."""
         self._reading, self._values = reading, values
+        self.note = note
         self._roots: dict[tuple[str, str], _PathPlace] = {}
         self._around: list[Slot] | None = None
         self._shared: dict[str, Any] = {}
@@ -135,6 +138,7 @@ class _PathPlace:
         if text is not None and (text := text.strip(XML_BLANKS)):
             self.put(text, found, several)
         below = self._below
+        before = len(several)
         for child in node:
             place = below.get((child.tag, child.prefix))
             if place is None:
@@ -153,6 +157,16 @@ class _PathPlace:
             text = child.tail
             if text is not None and (text := text.strip(XML_BLANKS)):
                 self.put(text, found, several)
+        if len(several) > before:
+            self._note_repeated(node)
+
+    def _note_repeated(self, node: Node) -> None:
+        """Tells of children of one name; those that hold nothing are none."""
+        tags = [child.tag for child in node]
+        if len(set(tags)) < len(tags):
+            for name, count in Counter(map(element_name, node)).items():
+                if count > 1:
+                    self._all.note(f"{self._path}.{name}", count)
 
     def put(self, text: str, found: dict[str, Any], several: set[str]) -> None:
         """Puts a value under the name of the path."""

@@ -22,6 +22,7 @@ from contrada.records.documents import (
     beginning,
     open_document,
     read_flat,
+    record_of_entry,
 )
 from contrada.records.flat_entries import FlatEntries
 from contrada.records.lines import DataFile, readable
@@ -30,7 +31,7 @@ from contrada.records.objects import Report, records_of_object
 from contrada.records.reading import Reading, check_xml
 from contrada.records.record import BadRecord, Record, bad_record
 from contrada.xml.damage import Fault, without_damage
-from contrada.xml.names import note_repeated
+from contrada.xml.names import Texts, note_repeated
 from contrada.xml.schema import validate
 from contrada.xml.shape import SHAPE_TYPE, AboutDocument, shape_of_element
 from contrada.xml.slots import ElementWay, Walk, kind_of, outermost_repeated
@@ -170,17 +171,36 @@ class Renderer:
         found = entries_in(pieces, entries, self._walk, exact=self._keeps)
         kind: str | None = None
         try:
-            flat = FlatEntries(self.reading, self._values) if self.reading.is_flat else None
+            flat = (
+                FlatEntries(self.reading, self._values, self._walk.note)
+                if self.reading.is_flat
+                else None
+            )
             for number, entry in enumerate(found, start=1):
                 made = None if flat is None else flat.notification(entry)
                 if made is not None:
                     yield Record(source, number, made)
+                    continue
+                if flat is not None:
+                    yield self._flat_record(source, number, entry)
                     continue
                 if kind is None:
                     kind = kind_of(entry.node.getroottree().getroot())
                 yield self._record(source, number, entry.node, kind, entry)
         except ContradaError as error:
             yield bad_record(source, error, None)
+
+    def _flat(self) -> FlatEntries:
+        return FlatEntries(self.reading, self._values, self._walk.note)
+
+    def _flat_record(self, source: str, number: int, entry: Entry) -> Record | BadRecord:
+        texts: Texts = {}
+        try:
+            for slot in (*entry.around, *self._walk.slots(entry.node, entry.way)):
+                texts.setdefault(slot.plain, []).append(slot.value)
+        except ContradaError as error:
+            return bad_entry(source, self.reading.entries, number, error, "")
+        return record_of_entry(source, number, texts, self.reading)
 
     def _record(
         self,

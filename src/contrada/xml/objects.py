@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.errors import InvalidNotificationError, LimitError
+from contrada.errors import InputError, InvalidNotificationError, LimitError
 from contrada.model.algebra.nesting import (
     OBJECT_DEPTH_MAX,
     is_typed,
@@ -126,6 +126,8 @@ def shape_of_content(content: Any, names: Iterator[Named], holds: Callable[[str]
 MISSING: Final = object()
 """What an attribute that is not there holds."""
 
+LACKING: Final = "an attribute is missing that its shape asks for"
+
 DROPPED: Final = object()
 """What an attribute holds that must not be told."""
 
@@ -137,4 +139,6 @@ def filled(shape: Any, value: Callable[[], Any]) -> Any:
     if isinstance(shape, dict):
         return {key: filled(each, value) for key, each in shape.items()}
     held = value()
+    if held is MISSING and shape is None:
+        raise InputError("notification", LACKING)
     return json_value(held) if shape is None else _decode(shape)

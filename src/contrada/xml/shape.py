@@ -19,6 +19,7 @@ Source: Erenkrantz 2001 §5.2 (what is lost without it), §6.5.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape
@@ -26,12 +27,20 @@ from xml.sax.saxutils import escape
 import msgspec
 from lxml import etree
 
-from contrada.errors import InputError
+from contrada.errors import ContradaError, InputError
 from contrada.model import Notification
 from contrada.model.algebra.nesting import time_text
-from contrada.xml.objects import DROPPED, MISSING, TOP, ObjectWalk, filled, shape_of_content
+from contrada.xml.objects import (
+    DROPPED,
+    LACKING,
+    MISSING,
+    TOP,
+    ObjectWalk,
+    filled,
+    shape_of_content,
+)
 from contrada.xml.slots import ElementWay, Walk, content_of, text_of_run
-from contrada.xml.strategies import Named, Original, Slot, named
+from contrada.xml.strategies import Named, Original, named
 from contrada.xml.tree import XML_BLANKS, XML_NAMESPACE, Node, attributes_of, element_name, parsed
 
 SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
@@ -40,6 +49,8 @@ SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
 VERSION: Final = 1
 
 _PLACEHOLDER: Final = "x"
+
+_MALFORMED: Final = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 
 class NamesIn(NamedTuple):
@@ -108,8 +119,9 @@ def names_in(notification: Notification) -> NamesIn | None:
     if notification.content_type != SHAPE_TYPE:
         return None
     head = _head_of(notification)
-    found = {name: Original(*rest) for name, *rest in head.around}
-    found |= renamed(_named_again(head)[0])
+    with _readable():
+        found = {name: Original(*rest) for name, *rest in head.around}
+        found |= renamed(_named_again(head))
     return NamesIn(head.kind, {name: each for name, each in found.items() if name in notification})
 
 
@@ -123,11 +135,13 @@ def document_of(notification: Notification) -> bytes:
         reason = "it has no shape, as those have that are made by the strategies index and daemon"
         raise InputError("notification", reason)
     head = _head_of(notification)
-    values = (_value(notification, each.name) for each in _named_again(head)[0])
-    if head.form == "json":
-        content = filled(head.content, lambda: next(values))
+    with _readable():
+        names = _named_again(head)
+        values = (notification.get(each.name, MISSING) for each in names)
+        if head.form != "json":
+            return _XmlWriter(head.texts, lambda: next(values, MISSING)).document(head.content)
+        content = filled(head.content, lambda: next(values, MISSING))
         return msgspec.json.encode(content)
-    return _XmlWriter(head.texts, lambda: next(values)).document(head.content)
 
 
 def renamed(found: Iterable[Named]) -> dict[str, Original]:
@@ -153,39 +167,37 @@ def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _He
     return _Head(VERSION, form, told.kind, told.strategy, packed, around, texts, content)
 
 
-def _head_of(notification: Notification) -> _Head:
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turns what reading a damaged shape raises into InputError."""
     try:
-        head = _decode(notification.body)
-    except msgspec.DecodeError as error:
+        yield
+    except InputError:
+        raise
+    except (ContradaError, msgspec.MsgspecError, *_MALFORMED) as error:
         raise InputError("shape", f"damaged: {error}") from None
+
+
+def _head_of(notification: Notification) -> _Head:
+    with _readable():
+        head = _decode(notification.body)
     if head.version != VERSION:
         raise InputError("shape", f"found version {head.version}, expected {VERSION}")
     return head
 
 
-def _value(notification: Notification, name: str) -> Any:
-    return notification.get(name, MISSING)
-
-
-def _named_again(head: _Head) -> tuple[list[Named], Any]:
+def _named_again(head: _Head) -> list[Named]:
     """The names of the slots of a shape, as they were made."""
-    slots: Iterator[Slot]
-    try:
-        if head.form == "json":
-            slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None), TOP)
-        else:
-            data = _XmlWriter(head.texts, lambda: _PLACEHOLDER).document(head.content)
-            root = parsed(data, instructions=True)
-            way = ElementWay.to_root(element_name(root), escape=True)
-            if head.way is not None:
-                plain, indexed, position, numbers = head.way
-                way = ElementWay(plain, indexed, position, tuple(numbers))
-            slots = Walk(escape=True).slots(root, way)
-        around = [Slot(plain, name, (), position, "") for name, plain, position in head.around]
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        raise InputError("shape", f"damaged: {type(error).__name__}") from None
-    lost: Counter[str] = Counter()
-    return named(slots, head.strategy, lost), around
+    if head.form == "json":
+        slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None), TOP)
+        return named(slots, head.strategy, Counter())
+    data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
+    root = parsed(data, instructions=True)
+    way = ElementWay.to_root(element_name(root), escape=True)
+    if head.way is not None:
+        plain, indexed, position, numbers = head.way
+        way = ElementWay(plain, indexed, position, tuple(numbers))
+    return named(Walk(escape=True).slots(root, way), head.strategy, Counter())
 
 
 # --- XML to a shape -------------------------------------------------------------------------------
@@ -282,23 +294,25 @@ _IN_ATTRIBUTES: Final = {'"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13
 
 
 class _XmlWriter:
-    """Writes the XML of a shape; `value` gives the values of its slots one after another."""
+    """Writes the XML of a shape; `value` gives the values of its slots one after another.
 
-    def __init__(self, texts: list[str], value: Callable[[], Any]) -> None:
-        self._texts, self._value = texts, value
+    Where slots are to be named something must stand in each, also where its value was dropped.
+    """
+
+    def __init__(
+        self, texts: list[str], value: Callable[[], Any], *, is_naming: bool = False
+    ) -> None:
+        self._texts, self._value, self._is_naming = texts, value, is_naming
         self._parts: list[str] = []
 
     def document(self, content: Any) -> bytes:
         """The whole document."""
-        try:
-            before, element, behind = content
-            for each in before:
-                self._instruction(each)
-            self._element(element)
-            for each in behind:
-                self._instruction(each)
-        except (TypeError, ValueError, IndexError, AttributeError) as error:
-            raise InputError("shape", f"damaged: {type(error).__name__}") from None
+        before, element, behind = content
+        for each in before:
+            self._instruction(each)
+        self._element(element)
+        for each in behind:
+            self._instruction(each)
         return "".join(self._parts).encode()
 
     def _element(self, element: Any) -> None:
@@ -348,8 +362,8 @@ class _XmlWriter:
 
     def _text(self, value: Any) -> str:
         if value is False:
-            found = self._value()
-            return _PLACEHOLDER if found is _PLACEHOLDER else ""
+            self._value()
+            return _PLACEHOLDER if self._is_naming else ""
         if isinstance(value, int):
             text = self._texts[value]
             if text.strip(XML_BLANKS):
@@ -358,7 +372,7 @@ class _XmlWriter:
         before, behind = (None, None) if value is None else value
         found = text_of_value(self._value())
         if found is None:
-            raise InputError("notification", "an attribute is missing that its shape asks for")
+            raise InputError("notification", LACKING)
         if before is None or behind is None:
             return found
         return f"{self._texts[before]}{found}{self._texts[behind]}"

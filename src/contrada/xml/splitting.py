@@ -96,6 +96,7 @@ class _Chain:
     def __init__(self, entries: str, walk: Walk) -> None:
         self._entries, self._walk = entries, walk
         self._last: tuple[Node, ElementWay, list[Slot]] | None = None
+        self._count = 0
         self._known: dict[Node, tuple[ElementWay, list[Slot]]] = {}
 
     def is_outermost(self, node: Node) -> bool:
@@ -116,7 +117,11 @@ class _Chain:
         if last is None or parent is not last[0] or parent not in self._known:
             way, around = self._around(parent)
             way = way.entered(self._entries, escape=escape)
+            self._count = 0 if last is None or parent is not last[0] else self._count
             self._last = last = (parent, way, around)
+        self._count += 1
+        if self._count > 1:
+            self._walk.note(last[1].plain, self._count)
         return Entry(node, last[1], last[2])
 
     def _around(self, node: Node) -> tuple[ElementWay, list[Slot]]:
