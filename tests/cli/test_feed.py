@@ -66,6 +66,11 @@ def test_what_cannot_be_read_has_a_status(tmp_path: Path) -> None:
     [
         (["feed", "nowhere.xml"], "found 'nowhere.xml', which is no file and no http(s) address"),
         (["feed", "http://x", "--names"], "are for --to ADDRESS"),
+        (
+            ["feed", "http://x", "--to", "contrada://x", "--names"],
+            "--names is for --strategy index",
+        ),
+        (["xml", "send", "http://x", "--names"], "--names is for --strategy index"),
         (["feed", "http://x", "--every", "0"], "--every"),
         (["feed", "http://x", "--strategy", "no"], "--strategy"),
         (["feed"], "Missing argument"),

@@ -12,6 +12,7 @@ import click
 
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.reading import (
+    check_named,
     constants,
     document_options,
     hint_for,
@@ -112,6 +113,7 @@ def feed(
     if to is None and (publisher is not None or names or tls is not None):
         raise click.UsageError("--publisher, --names and --tls-… are for --to ADDRESS")
     reading = reading_of(add=constants(add), **options)
+    check_named(reading, names)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
     told = _PollReport(again_s=None if once else every)
     service = None if to is None else connect(to, publisher=publisher, reconnect=not once, tls=tls)

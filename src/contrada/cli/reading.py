@@ -12,7 +12,7 @@ from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
 from contrada.records import BadRecord, Reading
 from contrada.records.cells import CONVERTERS, TIME_WITH_ZONE
 from contrada.records.subscriptions import read_bytes
-from contrada.xml.strategies import STRATEGIES
+from contrada.xml.strategies import STRATEGIES, is_escaping
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -94,6 +94,12 @@ def reading_of(
         schema=None if schema is None else read_bytes(schema),
         **others,
     )
+
+
+def check_named(reading: Reading, names: bool) -> None:
+    """Refuse to tell names of notifications that do not say of which document they are."""
+    if names and not is_escaping(reading.strategy):
+        raise click.UsageError("--names is for --strategy index, pattern or daemon")
 
 
 def constants(texts: Iterable[str]) -> dict[str, Value]:

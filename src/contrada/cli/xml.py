@@ -17,6 +17,7 @@ from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.logs import log
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.reading import (
+    check_named,
     constants,
     document_options,
     hint_for,
@@ -81,7 +82,7 @@ class _Rendering:
     """Renders documents one after another; tells what was bad, and what is repeated."""
 
     def __init__(self, reading: Reading, format_name: str | None) -> None:
-        self._reading, self._format_name = reading, format_name
+        self.reading, self._format_name = reading, format_name
         self._renderers: dict[str, Renderer] = {}
         self.read = self.bad = 0
 
@@ -122,7 +123,7 @@ class _Rendering:
         told = "json" if name.endswith((".json", ".geojson")) else "xml"
         format_name = self._format_name or told
         if format_name not in self._renderers:
-            self._renderers[format_name] = Renderer(self._reading, format_name)
+            self._renderers[format_name] = Renderer(self.reading, format_name)
         return self._renderers[format_name]
 
     def _tell_bad(self, bad: BadRecord) -> None:
@@ -200,6 +201,7 @@ def send(
     contrada xml send https://example.org/slashdot.xml --strategy index --names
     """  # noqa: D301 - click reads the escape
     rendering = _rendering(sources, format_name, add, options)
+    check_named(rendering.reading, names)
     service = connect(to, publisher=publisher, reconnect=False, tls=tls)
     is_named = names or options["strategy"] == "daemon"
 
@@ -340,7 +342,9 @@ def _document(found: Notification) -> str:
 
 @xml.command()
 @click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--store", metavar="PLACE", help="Where names survive: a file, or as that of serve.")
+@click.option(
+    "--store", metavar="PLACE", help="Where names survive: a file, or postgresql://user@host/name."
+)
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."

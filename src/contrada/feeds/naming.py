@@ -134,6 +134,7 @@ class NamingService(InForce):
     async def aclose(self) -> None:
         """End it. What it heard is written down."""
         await self._running.aclose()
+        self._tasks = []
 
     async def _end(self) -> None:
         await self.aclose()
