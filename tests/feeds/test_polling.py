@@ -3,13 +3,14 @@
 import gzip
 import shutil
 import threading
+import tracemalloc
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from contrada.errors import ContradaError, InputError, ServiceError
+from contrada.errors import ContradaError, InputError, LimitError, ServiceError
 from contrada.feeds import fetching
 from contrada.feeds.fetching import Fetcher, shown_source
 from contrada.feeds.polling import FeedPoller, Poll
@@ -195,6 +196,24 @@ async def test_what_a_server_does_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
             for wrong in ("http://", "http://[", "https://127.0.0.1:1/", "http://a..b/"):
                 with pytest.raises(InputError, match="cannot be read"):
                     await fetcher.fetch(wrong)
+
+
+@on_loop
+async def test_no_more_is_unpacked_than_may_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kilobytes of a hostile server would become gigabytes, to be refused then."""
+    monkeypatch.setattr(fetching, "DOCUMENT_BYTES_MAX", 100_000)
+    bomb = page(gzip.compress(b"x" * 50_000_000), Content_Encoding="gzip")
+    with website({"/bomb": bomb}) as address:
+        async with Fetcher() as fetcher:
+            with pytest.raises(InputError, match="404"):  # Its library is loaded.
+                await fetcher.fetch(f"{address}/none")
+            tracemalloc.start()
+            try:
+                with pytest.raises(LimitError):
+                    await fetcher.fetch(f"{address}/bomb")
+                assert tracemalloc.get_traced_memory()[1] < 5_000_000
+            finally:
+                tracemalloc.stop()
 
 
 @on_loop

@@ -114,6 +114,26 @@ def test_patterns_are_independent_of_one_another() -> None:
     assert found.matches({"s.0.a": 1, "s.1.b": 2})
 
 
+@pytest.mark.parametrize(
+    ("text", "attributes", "holds"),
+    [
+        ("`s.*.a` = 1 and `s.*.b` = 2", {"s.0.a": 1, "s.1.b": 2}, True),
+        ("`s.*.a` = 1 and `s.*.b` = 2", {"s.0.a": 1, "s.1.a": 2}, False),
+        ("`s.*` = 1 and `*.0` = 2", {"s.0": [1, 2]}, False),
+        ("`s.*` = 1 and `*.0` = 2", {"s.0": [1, 2], "s.1": 1}, True),
+        ("`s.*` = 1 and s.0 = 2", {"s.0": [1, 2]}, False),
+        ("`s.*` = 1 and s.0 = 2", {"s.0": [1, 2], "s.1": 1}, True),
+        ("`s.*` > 0 and s.0 = 2", {"s.0": [1, 2]}, True),
+    ],
+)
+def test_one_value_meets_all_that_comes_to_lie_on_its_name(
+    text: str, attributes: dict[str, int | list[int]], holds: bool
+) -> None:
+    """Offline two values of an attribute would do, where a subscriber needs one."""
+    assert WildFilters(text).matches(Notification(attributes)) is holds
+    assert expand(text, attributes).matches(attributes) is holds
+
+
 def test_what_holds_without_an_attribute_is_refused() -> None:
     """What matches would depend on names that others have used."""
     for text in ("`s.*` absent", "`s.*` none of (1, 2)", "`s.*` = 1 or a = 2 and `s.*` absent"):
