@@ -21,7 +21,7 @@ Fault: TypeAlias = tuple[ParseError, bytes]
 """What is wrong, at its place in the document, and the piece of the document it is in."""
 
 _NAMESPACE: Final = re.compile(rb"""\sxmlns(?::[\w.-]+)?\s*=\s*(?:"[^"<]*"|'[^'<]*')""")
-_NOT_LINE_END: Final = re.compile(rb"[^\r\n]")
+_BLANKED: Final = bytes(byte if byte in b"\r\n" else 32 for byte in range(256))
 _CUT_TAG: Final = re.compile(rb"<[^<>]*\Z")
 _ENDED: Final = re.compile(rb"(</[^<>]*|/)>\Z")
 _INNER_LINE: Final = re.compile(r" line \d+")
@@ -46,7 +46,7 @@ def without_damage(
         fault = _fault(data, start, end, namespaces)
         if fault is not None:
             faults.append((fault, data[start:end]))
-            pieces += (data[done:start], _NOT_LINE_END.sub(b" ", data[start:end]))
+            pieces += (data[done:start], data[start:end].translate(_BLANKED))
             done = end
     pieces.append(data[done:])
     return _parsed_rest(b"".join(pieces), faults, instructions)

@@ -59,23 +59,37 @@ def entries_in(
     """
     parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
-    held = 0
+    held = [0]
     try:
-        for piece in pieces:
-            held += len(piece)
+        for piece in _joined(pieces, held):
+            held[0] += len(piece)
             fault = _fed(parser, piece)
             for _, node in parser.read_events():
                 if chain.is_outermost(node):
                     yield chain.entry(node)
-                    held = len(piece)
+                    held[0] = len(piece)
             if fault is not None:
                 raise fault
-            if held > ENTRY_BYTES_MAX:
+            if held[0] > ENTRY_BYTES_MAX:
                 raise LimitError("ENTRY_BYTES_MAX", ENTRY_BYTES_MAX)
         parser.close()
     except etree.XMLSyntaxError as error:
         raise syntax_error(error) from None
     chain.end()
+
+
+def _joined(pieces: Iterable[bytes], held: list[int]) -> Iterator[bytes]:
+    """The pieces, several together where much is held since the last entry.
+
+    The parser looks again through a text that goes on: so it must not be asked too often.
+    """
+    waiting: list[bytes] = []
+    for piece in pieces:
+        waiting.append(piece)
+        if sum(map(len, waiting)) >= held[0] // 4:
+            yield b"".join(waiting)
+            waiting.clear()
+    yield b"".join(waiting)
 
 
 def _fed(parser: etree.XMLPullParser, piece: bytes) -> etree.XMLSyntaxError | None:
