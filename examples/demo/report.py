@@ -87,6 +87,7 @@ class Results:
     trades: int
     sites: int
     searched: Searched
+    bulletins: int
     publish_seconds: float
     spark_start_seconds: float
     seconds: float
@@ -116,7 +117,8 @@ class Results:
             f"asked about each of the {self.read:,} notifications, no more and no less. All "
             f"{self.trades:,} trades of the stock market are what its quotes call for. What "
             f"{self.sites:,} sites answered is what all flights say, and "
-            f"{self.searched.searches} searches among {self.searched.peers} peers found all files."
+            f"{self.searched.searches} searches among {self.searched.peers} peers found all files. "
+            f"{self.bulletins} bulletins of a feed that was polled twice came to whom they concern."
         )
 
     @property
@@ -159,6 +161,7 @@ def results_of(
     trades: int,
     sites: int,
     searched: Searched,
+    bulletins: int,
     seconds: float,
 ) -> Results:
     """The results from what each part of the demo knows."""
@@ -193,6 +196,7 @@ def results_of(
         trades=trades,
         sites=sites,
         searched=searched,
+        bulletins=bulletins,
         publish_seconds=summary.publish_seconds,
         spark_start_seconds=summary.wall_s - summary.seconds,
         seconds=seconds,

@@ -36,6 +36,7 @@ from contrada.errors import ContradaError
 from contrada.net import connect
 from contrada.routing.router import Strategy
 from contrada.spark.pipeline.description import read_pipeline
+from examples.airport_news.run import follow
 from examples.demo import processes
 from examples.demo.check import evaluate, faults
 from examples.demo.desks import WISHES, check_covered, listening, settled
@@ -61,7 +62,7 @@ PROBES: Final = 300
 
 STEPS: Final = (
     *("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries"),
-    *("stock trade", "sites", "file search"),
+    *("stock trade", "sites", "file search", "airport news"),
 )
 
 EXIT_FAULT: Final = 1
@@ -71,7 +72,7 @@ EXIT_INTERRUPTED: Final = 130
 async def demo(out: Path, progress: Progress) -> Results:
     """Run all of it; the results say what happened. Raises what a part failed with."""
     began = monotonic()
-    writing, starting, piping, evaluating, delivering, trading, selecting, searching = (
+    writing, starting, piping, evaluating, delivering, *working = (
         progress.add_task(step, total=None, start=False) for step in STEPS
     )
 
@@ -117,8 +118,8 @@ async def demo(out: Path, progress: Progress) -> Results:
         await settled(inboxes, expected.totals, quiet_s=QUIET_S, wait_s=DELIVERY_WAIT_S)
         latency = Latency.of(await probe(address))
 
-        # 6. Markets, sites and peers work over the same broker, or brokers of their own.
-        worked = await work(address, progress, trading, selecting, searching)
+        # 6. Markets, sites, peers and a feed work over the same broker, or brokers of their own.
+        worked = await work(address, progress, *working)
 
     # 7. Is everything there, and nothing else? (All have ended: nothing more can come.)
     wrong = [*faults(expected, summary, inboxes), *worked.faults]
@@ -132,6 +133,7 @@ async def demo(out: Path, progress: Progress) -> Results:
         trades=worked.trades,
         sites=worked.sites,
         searched=worked.searched,
+        bulletins=worked.bulletins,
         seconds=monotonic() - began,
     )
 
@@ -143,11 +145,17 @@ class Worked:
     trades: int
     sites: int
     searched: Searched
+    bulletins: int
     faults: list[str]
 
 
 async def work(
-    address: str, progress: Progress, trading: TaskID, selecting: TaskID, searching: TaskID
+    address: str,
+    progress: Progress,
+    trading: TaskID,
+    selecting: TaskID,
+    searching: TaskID,
+    following: TaskID,
 ) -> Worked:
     """Runs the worked examples, each held against a look at all of its data."""
     wrong: list[str] = []
@@ -177,7 +185,16 @@ async def work(
     progress.update(searching, total=2 * len(chosen), completed=2 * len(chosen))
     files = expected_files(shares)
     wrong += [f"file search: {it}" for it in (*chosen, *flooded) if it.found != files[it.text]]
-    return Worked(trades, sites, Searched.of(chosen, flooded, len(shares)), wrong)
+
+    # A feed is polled twice; its news go to whom one of its airports concerns, under any name.
+    progress.start_task(following)
+    async with connect(address) as service:
+        followed, told = await follow(service)
+    bulletins = followed.came.total()
+    progress.update(following, total=told.came.total(), completed=bulletins)
+    if followed != told:
+        wrong.append(f"airport news: {followed}, and the feed says {told}")
+    return Worked(trades, sites, Searched.of(chosen, flooded, len(shares)), bulletins, wrong)
 
 
 async def probe(address: str) -> list[float]:

@@ -81,6 +81,7 @@ async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[In
         seconds=3.0,
         sites=74,
         searched=Searched(57, 6, 69, 336),
+        bulletins=58,
     )
     return expected, inboxes, results
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from contrada.errors import InputError
 from contrada.spark.pipeline.description import read_pipeline
 from contrada.spark.pipeline.run import run_pipeline
 from tests.spark.test_pipeline import expected, written
@@ -77,3 +78,21 @@ def test_real_documents(
     kinds = (".xml", ".atom", ".cap", ".gpx")
     found = sorted(str(path) for path in folder.rglob("*") if path.suffix in kinds)
     assert check(spark, tmp_path, found) >= 45
+
+
+def test_patterns_of_names(spark: SparkSession, tmp_path: Path) -> None:
+    """A pipeline would ask for other names than `contrada match`."""
+    for number, titles in enumerate(("xy", "yy", "zyx", "x")):
+        stories = "".join(f"<s><t>{each}</t></s>" for each in titles)
+        (tmp_path / f"{number}.xml").write_text(f"<b>{stories}</b>")
+    (tmp_path / "subs").write_text("x: `b.s.*.t` = 'x'\nsecond: `b.s.<1-1>.t` = 'y'\nno: `c.*` = 1")
+    (tmp_path / "p.toml").write_text(
+        'subscriptions = "subs"\noutput = "out"\n[[source]]\nname = "documents"\n'
+        'format = "xml"\npaths = ["*.xml"]\nstrategy = "pattern"\n'
+    )
+    pipeline = read_pipeline(tmp_path / "p.toml")
+    assert run_pipeline(spark, pipeline).matches == {"x": 2, "second": 3, "no": 0}
+    assert written(pipeline)[0] == expected(pipeline)[0]
+    (tmp_path / "subs").write_text("x: `b.s.*.t` absent")
+    with pytest.raises(InputError, match=r"x: .*pattern of names"):
+        read_pipeline(tmp_path / "p.toml")

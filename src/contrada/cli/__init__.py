@@ -25,6 +25,8 @@ COMMANDS = {
     "doctor": Command("contrada.cli.doctor:doctor", "Look for what is wrong, and what to do."),
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
+    "feed": Command("contrada.cli.feed:feed", "Poll feeds: what is new or changed in them."),
+    "xml": Command("contrada.cli.xml:xml", "Send and receive documents."),
     "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
     "spark": Command("contrada.cli.spark:spark", "Run a cluster of Spark here."),
     "simulate": Command("contrada.cli.simulate:simulate", "Networks of brokers in virtual time."),

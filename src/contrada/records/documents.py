@@ -9,8 +9,10 @@ Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
 import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
+
+from lxml import etree
 
 from contrada.errors import (
     ContradaError,
@@ -24,7 +26,7 @@ from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.xml.damage import Fault, without_damage
 from contrada.xml.names import Texts, named_texts
-from contrada.xml.tree import Element, parse_document
+from contrada.xml.tree import Element, parse_document, tree_of
 
 DOCUMENT_BYTES_MAX: Final = 64 * 2**20
 """Bytes of a document, unpacked. Beyond it: the document is a bad record."""
@@ -47,13 +49,15 @@ def open_document(path: DataFile) -> bytes:
     return data
 
 
-def read_document(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
-    """The records of a document, its entries numbered from 1 in the order of the document.
+def read_flat(
+    data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
+) -> Iterator[Record | BadRecord]:
+    """The records of a document whose repeated elements are several values, entries from 1 on.
 
     (Entries below differently named parents are numbered parent by parent.)
-    Cost: proportional to the document.
+    `see` is given the tree. Cost: proportional to the document.
     """
-    return _records(entries_of_document(data, source, reading), source, reading)
+    return _records(entries_of_document(data, source, reading, see), source, reading)
 
 
 def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
@@ -61,23 +65,30 @@ def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Re
     return _records(_entries_of_tree(root, source, reading), source, reading)
 
 
-def entries_of_document(data: bytes, source: str, reading: Reading) -> Iterator[Entry | BadRecord]:
+def entries_of_document(
+    data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
+) -> Iterator[Entry | BadRecord]:
     """The entries of a document, and what of it cannot be read."""
     faults: list[Fault] = []
-    root: Element | None = None
+    root: etree._Element | None = None
+    tree: Element | None = None
     try:
-        root = parse_document(data)
+        tree = parse_document(data)
     except ParseError as error:
         if reading.entries:
             faults, root = without_damage(data, reading.entries)
         if not faults or root is None:
             faults = [(error, data)]
     except ContradaError as error:
-        yield bad_record(source, error, None, _beginning(data))
+        yield bad_record(source, error, None, beginning(data))
     for fault, piece in faults:
-        yield bad_record(source, fault, None, _beginning(piece))
+        yield bad_record(source, fault, None, beginning(piece))
     if root is not None:
-        yield from _entries_of_tree(root, source, reading)
+        tree = tree_of(root)
+    if tree is not None:
+        if see is not None:
+            see(tree)
+        yield from _entries_of_tree(tree, source, reading)
 
 
 def _entries_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Entry | BadRecord]:
@@ -100,8 +111,15 @@ def record_of_entry(source: str, number: int, texts: Texts, reading: Reading) ->
         return Record(source, number, _notification(texts, reading))
     except ContradaError as error:
         shown = "; ".join(f"{name}: {text}" for name, found in texts.items() for text in found)
-        entry = f"{reading.entries} {number}: " if reading.entries else ""
-        return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
+        return bad_entry(source, reading.entries, number, error, shown)
+
+
+def bad_entry(
+    source: str, entries: str | None, number: int, error: ContradaError, shown: str
+) -> BadRecord:
+    """The bad record that an entry is, or a document without entries."""
+    entry = f"{entries} {number}: " if entries else ""
+    return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
 
 
 def _notification(texts: Texts, reading: Reading) -> Notification:
@@ -129,5 +147,6 @@ def named_as_read(texts: Texts, reading: Reading) -> Texts:
     return named
 
 
-def _beginning(data: bytes) -> str:
+def beginning(data: bytes) -> str:
+    """What is shown of a document that is bad."""
     return data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Final
 
 from contrada.errors import ContradaError, InputError
-from contrada.records.documents import open_document, read_document
+from contrada.records.documents import open_document
 from contrada.records.lines import open_lines, printable
 from contrada.records.objects import read_array, read_objects
 from contrada.records.reading import Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record
+from contrada.records.rendering import Renderer
 from contrada.records.rows import read_rows
 
 FORMATS: Final = ("csv", "tsv", "json", "jsonl", "xml")
@@ -53,7 +54,8 @@ def read_file(
 ) -> Iterator[Record | BadRecord]:
     """The records of a file, the bad ones among them; `source` is what they call the file.
 
-    Cost: proportional to the file; rows and JSON lines are read one by one, a document whole.
+    Cost: proportional to the file; rows and JSON lines are read one by one, a document whole, but
+    for the entries of a large one.
     A file that cannot be read is one bad record.
     """
     source = str(path) if source is None else source
@@ -62,11 +64,12 @@ def read_file(
         yield from read_rows(open_lines(path), source, reading)
     elif format_name == "json" and not reading.entries:
         yield from read_objects(open_lines(path), source, reading)
+    elif format_name == "xml":
+        yield from Renderer(reading).render_file(path, source)
     else:
         try:
             data = open_document(path)
         except ContradaError as error:
             yield bad_record(source, error, None)
         else:
-            read = read_document if format_name == "xml" else read_array
-            yield from read(data, source, reading)
+            yield from read_array(data, source, reading)

@@ -30,11 +30,13 @@ from contrada.records.documents import (
 )
 from contrada.records.joining import joined_blocks
 from contrada.records.lines import WHOLE, Block, DataFile, Part, open_blocks
-from contrada.records.objects import notification_of_object, read_array
+from contrada.records.objects import notification_of_object, read_array, records_of_line
 from contrada.records.reading import AllowedNames, Reading, plain_format
 from contrada.records.record import BadRecord, Record, bad_record, record_of
+from contrada.records.rendering import Renderer, is_large
 from contrada.records.rows import Rows, is_blank, is_blank_row, is_header
 from contrada.xml.names import Texts
+from contrada.xml.wildnames import PATTERN, by_names
 
 BULK_AFTER_BYTES: Final = 2**19
 """Bytes that are read line by line before pyarrow is imported, which takes as long. Beyond it:
@@ -102,11 +104,16 @@ class Matcher:
         bulk_after_bytes: int = BULK_AFTER_BYTES,
         residues: Residues[int] | None = None,
     ) -> None:
-        """`residues`: what rules leave open, where they are not among the wanted."""
+        """`residues`: what rules leave open, where they are not among the wanted.
+
+        With the strategy `pattern` names in filters are patterns of names.
+        """
         index: Index[int] = Index()
         asked: set[str] = set()
         residues = Residues() if residues is None else residues
         for position, wish in enumerate(wanted):
+            if reading.strategy == PATTERN:
+                wish = by_names(wish)
             if isinstance(wish, Rule):
                 residues.put(position, wish.residue_holds)
                 wish = wish.filters
@@ -172,6 +179,9 @@ class Matcher:
         if format_name == "json" and reading.entries:
             yield from self._array(path, source)
             return
+        if format_name == "json" and not reading.is_multi:
+            yield from self._by_strategy(path, source, part)
+            return
         lines = self._objects(source) if format_name == "json" else None
         rows: Rows | None = None
         waiting = _Waiting() if self.packs else None
@@ -215,6 +225,17 @@ class Matcher:
         for found in read_array(data, source, self._reading):
             yield self._outcome(source, found)
 
+    def _by_strategy(self, path: DataFile, source: str, part: Part) -> Iterator[Outcomes]:
+        """What becomes of lines of JSON that are named, or split, by another strategy."""
+        try:
+            for block in open_blocks(path, part):
+                for at in range(len(block)):
+                    number = block.number(at)
+                    for found in records_of_line(block.line(at), source, number, self._reading):
+                        yield self._outcome(source, found)
+        except ContradaError as error:
+            yield Outcomes(source, 0, [bad_record(source, error, None)])
+
     def _outcome(self, source: str, found: Record | BadRecord) -> Outcomes:
         if isinstance(found, BadRecord):
             return Outcomes(source, 0, [found])
@@ -227,6 +248,10 @@ class Matcher:
     def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the entries of a document."""
         try:
+            if not self._reading.is_flat or (self._reading.entries and is_large(path)):
+                for each in self._renderer.render_file(path, source):
+                    yield self._outcome(source, each)
+                return
             data = open_document(path)
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
@@ -261,6 +286,10 @@ class Matcher:
             return False
         most = max(map(len, texts.values()), default=0)
         return most <= VALUES_MAX and not self._index.match(held)
+
+    @cached_property
+    def _renderer(self) -> Renderer:
+        return Renderer(self._reading)
 
     def _see(self, time_us: int | None) -> None:
         if time_us is not None and (self.latest_us is None or time_us > self.latest_us):

@@ -11,7 +11,9 @@ record. A declared type is applied to texts, which is how times and `"NaN"` come
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -20,9 +22,17 @@ from contrada.errors import ContradaError, InvalidNotificationError, LimitError,
 from contrada.model import Notification, Value
 from contrada.model.algebra.nesting import JSON_TYPE, OBJECT_DEPTH_MAX, as_json, flatten
 from contrada.records.lines import printable
+from contrada.records.naming import Values
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
+from contrada.xml.objects import ObjectWalk, outermost_array
+from contrada.xml.shape import SHAPE_TYPE, renamed, shape_of_object
+from contrada.xml.strategies import Named, Original, base_of, is_escaping, named
+
+NAMES_TOLD_MAX: Final = 65_536
+"""Generated names that a renderer keeps. Beyond it: those of further documents are only in their
+notifications."""
 
 WHOLE_DOCUMENT: Final = "."
 """As `entries`: the document itself is the array."""
@@ -45,14 +55,72 @@ def notification_of_content(content: Any, reading: Reading) -> Notification:
     return _notification(content, lambda: as_json(content), reading)
 
 
+@dataclass(slots=True)
+class Report:
+    """What is told of documents beside their records; see `contrada.records.rendering`."""
+
+    repeated: dict[str, int] = field(default_factory=dict)
+    lost: Counter[str] = field(default_factory=Counter)
+    names: dict[str, Original] = field(default_factory=dict)
+
+    def note(self, names: Iterable[Named]) -> None:
+        """Keeps what generated names stand for."""
+        if len(self.names) < NAMES_TOLD_MAX:
+            self.names.update(renamed(names))
+
+
+def _by_strategy(content: dict[str, Any], reading: Reading, report: Report) -> Notification:
+    """The notification of an object by a strategy that does not leave repeated names together."""
+    is_escaped = is_escaping(reading.strategy)
+    slots = ObjectWalk(is_escaped, report.repeated).slots(content)
+    names = named(slots, reading.strategy, report.lost)
+    values = Values(reading, is_json=True)
+    found = values.of(names)
+    if not is_escaped:
+        return reading.notification(found)
+    report.note(names)
+    body = shape_of_object(content, base_of(reading.strategy), names, values.held(found, names))
+    return reading.notification(found, body=body, content_type=SHAPE_TYPE)
+
+
+def records_of_object(
+    data: bytes, source: str, reading: Reading, report: Report | None = None
+) -> Iterator[Record | BadRecord]:
+    """The records of a JSON document: of an object, or of the array in it that is split.
+
+    By the strategy `split` without `entries` this is the outermost array with several objects.
+    """
+    report = Report() if report is None else report
+    try:
+        text = printable(data.decode("utf-8", "surrogateescape"))
+        if reading.entries is None and reading.strategy == "split":
+            array = outermost_array(decoded(text))
+            reading = replace(reading, entries=array, strategy="multi")
+        if reading.entries is None:
+            made = _notification(_decoded(text), lambda: data, reading, report=report)
+            yield Record(source, 1, made)
+            return
+    except ContradaError as error:
+        yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
+        return
+    yield from read_array(data, source, reading, report)
+
+
 def _notification(
-    content: Any, encoded: Callable[[], bytes], reading: Reading, *, keep: bool = False
+    content: Any,
+    encoded: Callable[[], bytes],
+    reading: Reading,
+    *,
+    keep: bool = False,
+    report: Report | None = None,
 ) -> Notification:
     """The notification of what was decoded; `encoded` gives its bytes, for the body."""
     found: dict[str, list[Value]] = {}
     if reading.drop:
         content = _without_dropped(content, "", reading)
         encoded = partial(_encoded, content)
+    if base_of(reading.strategy) != "multi":
+        return _by_strategy(_object(content), reading, Report() if report is None else report)
     put = partial(_put, found=found, reading=reading)
     if flatten(_object(content), put) and not keep:
         return reading.notification(found)
@@ -72,7 +140,9 @@ def _without_dropped(content: Any, path: str, reading: Reading) -> Any:
     }
 
 
-def read_array(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+def read_array(
+    data: bytes, source: str, reading: Reading, report: Report | None = None
+) -> Iterator[Record | BadRecord]:
     """The records of the array in a JSON document that `entries` names, numbered from 1.
 
     `entries` are the names that lead to it, joined by dots, or WHOLE_DOCUMENT. What stands around
@@ -86,7 +156,7 @@ def read_array(data: bytes, source: str, reading: Reading) -> Iterator[Record | 
     for number, element in enumerate(elements, start=1):
         encode = partial(_encoded, element)
         try:
-            yield Record(source, number, _notification(element, encode, reading))
+            yield Record(source, number, _notification(element, encode, reading, report=report))
         except ContradaError as error:
             text = encode().decode()[:BAD_TEXT_CHARS_MAX]
             reason = bad_record(source, error, None).reason
@@ -111,8 +181,46 @@ def _encoded(content: Any) -> bytes:
 def read_objects(
     lines: Iterable[str], source: str, reading: Reading
 ) -> Iterator[Record | BadRecord]:
-    """The records of a file of JSON lines, numbered by line; blank lines are none."""
+    """The records of a file of JSON lines, numbered by line; blank lines are none.
+
+    By the strategy `split` a line may have several records.
+    """
+    if reading.splits:
+        return _split_lines(lines, source, reading)
     return records_of_lines(lines, source, lambda line: notification_of_object(line, reading))
+
+
+def _split_lines(
+    lines: Iterable[str], source: str, reading: Reading
+) -> Iterator[Record | BadRecord]:
+    try:
+        for number, text in enumerate(lines, start=1):
+            yield from records_of_line(text, source, number, reading)
+    except ContradaError as error:
+        yield bad_record(source, error, None)
+
+
+def records_of_line(
+    text: str, source: str, number: int, reading: Reading
+) -> Iterator[Record | BadRecord]:
+    """The records of a line, all with its number: one, or those that it is split into; or none."""
+    if is_blank(text):
+        return
+    if not reading.splits:
+        yield record_of(lambda line: notification_of_object(line, reading), source, number, text)
+        return
+    checked = record_of(lambda _: _NOTHING, source, number, text)
+    if isinstance(checked, BadRecord):
+        yield checked
+        return
+    for each in records_of_object(text.encode(), source, reading):
+        if isinstance(each, BadRecord):
+            yield replace(each, line=number)
+        else:
+            yield replace(each, number=number)
+
+
+_NOTHING: Final = Notification({})
 
 
 def records_of_lines(

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from contrada.errors import InputError, InvalidNameError, InvalidNotificationError
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import check_user_name, time_us_of
 from contrada.records.cells import (
     CONVERTERS,
@@ -22,6 +23,7 @@ from contrada.records.cells import (
     untyped_value,
     zone_of,
 )
+from contrada.xml.strategies import STRATEGIES, base_of
 
 NAMES_KEPT_MAX: Final = 2**16
 """Names that are known as those of attributes. Beyond it: all are looked at again."""
@@ -43,6 +45,9 @@ class Reading:
     (`agent`: also `agent.id`); `rename` gives other names to attributes. Both come first: all other
     options speak of the new names. `zone` is that of times which name none, as `Europe/Rome`.
     `delimiter` and `quote` are the signs of CSV; an empty quote means that none is special.
+    `strategy` says how elements that occur several times in a document are named
+    (`contrada.xml.STRATEGIES`). Of XML `stylesheet` is the XSLT that comes first, and `schema` the
+    DTD, XML Schema or RELAX NG that a document must conform to; an XML Schema also tells types.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -59,9 +64,13 @@ class Reading:
     zone: str | None = None
     delimiter: str = ","
     quote: str = '"'
+    strategy: str = "multi"
+    stylesheet: bytes | None = None
+    schema: bytes | None = None
 
     def __post_init__(self) -> None:
         self._check_signs()
+        self._check_strategy()
         if self.zone is not None:
             zone_of(self.zone)
         for name, type_name in self.types.items():
@@ -75,7 +84,7 @@ class Reading:
             check_user_name(name)
         Notification.marked(self.add, self.marks)  # What every record gets must be allowed.
         if self.time in self.add:
-            self._envelope(self.add)
+            self.envelope(self.add)
 
     def _check_signs(self) -> None:
         for what, sign, sizes in (
@@ -87,6 +96,29 @@ class Reading:
                 raise InputError(what, reason)
         if self.delimiter == self.quote:
             raise InputError("quote", f"found {self.quote!r}, which is the delimiter too")
+
+    def _check_strategy(self) -> None:
+        if self.strategy not in STRATEGIES:
+            known = ", ".join(STRATEGIES)
+            raise InputError("strategy", f"found {self.strategy!r}, expected one of {known}")
+        if self.strategy == "xslt" and self.stylesheet is None:
+            raise InputError("strategy", "xslt needs a stylesheet")
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether documents are read as they are, with several values of what is repeated."""
+        is_multi = self.strategy == "multi" or (self.strategy == "split" and bool(self.entries))
+        return is_multi and self.stylesheet is None and self.schema is None
+
+    @property
+    def is_multi(self) -> bool:
+        """Whether an object of JSON is read as it is, with several values of what is repeated."""
+        return base_of(self.strategy) == "multi" and not self.splits
+
+    @property
+    def splits(self) -> bool:
+        """Whether a document is to be split where nobody has said at which elements."""
+        return self.strategy == "split" and not self.entries
 
     @property
     def is_renaming(self) -> bool:
@@ -146,7 +178,7 @@ class Reading:
         the attribute named by `time` is absent or no time.
         """
         attributes: Any = {**found, **self.add} if self.add else found
-        envelope = self._envelope(attributes)
+        envelope = self.envelope(attributes)
         if self.marks:
             return Notification.marked(
                 attributes,
@@ -157,9 +189,10 @@ class Reading:
             )
         return Notification(attributes, body=body, content_type=content_type, envelope=envelope)
 
-    def _envelope(self, attributes: Mapping[str, object]) -> Envelope:
+    def envelope(self, attributes: Mapping[str, object]) -> Envelope:
+        """The envelope of a record. Raises InvalidNotificationError as `notification`."""
         if self.time is None:
-            return Envelope()
+            return UNSTAMPED
         stamp = attributes.get(self.time)
         if isinstance(stamp, list) and len(stamp) == 1:
             stamp = stamp[0]
@@ -169,11 +202,20 @@ class Reading:
         return Envelope(time_us=time_us_of(stamp))
 
 
+def check_xml(format_name: str, reading: Reading) -> None:
+    """Refuse a stylesheet and a schema for what is no XML. Raises InputError."""
+    for name in ("stylesheet", "schema"):
+        if format_name != "xml" and getattr(reading, name) is not None:
+            raise InputError(name, f"it is for XML, and the format is {format_name}")
+
+
 def plain_format(format_name: str, reading: Reading) -> tuple[str, Reading]:
     """A format with what its name says of the options.
 
     `tsv` is CSV parted by tabs, `jsonl` is JSON in lines also where `entries` are given.
+    Raises InputError as `check_xml`.
     """
+    check_xml(format_name, reading)
     if format_name == "jsonl":
         return "json", replace(reading, entries=None)
     if format_name != "tsv":

@@ -31,6 +31,14 @@ def read_text(path: Path) -> str:
         raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file that an option names. Raises InputError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
 def load_subscriptions(path: Path) -> Subscriptions:
     """The filters of a file; see `read_subscriptions`."""
     return read_subscriptions(read_text(path), str(path))

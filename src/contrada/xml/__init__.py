@@ -1,14 +1,22 @@
-"""XML documents to named texts. The naming service for repeated elements will stand here.
+"""XML documents, and JSON, as named values: what occurs several times, by strategies.
 
 Source: Erenkrantz 2001, *Handling Hierarchical Events in an Internet-Scale Event Service*.
 """
 
 from contrada.xml.names import named_texts
+from contrada.xml.shape import SHAPE_TYPE, NamesIn, document_of, names_in
+from contrada.xml.strategies import STRATEGIES, Original
 from contrada.xml.tree import DOCUMENT_DEPTH_MAX, Element, parse_document
 
 __all__ = [
     "DOCUMENT_DEPTH_MAX",
     "Element",
+    "NamesIn",
+    "Original",
+    "SHAPE_TYPE",
+    "STRATEGIES",
+    "document_of",
     "named_texts",
+    "names_in",
     "parse_document",
 ]

@@ -15,20 +15,25 @@ from typing import Final, TypeAlias
 from lxml import etree
 
 from contrada.errors import ContradaError, ParseError
-from contrada.xml.tree import Element, element_name, parse_document, safe_parser, syntax_error
+from contrada.xml.tree import element_name, parsed, safe_parser, syntax_error, tree_of
 
 Fault: TypeAlias = tuple[ParseError, bytes]
 """What is wrong, at its place in the document, and the piece of the document it is in."""
 
 _NAMESPACE: Final = re.compile(rb"""\sxmlns(?::[\w.-]+)?\s*=\s*(?:"[^"<]*"|'[^'<]*')""")
-_NOT_LINE_END: Final = re.compile(rb"[^\r\n]")
+_BLANKED: Final = bytes(byte if byte in b"\r\n" else 32 for byte in range(256))
 _CUT_TAG: Final = re.compile(rb"<[^<>]*\Z")
 _ENDED: Final = re.compile(rb"(</[^<>]*|/)>\Z")
 _INNER_LINE: Final = re.compile(r" line \d+")
 
 
-def without_damage(data: bytes, entries: str) -> tuple[list[Fault], Element | None]:
-    """The faults of a document, and the tree of what is whole in it; None where it has none."""
+Root: TypeAlias = etree._Element | None
+
+
+def without_damage(
+    data: bytes, entries: str, *, instructions: bool = False
+) -> tuple[list[Fault], Root]:
+    """The faults of a document, and the root of what is whole in it; None where it has none."""
     faults: list[Fault] = []
     pieces: list[bytes] = []
     namespaces: bytes | None = None
@@ -41,10 +46,10 @@ def without_damage(data: bytes, entries: str) -> tuple[list[Fault], Element | No
         fault = _fault(data, start, end, namespaces)
         if fault is not None:
             faults.append((fault, data[start:end]))
-            pieces += (data[done:start], _NOT_LINE_END.sub(b" ", data[start:end]))
+            pieces += (data[done:start], data[start:end].translate(_BLANKED))
             done = end
     pieces.append(data[done:])
-    return _parsed_rest(b"".join(pieces), faults)
+    return _parsed_rest(b"".join(pieces), faults, instructions)
 
 
 def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
@@ -88,19 +93,26 @@ def _fault(data: bytes, start: int, end: int, namespaces: bytes) -> ParseError |
     return None
 
 
-def _parsed_rest(data: bytes, faults: list[Fault]) -> tuple[list[Fault], Element | None]:
+def _parsed_rest(data: bytes, faults: list[Fault], instructions: bool) -> tuple[list[Fault], Root]:
     try:
-        return faults, parse_document(data)
+        return faults, _checked(data, instructions)
     except ParseError as error:
         fault = error
     except ContradaError:
         return faults, None
     try:
         whole_tags = _CUT_TAG.sub(b"", data.rstrip())
-        root = parse_document(whole_tags + _closing_tags(whole_tags))
+        root = _checked(whole_tags + _closing_tags(whole_tags), instructions)
     except ContradaError:
         return [], None
     return [*faults, (fault, data[-200:])], root
+
+
+def _checked(data: bytes, instructions: bool) -> etree._Element:
+    """The root of a document that is no deeper than it may be and has no entities of its own."""
+    root = parsed(data)
+    tree_of(root)
+    return parsed(data, instructions=True) if instructions else root
 
 
 def _closing_tags(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ is lost; the paper's own system sent one of them (§6.1).
 Source: Erenkrantz 2001 §5 (parsing), §6 (repeated elements), §8.2 (one event per story).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
@@ -34,6 +34,18 @@ def named_texts(root: Element, entries: str | None) -> Iterator[Texts]:
         yield _texts(root, root.name)
     else:
         yield from _entries_within(root, root.name, entries, {})
+
+
+def note_repeated(element: Element, path: str, note: Callable[[str, int], None]) -> None:
+    """Tells of each name that several children of one element have, and of how many."""
+    counts: dict[str, int] = {}
+    for child in element.children:
+        counts[child.name] = counts.get(child.name, 0) + 1
+        if child.children:
+            note_repeated(child, f"{path}.{child.name}", note)
+    for name, count in counts.items():
+        if count > 1:
+            note(f"{path}.{name}", count)
 
 
 def _entries_within(element: Element, path: str, entries: str, context: Texts) -> Iterator[Texts]:

@@ -11,12 +11,15 @@ Source: Erenkrantz 2001 ยง3.3 (the parser assumes nothing about the document), ย
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+
+Node: TypeAlias = Any
+"""An element of the parser's, or an instruction: their annotations leave out what a tag can be."""
 
 DOCUMENT_DEPTH_MAX: Final = 64
 """Elements within elements. Beyond it: the document is a bad record."""
@@ -46,29 +49,56 @@ def parse_document(data: bytes) -> Element:
     Cost: proportional to the document. Raises ParseError where it is not well formed or uses
     entities of its own, and LimitError where it is deeper than DOCUMENT_DEPTH_MAX.
     """
+    return tree_of(parsed(data))
+
+
+def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
+    """The root of a document as the parser gives it, in document order.
+
+    Processing instructions stay where they are asked for. Raises ParseError.
+    """
     try:
-        root = etree.fromstring(data, safe_parser())
+        return etree.fromstring(data, safe_parser(instructions=instructions))
     except etree.XMLSyntaxError as error:
         raise syntax_error(error) from None
     except ValueError as error:  # lxml's answer to what it cannot even begin to read
         raise ParseError(1, 1, str(error), "an XML document") from None
+
+
+def tree_of(root: etree._Element) -> Element:
+    """The tree below an element. Raises as `parse_document`."""
     return _tree(root, 1)
 
 
-def safe_parser() -> etree.XMLParser:
+def safe_parser(*, instructions: bool = False) -> etree.XMLParser:
     """A parser that reads nothing but the bytes it is given and expands no entities."""
-    return etree.XMLParser(
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        dtd_validation=False,
-        attribute_defaults=False,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-        strip_cdata=True,
-        recover=False,
-    )
+    return etree.XMLParser(**_safely(instructions))
+
+
+def pull_parser(
+    tag: str, *, instructions: bool = False, blanks: bool = True
+) -> etree.XMLPullParser:
+    """As `safe_parser`, for bytes that come in pieces; it tells the ends of elements of a tag.
+
+    Without `blanks` texts of blanks alone are left out, most of them.
+    """
+    options = {**_safely(instructions), "remove_blank_text": not blanks}
+    return etree.XMLPullParser(events=("end",), tag=tag, **options)
+
+
+def _safely(instructions: bool) -> dict[str, Any]:
+    return {
+        "resolve_entities": False,
+        "no_network": True,
+        "load_dtd": False,
+        "dtd_validation": False,
+        "attribute_defaults": False,
+        "huge_tree": False,
+        "remove_comments": True,
+        "remove_pis": not instructions,
+        "strip_cdata": True,
+        "recover": False,
+    }
 
 
 def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
@@ -97,7 +127,7 @@ def _tree(node: "etree._Element", depth: int) -> Element:
     children: list[Element] = []
     for child in node:
         if not isinstance(child.tag, str):
-            raise ParseError(child.sourceline or 1, 1, f"the entity {child.text}", "plain text")
+            raise entity_error(child)
         children.append(_tree(child, depth + 1))
         pieces.append(child.tail)
     attributes = tuple(_attributes(node)) if node.attrib else ()
@@ -105,10 +135,20 @@ def _tree(node: "etree._Element", depth: int) -> Element:
     return Element(element_name(node), attributes, texts, children_by_name(children))
 
 
-def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
+def entity_error(node: Node) -> ParseError:
+    """What is said of an entity of the document's own."""
+    return ParseError(node.sourceline or 1, 1, f"the entity {node.text}", "plain text")
+
+
+def attributes_of(node: "etree._Element") -> dict[str, str]:
+    """The attributes by the names that the document wrote, in its order. Raises LimitError."""
     if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.
         raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(node.attrib))
-    named = {_attribute_name(node, str(name)): str(value) for name, value in node.items()}
+    return {_attribute_name(node, str(name)): str(value) for name, value in node.items()}
+
+
+def _attributes(node: "etree._Element") -> Iterator[tuple[str, str]]:
+    named = attributes_of(node)
     for name in sorted(named):
         text = named[name].strip(XML_BLANKS)
         if text:

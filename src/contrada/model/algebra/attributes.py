@@ -108,7 +108,7 @@ def _checked(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values
     checked: dict[str, Values] = {}
     for name, value in attributes.items():
         check_attribute_name(name, value, system=system)
-        held = _held(name, value)
+        held = held_values(name, value)
         if held != ():
             checked[name] = held
     return checked
@@ -193,7 +193,7 @@ def values_in(span: bytes) -> dict[str, Values]:
     """The values of a span that was checked."""
     values: dict[str, Any] = _decode(span)
     for name in [name for name, value in values.items() if type(value) is list]:
-        held = _held(name, values[name])
+        held = held_values(name, values[name])
         if held == ():
             del values[name]
         else:
@@ -216,8 +216,11 @@ def check_attribute_name(name: object, value: object, *, system: bool) -> None:
         good_names.add(good)
 
 
-def _held(name: str, value: object) -> Values:
-    """The value as a plain one; several distinct ones as a tuple in the order of the line."""
+def held_values(name: str, value: object) -> Values:
+    """The value as a plain one; several distinct ones as a tuple in the order of the line.
+
+    Raises InvalidNotificationError.
+    """
     try:
         if not isinstance(value, list | tuple | set | frozenset):
             return normal(value)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from contrada.model.algebra.attributes import (
     count_in,
     good_names,
     good_names_and_marks,
+    held_values,
     plain_span,
     plain_values_span,
     span_of_any,
@@ -429,6 +430,29 @@ def of_plain(attributes: dict[str, Any], envelope: Envelope) -> Notification:
         return Notification.restored(attributes, b"", "", envelope)
     kept: Any = attributes if len(attributes) <= ATTRIBUTES_KEPT_MAX else None
     return of_parts(span, b"", "", envelope, values=kept)
+
+
+def of_found(
+    attributes: dict[str, Any], several: Iterable[str], envelope: Envelope
+) -> Notification:
+    """As `of_plain`; of some names the values are a list each, of plain types.
+
+    Raises as `Notification.restored`.
+    """
+    for name in several:
+        values = attributes[name]
+        if _TEXTS.issuperset(map(type, values)):
+            held = sorted(set(values))  # The order of texts is that of their bytes.
+            attributes[name] = held if len(held) > 1 else held[0]
+        else:
+            attributes[name] = held_values(name, values)
+    span = plain_values_span(attributes)
+    if span is None:
+        return Notification.restored(attributes, b"", "", envelope)
+    return of_parts(span, b"", "", envelope)
+
+
+_TEXTS: Final = frozenset((str,))
 
 
 def of_values(

@@ -21,6 +21,7 @@ from contrada.net.paging import all_held
 from contrada.records.matcher import Wish
 from contrada.records.rule_files import DIALECTS, load_rules, rule_files
 from contrada.records.subscriptions import load_subscriptions, read_text
+from contrada.xml.wildnames import by_names
 
 Wishes: TypeAlias = Mapping[str, Wish]
 """What subscriptions ask for, by name."""
@@ -28,11 +29,15 @@ Wishes: TypeAlias = Mapping[str, Wish]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where subscriptions come from: a file, maybe of another dialect, or what a broker holds."""
+    """Where subscriptions come from: a file, maybe of another dialect, or what a broker holds.
+
+    `has_patterns`: names in a file of filters are patterns.
+    """
 
     file: Path | None = None
     dialect: str | None = None
     broker: str | None = None
+    has_patterns: bool = False
 
     def __str__(self) -> str:
         return str(self.file or self.broker)
@@ -62,6 +67,8 @@ def asked_by(origins: Sequence[Origin], known: AskedFor | None = None) -> AskedF
     for origin, state in zip(origins, states, strict=True):
         if origin.file is not None:
             found, others = _of_file(origin.file, origin.dialect)
+            if origin.has_patterns:
+                found = _by_names(origin.file, found)
             twice = found.keys() & wishes.keys()
             refused += others
         else:
@@ -143,6 +150,17 @@ def _of_file(path: Path, dialect: str | None) -> tuple[Wishes, list[str]]:
         reason = f"found no rule of {dialect} that can be read"
         raise InputError(str(path), "; ".join([reason, *refused[:1]]))
     return rules, refused
+
+
+def _by_names(path: Path, wishes: Wishes) -> Wishes:
+    """The same, where names are patterns. Raises InputError for a wrong one."""
+    found: dict[str, Wish] = {}
+    for name, wish in wishes.items():
+        try:
+            found[name] = by_names(wish, name)
+        except ContradaError as error:
+            raise InputError(str(path), f"{name}: {error}") from None
+    return found
 
 
 def patterns_in(path: Path) -> dict[str, Pattern]:

@@ -39,8 +39,9 @@ from contrada.model.domains.values import UNITS_US
 from contrada.records import FORMATS, Reading, check_name_of
 from contrada.records.rule_files import DIALECTS
 from contrada.records.settings import checked, read_toml
-from contrada.records.subscriptions import read_text
+from contrada.records.subscriptions import read_bytes, read_text
 from contrada.spark.pipeline.asking import AskedFor, Origin, Wishes, asked_by, patterns_in
+from contrada.xml.wildnames import PATTERN
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DURATION: Final = re.compile(r"(\d{1,9}) ?([a-z]+)")
@@ -156,6 +157,9 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     zone: str | None = None
     delimiter: str = ","
     quote: str = '"'
+    strategy: str = "multi"
+    stylesheet: str | None = None
+    schema: str | None = None
 
 
 class _Subscribed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -249,9 +253,10 @@ def _check_keys(path: Path, described: _Pipeline) -> None:
 
 
 def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
-    """Where subscriptions come from."""
+    """Where subscriptions come from. Where a source names by `pattern`, they have patterns."""
+    has_patterns = any(source.strategy == PATTERN for source in described.source)
     if isinstance(described.subscriptions, str):
-        yield Origin(filled.path(described.subscriptions))
+        yield Origin(filled.path(described.subscriptions), has_patterns=has_patterns)
         return
     for number, each in enumerate(described.subscriptions):
         place = f"{filled.described_in}: subscriptions[{number}]"
@@ -263,7 +268,7 @@ def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
         if each.broker is not None:
             yield Origin(broker=filled.text(each.broker))
         elif each.file is not None:
-            yield Origin(filled.path(each.file), each.dialect)
+            yield Origin(filled.path(each.file), each.dialect, has_patterns=has_patterns)
     if not described.subscriptions:
         raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
 
@@ -369,6 +374,10 @@ class _Filled:
             return self.text(text)
         return str(self.path(text).absolute())
 
+    def read(self, name: str | None) -> bytes | None:
+        """The bytes of a file that is named beside the description."""
+        return None if name is None else read_bytes(self.path(name))
+
     def files(self, patterns: list[str]) -> tuple[Path, ...]:
         files: dict[Path, None] = {}
         for pattern in patterns:
@@ -415,6 +424,9 @@ def _source(source: _Source, filled: _Filled, *, is_stream: bool) -> Source:
             zone=source.zone,
             delimiter=source.delimiter,
             quote=source.quote,
+            strategy=source.strategy,
+            stylesheet=filled.read(source.stylesheet),
+            schema=filled.read(source.schema),
         )
     except ContradaError as error:
         raise InputError(place, str(error)) from None

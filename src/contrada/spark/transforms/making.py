@@ -22,11 +22,15 @@ from contrada.model import to_msgpack
 from contrada.model.encoding import notification_from_msgpack
 from contrada.records.columns import MISSING, REFUSED, Column, converter
 from contrada.records.decoding import Decoder
-from contrada.records.documents import read_document
 from contrada.records.lines import Block
-from contrada.records.objects import notification_of_content, notification_of_object, read_array
+from contrada.records.objects import (
+    notification_of_content,
+    notification_of_object,
+    records_of_object,
+)
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
+from contrada.records.rendering import read_document
 from contrada.records.writing import Stamped, binary_of, can_write
 from contrada.spark.transforms.frames import (
     CONVERTED,
@@ -80,7 +84,7 @@ class Making:
         if self.of == "wide":
             return _of_columns(self, batch)
         column = batch.column(0)
-        if self.of == "json" and not self.reading.entries:
+        if self.of == "json" and not self.reading.entries and not self.reading.splits:
             return _of_lines(column, self.reading)
         if self.of in ("json", "xml"):
             return _of_documents(column, self.of, self.reading)
@@ -185,7 +189,9 @@ def _of_lines(column: Any, reading: Reading) -> Made:
     lines = [b"" if text is None or b"\n" in text or b"\r" in text else text for text in texts]
     if lines:
         block = Block.of(1, b"\n".join([*lines, b""]))
-        for row, attributes in Decoder((), reading, set()).attributes(block):
+        # By other strategies an object of JSON is more than its attributes.
+        decoded = Decoder((), reading, set()).attributes(block) if reading.is_multi else ()
+        for row, attributes in decoded:
             try:
                 found[row] = to_msgpack(reading.notification(attributes))
             except ContradaError:
@@ -206,7 +212,7 @@ def _of_line(text: bytes | None, reading: Reading) -> bytes | _Refused:
 
 def _of_documents(column: Any, of: str, reading: Reading) -> Made:
     """Texts that are documents, of which each entry is a notification."""
-    read = read_document if of == "xml" else read_array
+    read = read_document if of == "xml" else records_of_object
     rows: list[int] = []
     found: list[bytes | _Refused] = []
     for row, text in enumerate(_texts(column)):
@@ -282,7 +288,7 @@ class _PlainRows:
         self.is_doubtful = np.zeros(count, dtype=bool)
         self.pieces: list[ColumnPiece] = []
         self._stamped = Stamped(reading, count)
-        if not can_write(making.names, reading):
+        if not reading.is_multi or not can_write(making.names, reading):
             self.is_doubtful[:] = True
             return
         for name, kind, column in zip(making.names, making.kinds, batch.columns, strict=False):

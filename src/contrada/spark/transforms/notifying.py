@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql import types as T  # noqa: N812
 
 from contrada.errors import InputError
-from contrada.records.reading import Reading
+from contrada.records.reading import Reading, check_xml
 from contrada.spark.transforms.frames import NOTIFICATION, frame_of, quoted
 from contrada.spark.transforms.making import Making
 from contrada.spark.transforms.sending import in_worker
@@ -57,7 +57,8 @@ def to_notifications(
     `of` says what a notification is made of: `wide`, all columns; or one column of `json` or `xml`
     (texts or bytes), `variant` or `map`, which `column` names where several could be meant.
     `reading` has the options of `contrada match`: types, what is absent, what is added, the time,
-    type marks, other names; with `entries` a text gives a row for each entry. Columns to drop
+    type marks, other names, the strategy for what is repeated; with `entries`, or by the strategy
+    `split`, a text gives a row for each entry. Columns to drop
     are dropped by `Reading.drop`, and its `zone` is that of dates and of times without one. Rows
     that are whole notifications already, in a binary column `notification`, stay as they are.
 
@@ -68,6 +69,11 @@ def to_notifications(
     reading = Reading() if reading is None else reading
     if of not in get_args(Of):
         raise InputError("of", f"found {of!r}, expected one of: {', '.join(get_args(Of))}")
+    if of in ("json", "xml"):
+        check_xml(of, reading)
+    elif reading.splits or reading.stylesheet is not None or reading.schema is not None:
+        reason = f"split, stylesheets and schemas are for documents, and this is of {of!r}"
+        raise InputError("strategy", reason)
     kept = tuple(keep)
 
     def made(frame: "DataFrame") -> "DataFrame":

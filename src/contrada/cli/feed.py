@@ -1,0 +1,193 @@
+"""`contrada feed`: poll feeds, and tell what is new or changed in them."""
+
+import ssl
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
+
+from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNREACHABLE
+from contrada.cli.reading import (
+    check_named,
+    constants,
+    document_options,
+    hint_for,
+    naming_options,
+    reading_of,
+)
+from contrada.cli.running import run
+from contrada.cli.showing import json_line
+from contrada.cli.tls import tls_options
+from contrada.feeds.fetching import is_address
+from contrada.feeds.names import Names
+from contrada.feeds.polling import FeedPoller, Poll
+from contrada.feeds.seen import FeedStates
+from contrada.feeds.sending import Sender
+from contrada.net import connect
+from contrada.records import BadRecord, Record
+from contrada.service import Service
+
+EVERY_S: Final = 300.0
+"""Seconds from one poll to the next, where nothing else is said."""
+
+BAD_SHOWN_MAX: Final = 20
+"""Entries of one poll that cannot be read and are told of one by one. Beyond it: they are only
+counted."""
+
+Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
+@click.option(
+    "--entries", metavar="NAME", help="The elements that are entries, in what is no feed known."
+)
+@click.option(
+    "--identity", metavar="PATH", help="What makes an entry the same, as id or head.guid."
+)
+@click.option("--edits", is_flag=True, help="Also what has changed and does not say so.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What is known from one run to the next; made where there is none.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0, min_open=True),
+    default=EVERY_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="From one poll to the next.",
+)
+@click.option("--once", is_flag=True, help="Poll once, and end.")
+@click.option("--to", metavar="ADDRESS", help="Publish there, in place of printing.")
+@click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
+@click.option("--names", is_flag=True, help="Tell naming services all names, for patterns.")
+@click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value.")
+@click.option("--add", metavar="NAME=VALUE", multiple=True, help="A constant attribute.")
+@click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
+@document_options
+@naming_options
+@tls_options
+def feed(
+    sources: tuple[str, ...],
+    identity: str | None,
+    edits: bool,
+    state: Path | None,
+    every: float,
+    once: bool,
+    to: str | None,
+    publisher: str | None,
+    names: bool,
+    add: tuple[str, ...],
+    tls: ssl.SSLContext | None,
+    **options: Any,
+) -> None:
+    """Poll feeds at files and addresses of HTTP; give each entry that is new or changed.
+
+    Feeds are RSS, Atom, CAP, or any XML where --entries names its entries. Each entry is one line
+    of JSON, or is published with --to. After each poll a line on standard error says how many
+    entries were new, changed, unchanged and bad. A feed that cannot be read is told of, and polled
+    again.
+
+    An entry is known again by its guid, id, or link; by --identity, where that is given; else by
+    its content. One of Atom has changed when it says so, or with --edits whenever its content has.
+    With --state that is kept from one run to the next; what was not given when a run
+    is ended comes again. With --once the exit status is 1 where a feed could not be read, and 2
+    where an entry could not.
+
+    \b
+    contrada feed https://example.org/news.rss --every 60
+    contrada feed alerts.atom --once --state alerts.state --types feed.entry.updated=time
+    contrada feed https://example.org/alerts.atom --to contrada://10.0.0.7:7655
+    contrada feed tracks.gpx --entries trkpt --strategy index
+    """  # noqa: D301 - click reads the escape
+    for source in sources:
+        if not is_address(source) and not Path(source).is_file():
+            raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
+    if to is None and (publisher is not None or names or tls is not None):
+        raise click.UsageError("--publisher, --names and --tls-… are for --to ADDRESS")
+    reading = reading_of(add=constants(add), **options)
+    check_named(reading, names)
+    poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
+    told = _PollReport(again_s=None if once else every)
+    service = None if to is None else connect(to, publisher=publisher, reconnect=not once, tls=tls)
+    sender = None
+    if service is not None:
+        is_named = names or reading.strategy == "daemon"
+        sender = Sender(service, Names(service) if is_named else None, all_names=names)
+    try:
+        run(_poll(poller.polls(None if once else every), told, service, sender))
+    finally:
+        told.end()
+    if once and told.status:
+        raise click.exceptions.Exit(told.status)
+
+
+async def _poll(
+    polls: AsyncIterator[Poll],
+    told: "_PollReport",
+    service: Service | None,
+    sender: Sender | None,
+) -> None:
+    async with nullcontext() if service is None else service:
+        emit: Emit = _print if sender is None else sender.send
+        async for each in polls:
+            await emit([found for found in each.records if isinstance(found, Record)])
+            told.tell(each)
+
+
+async def _print(records: list[Record]) -> None:
+    sys.stdout.writelines(f"{json_line(each.notification)}\n" for each in records)
+    sys.stdout.flush()
+
+
+class _PollReport:
+    """Tells what became of each poll, and of all."""
+
+    def __init__(self, again_s: float | None) -> None:
+        self.status = 0
+        self._again_s = again_s
+        self._polls = 0
+        self._counts: Counter[str] = Counter()
+
+    def tell(self, poll: Poll) -> None:
+        """What became of one poll."""
+        self._polls += 1
+        if poll.error is not None:
+            self.status = EXIT_UNREACHABLE
+            self._counts["failed"] += 1
+            again = "" if self._again_s is None else f"; polled again in {self._again_s:g} s"
+            reason = str(poll.error).removeprefix(f"{poll.source}: ")
+            click.echo(f"{poll.source}: {' '.join(reason.split())}{again}", err=True)
+            return
+        bad = [each for each in poll.records if isinstance(each, BadRecord)]
+        for each in bad[:BAD_SHOWN_MAX]:
+            click.echo(f"{each.error()}{hint_for(each)}", err=True)
+        if bad:
+            self.status = self.status or EXIT_BAD_INPUT
+        counts = {
+            "new": poll.new,
+            "changed": poll.changed,
+            "unchanged": poll.unchanged,
+            "bad": poll.bad,
+        }
+        self._counts.update(counts)
+        click.echo(f"{poll.source}: {_counted(counts)}", err=True)
+
+    def end(self) -> None:
+        """What became of all, where that was not said already."""
+        if self._polls > 1:
+            failed = self._counts.pop("failed", 0)
+            said = f"in {self._polls} polls: {_counted(self._counts)}"
+            click.echo(f"{said}, {failed} polls failed" if failed else said, err=True)
+
+
+def _counted(counts: dict[str, int]) -> str:
+    names = ("new", "changed", "unchanged", "bad")
+    return ", ".join(f"{counts.get(name, 0)} {name}" for name in names)
