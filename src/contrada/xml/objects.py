@@ -18,7 +18,7 @@ from contrada.model.algebra.nesting import (
     json_value,
     value_of_json,
 )
-from contrada.xml.slots import REPEATED_MAX, ElementWay
+from contrada.xml.slots import REPEATED_NAMES_MAX, ElementWay
 from contrada.xml.strategies import Named, Slot, escaped
 
 TOP: Final = ElementWay("", "", "")
@@ -52,7 +52,9 @@ class ObjectWalk:
     def _items(self, way: ElementWay, items: list[Any], before: str) -> Iterator[Slot]:
         if way.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
-        if len(items) > 1 and (way.plain in self.repeated or len(self.repeated) < REPEATED_MAX):
+        if len(items) > 1 and (
+            way.plain in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX
+        ):
             self.repeated[way.plain] = max(len(items), self.repeated.get(way.plain, 0))
         for number, each in enumerate(items, start=1):
             mark = f"{before}{number}"

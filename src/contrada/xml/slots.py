@@ -26,7 +26,7 @@ from contrada.xml.tree import (
 Item: TypeAlias = list[str | Node] | Node
 """What an element holds: a child, or a text with the instructions that part it."""
 
-REPEATED_MAX: Final = 65_536
+REPEATED_NAMES_MAX: Final = 65_536
 """Names of repeated elements that are reported. Beyond it: no further names are."""
 
 
@@ -172,7 +172,7 @@ class Walk:
 
     def note(self, path: str, count: int) -> None:
         """Notes that so many elements of a path stand below one parent."""
-        if path in self.repeated or len(self.repeated) < REPEATED_MAX:
+        if path in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX:
             self.repeated[path] = max(count, self.repeated.get(path, 0))
 
 
