@@ -121,7 +121,17 @@ _ABSENT: Final = object()
 class _PathPlace:
     """What is known of all elements of one path."""
 
-    __slots__ = ("_all", "_attributes", "_below", "_convert", "_depth", "_is_odd", "_name", "_path")
+    __slots__ = (
+        "_all",
+        "_attributes",
+        "_below",
+        "_convert",
+        "_depth",
+        "_is_odd",
+        "_name",
+        "_path",
+        "_told",
+    )
 
     def __init__(self, all_: FlatEntries, path: str, depth: int) -> None:
         self._all, self._path, self._depth = all_, path, depth
@@ -129,6 +139,7 @@ class _PathPlace:
         self._attributes: dict[str, _PathPlace] = {}
         self._name, self._convert = all_.named(path)
         self._is_odd = self._name is None or self._convert is not None
+        self._told: list[Any] | None = None
 
     def take(self, node: Node, found: dict[str, Any], several: set[str]) -> None:
         """Takes the values of an element and all in it."""
@@ -163,7 +174,8 @@ class _PathPlace:
     def _note_repeated(self, node: Node) -> None:
         """Tells of children of one name; those that hold nothing are none."""
         tags = [child.tag for child in node]
-        if len(set(tags)) < len(tags):
+        if len(set(tags)) < len(tags) and tags != self._told:
+            self._told = tags
             for name, count in Counter(map(element_name, node)).items():
                 if count > 1:
                     self._all.note(f"{self._path}.{name}", count)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from contrada import Notification, from_msgpack, to_msgpack
 from contrada.errors import ContradaError, InputError
 from contrada.matching.kernels import jit
-from contrada.records import BadRecord, Reading, read_document
+from contrada.records import BadRecord, Reading, Renderer, read_document
 from contrada.records.objects import notification_of_content, notification_of_object, read_array
 from contrada.records.record import record_of
 from contrada.spark import match, to_notifications
@@ -273,6 +273,28 @@ def test_documents_give_a_row_for_each_entry(spark: SparkSession) -> None:
     found = made(frame.transform(to_notifications(reading, of="json")))
     read = list(read_array(array.encode(), "", reading))
     same(found, [None if isinstance(e, BadRecord) else to_msgpack(e.notification) for e in read])
+
+
+def test_strategies_are_those_of_the_renderer(spark: SparkSession) -> None:
+    """Else documents on Spark would become other notifications than elsewhere."""
+    texts = {
+        "xml": "<d><e><t>1</t><t>x</t></e><e><t>2.0</t></e></d>",
+        "json": '{"e": [{"t": [1, "x"]}, {"t": 2.0}]}',
+    }
+    for of, text in texts.items():
+        frame = spark.createDataFrame([(text,)], "value string").coalesce(1)
+        for strategy in ("last", "split", "index", "daemon"):
+            reading = Reading(strategy=strategy)
+            records = Renderer(reading, of).render(text.encode())
+            wanted = [to_msgpack(each.notification) for each in records]  # type: ignore[union-attr]
+            assert made(frame.transform(to_notifications(reading, of=of))) == wanted  # type: ignore[arg-type]
+    wide = spark.sql("SELECT array(named_struct('t', 1), named_struct('t', 2)) AS e")
+    (packed,) = made(wide.transform(to_notifications(Reading(strategy="index"))))
+    found = from_msgpack(packed)  # type: ignore[arg-type]
+    assert isinstance(found, Notification)
+    assert dict(found) == {"e.0.t": 1, "e.1.t": 2}
+    with pytest.raises(InputError, match="for documents"):
+        to_notifications(Reading(strategy="split"))
 
 
 def test_whole_notifications_stay_as_they_are(spark: SparkSession) -> None:
