@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import feedparser  # type: ignore[import-untyped]
+import feedparser
 import pytest
 from lxml import etree
 
