@@ -25,6 +25,7 @@ from contrada.gossip.parameters import FANOUT_MAX, HIERARCHY_LEVELS_MAX, Paramet
         ({"loss": -0.1}, -0.1),
         ({"crashes": 1.5}, 1.5),
         ({"target": 1.0}, 1.0),
+        ({"approximation": "pittel"}, "pittel"),
         ({"constant": float("inf")}, float("inf")),
     ],
 )

@@ -91,6 +91,8 @@ class Parameters:
         for letter, share in (("loss ε", self.loss), ("crashes τ", self.crashes)):
             if not 0 <= share < 1:
                 raise InvalidValueError(share, f"{letter} is a share, from 0 to below 1")
+        if not isinstance(self.approximation, Approximation):
+            raise InvalidValueError(self.approximation, f"expected one of {list(Approximation)}")
         if not 0 < self.target < 1:
             raise InvalidValueError(self.target, "target is a share between 0 and 1")
         if not math.isfinite(self.constant) or self.constant < 0:
