@@ -8,8 +8,8 @@ below and stamp the line anew when it has changed, or was not stamped for `REFRE
 A timestamp is the writer's clock, but always later than the one before. One that is further ahead
 of one's own clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a late
 one. For how long nobody has stamped a line is counted in rounds, not by a clock: a clock that jumps
-lets nobody die. Who has to refuse more for the clock than it takes *doubts* its own clock: it says
-no more of its subsystems, and lets nothing grow old.
+lets nobody die. Who has to refuse more for the clock than it takes *doubts* its own clock, and lets
+nothing grow old; what it writes meanwhile is earlier than what others write of the same subsystem.
 
 A line that nobody stamps becomes silent after `silence_rounds`: so neighbours that crash are found
 out, and above, passively, subsystems of which everybody is gone. It stays as long again, so that
@@ -165,8 +165,9 @@ class GroupMembership:
         """Old lines become silent, then are forgotten; where the bottom pings, it asks before."""
         probes: Outgoing = []
         if self.exchange.doubt:
-            for held in (held for table in self.view.tables for held in table):
-                held.since += 1
+            for table in self.view.tables:
+                for held in table:
+                    held.since += not self.view.is_own(table.level, held.line.digit)
             return probes
         for table, silence in zip(self.view.tables, self._silence, strict=True):
             for held in list(table):
@@ -187,7 +188,7 @@ class GroupMembership:
     def _write_lines(self, now_us: int) -> None:
         """Writes one's own line, and those of the subsystems that one is a delegate of."""
         self._write(1, Condensate(self._interests, 1, (self.contact,)), now_us)
-        for level in range(2, len(self.view.tables) + 1 if not self.exchange.doubt else 0):
+        for level in range(2, len(self.view.tables) + 1):
             below = self.view.table(level - 1)
             known = self._condensates.get(level)
             if known is None or known[0] != below.version:
@@ -222,15 +223,16 @@ class GroupMembership:
         )
 
     def _stamp(self, level: int, held: HeldLine | None, now_us: int) -> int:
-        """The clock, but later than the stamp before.
+        """The clock, but later than the stamp before, and believable to who has seen that.
 
-        Where the clock was put back by much, later than what others have: that they refused what
-        came of a clock that was ahead is no reason to be ahead for as long again.
+        A clock that is put forward by much would make all others refuse what it stamps. So where it
+        is far from the latest stamp that others were seen to have, time is counted from that one.
         """
-        before = now_us - 1 if held is None else held.line.timestamp_us
-        if before > now_us + STAMP_AHEAD_MAX_US:
-            before = self.exchange.echoes.get(level, before)
-        return max(now_us, before + 1)
+        stamp = now_us if held is None else max(now_us, held.line.timestamp_us + 1)
+        echo_us = self.exchange.echoes.get(level)
+        if echo_us is None or stamp <= echo_us + STAMP_AHEAD_MAX_US // 2:
+            return stamp
+        return echo_us + REFRESH_ROUNDS * self.parameters.period_us
 
     def heard_from(self, contact: Contact) -> None:
         """A message has come from somebody: a neighbour is there."""
