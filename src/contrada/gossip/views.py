@@ -88,11 +88,12 @@ class ViewTable:
 
     def put(self, line: ViewLine, since: int) -> HeldLine:
         """Holds a line in place of the one with its digit."""
-        held = self._held.get(line.digit)
-        new = HeldLine(line, since)
+        held, new = self._held.get(line.digit), HeldLine(line, since)
+        if held is not None and held.mark == new.mark:
+            self.restamp(held, line.timestamp_us, since)
+            return held
         self._held[line.digit] = new
-        if held is None or held.mark != new.mark or held.is_silent:
-            self.changed()
+        self.changed()
         return new
 
     def restamp(self, held: HeldLine, timestamp_us: int, since: int) -> None:
