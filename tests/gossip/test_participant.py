@@ -1,8 +1,9 @@
 """Participants one by one: the figures' lines, what is refused, and that nothing comes of lies."""
 
+import dataclasses
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from contrada.gossip.messages import (
     GiveEvent,
     Gossip,
     GossipEffect,
+    GossipEvent,
     GossipMessage,
     Heard,
     JoinGroup,
@@ -52,7 +54,7 @@ T = 1_700_000_000_000_000
 WANTS, OTHER = FilterSet("a = 1"), FilterSet("a = 2")
 
 
-def event(number: int = 1, **envelope: object) -> Notification:
+def event(number: int = 1, **envelope: Any) -> Notification:
     """Something that `WANTS` matches."""
     return Notification(
         {"a": 1, "b": 7}, envelope=Envelope(id=f"{number}", publisher="p", **envelope)
@@ -72,12 +74,11 @@ def alone(
     wanted: Sequence[FilterSet] = (WANTS, OTHER, WANTS, OTHER, OTHER),
     protocol: type[GossipParticipant] = Pmcast,
     conduct: Conduct = Conduct(is_static=True),  # noqa: B008
-    **parameters: object,
+    **parameters: Any,
 ) -> GossipParticipant:
     """Participant 0 of a lowest group in which all stand that want something."""
-    group = Parameters(
-        **{"levels": 1, "branching": 8, "redundancy": 1, "fanout": 3, "rounds": 2, **parameters}
-    )
+    plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2)
+    group = dataclasses.replace(plain, **parameters)
     made = protocol(contact(0), AddressSpace((8,)), group, random.Random(1), conduct)
     made.handle(Desire("mine", wanted[0]), T)
     made.membership.settle(neighbour_line((n,), wants) for n, wants in enumerate(wanted))
@@ -160,7 +161,7 @@ def test_who_does_not_want_it_only_passes_it_on() -> None:
     assert (one.statistics().delivered, one.statistics().forwarded) == (0, 1)
 
 
-def hierarchical(**conduct: bool) -> Hpmcast:
+def hierarchical(**conduct: Any) -> Hpmcast:
     """0.0 of 2 subsystems with 3 participants each, of which R = 2 are delegates."""
     group = Parameters(levels=2, branching=3, redundancy=2, fanout=2)
     space = AddressSpace.regular(2, 3)
@@ -306,7 +307,7 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
     """The user would not learn that nothing came of what it asked for."""
     one = alone()
     unknown = FilterSet([])
-    cases = [
+    cases: list[tuple[GossipEvent, str]] = [
         (Multicast(Notification({"a": 1})), "no identity"),
         (Multicast(Notification({}, body=bytes(600_000), envelope=event().envelope)), "too large"),
         (Undesire("none"), "unknown identity"),
@@ -412,4 +413,4 @@ def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> N
 
 def test_conduct_is_a_value() -> None:
     """Two participants could differ in what all must have alike."""
-    assert replace(Conduct(), broadcasts=True) != Conduct()
+    assert dataclasses.replace(Conduct(), broadcasts=True) != Conduct()

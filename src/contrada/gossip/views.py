@@ -48,13 +48,17 @@ class KnownContact:
 
 
 class HeldLine:
-    """A line of a table, with what is worked out from it once; `since` is when it was stamped."""
+    """A line of a table, with what is worked out from it once.
 
-    __slots__ = ("filters", "is_silent", "line", "mark", "probes", "since")
+    `since` is the round in which it was stamped, `first_us` the first stamp with which it said so.
+    """
+
+    __slots__ = ("filters", "first_us", "is_silent", "line", "mark", "probes", "since")
 
     def __init__(self, line: ViewLine, since: int) -> None:
         self.line = line
         self.since = since
+        self.first_us = line.timestamp_us
         self.mark = mark_of(line)
         self.filters = read_interests(line.interests)
         self.is_silent = False
