@@ -197,7 +197,7 @@ def spread(
     raise AssertionError("spreading has no end")
 
 
-def settled(n: int, p: float, share: float = 1.0) -> float:
+def settled(n: int, p: float, share: float = 1.0, first: Floats | None = None) -> float:
     """The expected number of rounds until a share of the group is infected, all by default.
 
     By the chain, up to `CHAIN_MAX`. Source: EPFL 2503 §6.2.1, what equation 6.5 approximates.
@@ -207,7 +207,7 @@ def settled(n: int, p: float, share: float = 1.0) -> float:
     if p <= 0 and share * n > 1:
         return math.inf
     expected = 0.0
-    for number, each in enumerate(spreading(n, p)):
+    for number, each in enumerate(spreading(n, p, first=first)):
         waiting = 1 - each.at_least(share)
         if waiting < 1e-9:
             break

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from contrada.gossip.analysis.chains import Spread, first_transitions, reach, spread
+from contrada.gossip.analysis.chains import Spread, first_transitions, reach, settled, spread
 from contrada.gossip.analysis.hierarchy import level_interest
 from contrada.gossip.analysis.printed import Floats, binomial
 from contrada.gossip.parameters import Parameters, check_interest
@@ -71,7 +71,7 @@ class Expectation:
     levels: tuple[ExpectedLevel, ...]
 
 
-class _Line(NamedTuple):
+class _LineState(NamedTuple):
     """What is known of a subsystem's delegates: infected, and up but not infected.
 
     `publishes`: whether the publisher is in it, who then gossips there too.
@@ -82,7 +82,7 @@ class _Line(NamedTuple):
     publishes: bool
 
 
-_Lines = dict[_Line, float]
+_LineStates = dict[_LineState, float]
 
 
 def expectation(parameters: Parameters, interest: float) -> Expectation:
@@ -95,12 +95,12 @@ def expectation(parameters: Parameters, interest: float) -> Expectation:
     if parameters.levels == 1:
         # The publisher is a member: as if it were the only delegate.
         parameters = dataclasses.replace(parameters, redundancy=1)
-        lines: _Lines = {_Line(1, 0, publishes=False): 1.0}
+        lines: _LineStates = {_LineState(1, 0, publishes=False): 1.0}
     else:
-        lines = {_Line(0, 0, publishes=True): 1.0}
+        lines = {_LineState(0, 0, publishes=True): 1.0}
     levels, reached = [], 1.0
     for level in range(parameters.levels, 0, -1):
-        lines, rounds = _Level(parameters, interest, level).after(lines)
+        lines, rounds = _LevelSpread(parameters, interest, level).after(lines)
         part = sum(
             weight
             for line, weight in lines.items()
@@ -117,11 +117,30 @@ def reliability(parameters: Parameters, interest: float) -> float:
     return expectation(parameters, interest).reliability
 
 
-def _goes_on(line: _Line) -> bool:
+def settling_rounds(parameters: Parameters, interest: float) -> float:
+    """The expected rounds until all who are interested and up are reached, without a hierarchy.
+
+    The publisher may be interested or not; there is no end to the rounds. Cost: seconds for a
+    hundred participants, for which figure 6.9 is; kept for further p₁.
+    """
+    check_interest(interest)
+    size, loss = parameters.participants, parameters.loss
+    share = interest * (1 - parameters.crashes)
+    others = _binomial(size - 1, share)
+    return sum(chance * _settled(k + 1, (size, parameters.fanout, loss)) for chance, k in others)
+
+
+@lru_cache(maxsize=4_096)
+def _settled(n: int, group: tuple[int, int, float]) -> float:
+    size, fanout, loss = group
+    return settled(n, reach(size, fanout, loss=loss), first=_first(n, group, 0))
+
+
+def _goes_on(line: _LineState) -> bool:
     return line.infected > 0 or line.publishes
 
 
-class _Place(NamedTuple):
+class _LinePlace(NamedTuple):
     """Where the followed subsystem stands in its group, with this chance.
 
     The others: subsystems of the group's delegates that are infected, waiting or down; few that
@@ -140,7 +159,7 @@ class _Place(NamedTuple):
     fresh: int = 0
 
 
-class _Level:
+class _LevelSpread:
     """One level, for one participant that is interested and up.
 
     The delegates that come into a group are the first ones of its first subsystems, one of each
@@ -163,9 +182,9 @@ class _Level:
         self._rounds_of: dict[int, int] = {}
         self._drawn_of: dict[tuple[int, ...], list[float]] = {}
 
-    def after(self, lines: _Lines) -> tuple[_Lines, float]:
+    def after(self, lines: _LineStates) -> tuple[_LineStates, float]:
         """The delegates of the followed subsystem, after those of its group; and the rounds."""
-        ended: defaultdict[_Line, float] = defaultdict(float)
+        ended: defaultdict[_LineState, float] = defaultdict(float)
         rounds, here = 0.0, 1 / self._parameters.branching
         for line, weight in lines.items():
             if not _goes_on(line):
@@ -185,12 +204,12 @@ class _Level:
             self._rounds_of[seen] = rounds
         return self._rounds_of[seen]
 
-    def _places(self, line: _Line) -> Iterator[_Place]:
+    def _places(self, line: _LineState) -> Iterator[_LinePlace]:
         """Where the followed subsystem may be."""
         count, few, size = self._parameters.branching, self._few, self._delegates
         down = self._comers - line.infected - line.waiting
         many = count - self._comers - few
-        all_others = _Place(1 / count, line.infected, line.waiting, down, few, many)
+        all_others = _LinePlace(1 / count, line.infected, line.waiting, down, few, many)
         # At level 1 it is up itself, and so rather one of those that are.
         known = all_others._replace(chance=all_others.chance / (self._up if size == 1 else 1))
         places = [
@@ -216,7 +235,7 @@ class _Level:
             places.append(beside._replace(**new))
         yield from (place for place in places if place.chance > 0)
 
-    def _ends(self, place: _Place, publishes: bool) -> Iterator[tuple[float, int, _Line]]:
+    def _ends(self, place: _LinePlace, publishes: bool) -> Iterator[tuple[float, int, _LineState]]:
         """What becomes of its delegates: chances, how many count as interested, and delegates."""
         size, share = self._delegates, self._interest
         numbers = (place.infected, place.waiting, place.down, place.few, place.many)
@@ -239,7 +258,7 @@ class _Level:
                 own = place.waits + fresh
                 started, waiting = begins + place.had, beside + live + own
                 for gained, p3 in enumerate(self._drawn(started, waiting, outsiders, seen, own)):
-                    end = _Line(place.had + gained, own - gained, publishes=False)
+                    end = _LineState(place.had + gained, own - gained, publishes=False)
                     yield chance * p1 * p2 * p3, seen, end
 
     def _drawn(
