@@ -40,8 +40,8 @@ _EXACT_TO: Final = 2_000
 _LEAST: Final = 1e-300
 """Stands for a chance of 0, whose logarithm is none."""
 
-_CELLS: Final = 2**20
-"""Chances calculated at once."""
+_CELLS: Final = 2**16
+"""Chances calculated at once, so that they stay near the processor."""
 
 _TABLE: Final = 2**14
 """Factorials that are kept; those of more are calculated by Stirling's series."""
@@ -239,7 +239,7 @@ def _step(weights: Floats, n: int, p: float, outsiders: int, first: Floats | Non
         fresh = fresh[row, column]
         state = states[part][row]
         chances = weights[state] * np.exp(_log_chances(n - state, fresh, state + outsiders, p))
-        np.add.at(result, state + fresh, chances)
+        result += np.bincount(state + fresh, chances, len(result))
     return result
 
 
