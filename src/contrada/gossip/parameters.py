@@ -78,7 +78,7 @@ class Parameters:
         ):
             _whole(letter, name, getattr(self, name), 1)
         _whole("D", "audience", self.audience, 0)
-        _whole("digest", "audience", self.digest, 0)
+        _whole("digest", "an audience", self.digest, 0)
         if self.rounds is not None:
             _whole("T", "rounds", self.rounds, 0)
         if self.levels > HIERARCHY_LEVELS_MAX:

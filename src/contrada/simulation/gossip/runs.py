@@ -5,9 +5,10 @@ All who gossip in a group began together and expect the same rounds, for they ha
 run is groups within groups, level by level, and all groups of a level are one array. A protocol
 without a hierarchy is the same with one level: figure 6.2, and with all as audience 6.1.
 
-Participant 0 … n - 1 has its address in base a; the delegates of a subsystem are its R smallest
-addresses. Who crashes is down from the beginning and stays in all views: no run is worse. The
-publisher does not crash, and gossips at all levels.
+Participant 0 … n - 1 has its address in base a. The delegates of a subsystem are, as in figure 6.5,
+the smallest addresses of its R first subsystems; of a lowest one, its R first participants. Who
+crashes is down from the beginning and stays in all views: no run is worse. The publisher does not
+crash, and gossips at all levels.
 
 Source: EPFL 2503 §6.2, §6.5.1, §6.5.3, §6.5.4, §6.6.1.
 """
@@ -218,7 +219,9 @@ class _Dissemination:
 
     def _of_level(self, each: Bits, width: int, delegates: int) -> Bits:
         """Who of all is in the groups of a level: a view of groups × subsystems × delegates."""
-        members: Bits = each.reshape(-1, self._group.branching, width)[:, :, :delegates]
+        step = max(1, width // self._group.branching)
+        lines = each.reshape(-1, self._group.branching, width)
+        members: Bits = lines[:, :, : (delegates - 1) * step + 1 : step]
         return members
 
     def _state(
@@ -279,7 +282,8 @@ class _Dissemination:
         """The publisher's group where it is no delegate in it, else -1."""
         width = self._group.branching ** (level - 1)
         delegates = self._group.redundancy if level > 1 else 1
-        return self._place(level) if self._publisher % width >= delegates else -1
+        turn, rest = divmod(self._publisher % width, max(1, width // self._group.branching))
+        return -1 if rest == 0 and turn < delegates else self._place(level)
 
     def _tell(
         self,
