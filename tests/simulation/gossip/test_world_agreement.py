@@ -1,7 +1,7 @@
 """Real participants in step and rounds over arrays reach as many, within what chance allows.
 
-Each case is 12 worlds with 10 events each, whose audiences are drawn anew for each event, against
-1,000 runs of the same plan. The means differ by at most 4 standard errors, which are those of the
+Each case is 10 worlds with 10 events each, whose audiences are drawn anew for each event, against
+500 runs of the same plan. The means differ by at most 4 standard errors, which are those of the
 worlds' means, since events of one world share messages: by chance one case in ten thousand would
 fail, and seeds are fixed. Of plain hpmcast and pmcast the distributions are compared too, by
 Kolmogorov and Smirnov, at the same level.
@@ -25,7 +25,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.simulation.gossip.runs import GossipPlan, GossipProtocol, disseminate
 from contrada.simulation.gossip.world import GossipWorld
 
-WORLDS, EVENTS, RUNS = 12, 10, 1_000
+WORLDS, EVENTS, RUNS = 10, 10, 500
 
 PROTOCOLS: dict[GossipProtocol, type[GossipParticipant]] = {
     GossipProtocol.HPMCAST: Hpmcast,
