@@ -18,6 +18,7 @@ def simulated(group: Parameters, interest: float, runs: int) -> tuple[float, flo
     return float(found.mean()), float(found.std() / np.sqrt(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interest", [0.1, 0.2, 0.4, 0.7, 1.0])
 @pytest.mark.parametrize(
     "group",
@@ -37,6 +38,14 @@ def test_the_refined_analysis_is_the_simulation(group: Parameters, interest: flo
     mean, error = simulated(group, interest, 25)
     assert refined.reliability(group, interest) == pytest.approx(mean, rel=WITHIN)
     assert error < WITHIN / 4
+
+
+def test_delegates_carry_the_event_down() -> None:
+    """Those of the infected that come from the level above would be forgotten, or count twice."""
+    group = Parameters(branching=10, levels=4, redundancy=9, fanout=1, rounds=3)
+    mean, error = simulated(group, 0.8, 400)
+    assert refined.reliability(group, 0.8) == pytest.approx(mean, rel=0.02)
+    assert error < 0.005 * mean
 
 
 def test_small_audiences_too() -> None:
