@@ -127,6 +127,13 @@ def check_interest(share: float) -> float:
     return share
 
 
+def check_correlation(share: float) -> float:
+    """The share of participants that want what their lowest subsystem does; within [0, 1]."""
+    if not 0 <= share <= 1:
+        raise InvalidValueError(share, "correlation is a share, from 0 to 1")
+    return share
+
+
 def _whole(letter: str, name: str, value: object, least: int) -> None:
     """Refuses what is no whole number, or below the least."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:

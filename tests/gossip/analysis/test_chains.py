@@ -54,6 +54,7 @@ def test_a_spread_is_the_power_of_the_chain(p: float, outsiders: int) -> None:
         state = state @ transitions(n, p, outsiders)
 
 
+@pytest.mark.slow
 def test_chances_add_up_for_ten_thousand() -> None:
     """The largest group that is exact would lose what it leaves out."""
     last = spread(CHAIN_MAX, reach(CHAIN_MAX, 2), 15)
@@ -77,6 +78,7 @@ def test_means_agree_with_the_chain(fanout: float, monkeypatch: pytest.MonkeyPat
         assert other.chances.sum() == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_large_group_is_calculated() -> None:
     """Ten million would take all memory, or factorials that are lost in rounding."""
     large = spread(10**7, reach(10**7, 3), 17)

@@ -12,6 +12,7 @@ from contrada.gossip.analysis.hierarchy import (
     level_interest,
     level_rounds,
     represented,
+    tastes,
     total_rounds,
     total_rounds_from_delegates,
 )
@@ -57,6 +58,19 @@ def test_delegates_stand_for_their_subsystem() -> None:
     assert level_interest(Parameters(branching=2, levels=60, redundancy=1), 1e-18, 60) > 0.4
     with pytest.raises(InvalidValueError):
         level_interest(group, 0.01, 4)
+
+
+def test_correlated_neighbours() -> None:
+    """Delegates would be thought interested where their subsystems want the same."""
+    pairs = Parameters(branching=2, levels=3, redundancy=1)
+    share = sum(weight * each for weight, each in tastes(0.3, 0.6))
+    assert share == pytest.approx(0.3)
+    both = sum(weight * each**2 for weight, each in tastes(0.3, 0.6))
+    assert (both - 0.09) / (0.3 * 0.7) == pytest.approx(0.36)
+    assert level_interest(pairs, 0.3, 2, 0.6) == pytest.approx(2 * 0.3 - both)
+    assert level_interest(pairs, 0.3, 3, 0.6) == pytest.approx(1 - (1 - 2 * 0.3 + both) ** 2)
+    assert level_interest(pairs, 0.3, 2, 1.0) == pytest.approx(0.3)
+    assert level_interest(pairs, 0.3, 1, 0.6) == pytest.approx(0.3)
 
 
 def test_rounds_of_levels_add_up() -> None:

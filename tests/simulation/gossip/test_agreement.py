@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from contrada.gossip.analysis import printed, refined
+from contrada.gossip.analysis.hierarchy import level_interest
 from contrada.gossip.parameters import Parameters
 from contrada.simulation.gossip.runs import GossipPlan, disseminate
 
@@ -17,6 +18,7 @@ def simulated(group: Parameters, interest: float, runs: int) -> tuple[float, flo
     return float(found.mean()), float(found.std() / np.sqrt(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interest", [0.1, 0.2, 0.4, 0.7, 1.0])
 @pytest.mark.parametrize(
     "group",
@@ -38,11 +40,36 @@ def test_the_refined_analysis_is_the_simulation(group: Parameters, interest: flo
     assert error < WITHIN / 4
 
 
+def test_delegates_carry_the_event_down() -> None:
+    """Those of the infected that come from the level above would be forgotten, or count twice."""
+    group = Parameters(branching=10, levels=4, redundancy=9, fanout=1, rounds=3)
+    mean, error = simulated(group, 0.8, 400)
+    assert refined.reliability(group, 0.8) == pytest.approx(mean, rel=0.02)
+    assert error < 0.005 * mean
+
+
 def test_small_audiences_too() -> None:
     """Figure 6.8 would show another fall than the simulation."""
     for interest in (0.01, 0.03, 0.06):
         mean, error = simulated(Parameters(), interest, 60)
         assert abs(refined.reliability(Parameters(), interest) - mean) < 4 * error
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.95])
+def test_correlated_interests(correlation: float) -> None:
+    """Where neighbours want the same, the analysis would be of others than those simulated."""
+    group, interest = Parameters(), 0.1
+    plans = [GossipPlan(group, interest, 11, run, correlation=correlation) for run in range(100)]
+    outcomes = [disseminate(plan) for plan in plans]
+    expected = refined.expectation(group, interest, correlation)
+    found = sum(each.reached for each in outcomes) / sum(each.interested for each in outcomes)
+    assert expected.reliability == pytest.approx(found, rel=0.01)
+    # Of some correlation the few suffer that want what their neighbours do not.
+    alone = refined.reliability(group, interest)
+    assert (expected.reliability > alone + 0.02) == (correlation > 0.9)
+    assert (expected.reliability < alone - 0.02) == (correlation < 0.9)
+    wanted = np.mean([each.levels[1].wanted for each in outcomes]) / 22**2
+    assert level_interest(group, interest, 2, correlation) == pytest.approx(wanted, rel=0.05)
 
 
 def test_rounds_are_those_of_the_simulation() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contrada.gossip.parameters import Parameters, check_interest
+from contrada.gossip.parameters import Parameters, check_correlation, check_interest
 from contrada.gossip.rounds import pittel
 
 Floats = NDArray[np.float64]
@@ -62,11 +62,36 @@ def delegate_interest(interest: ArrayLike, count: ArrayLike) -> Floats:
         return np.asarray(-np.expm1(np.asarray(count) * np.log1p(-share)), np.float64)
 
 
-def level_interest(parameters: Parameters, interest: float, level: int) -> float:
-    """p_i of a regular hierarchy, 1 - (1 - p₁)^(a^(i-1)). Source: EPFL 2503 §6.5.2, eq. 6.19."""
+def level_interest(
+    parameters: Parameters, interest: float, level: int, correlation: float = 0.0
+) -> float:
+    """p_i of a regular hierarchy, 1 - (1 - p₁)^(a^(i-1)).
+
+    With a correlation (see `tastes`) neighbours want the same, and fewer delegates are interested.
+    Source: EPFL 2503 §6.5.2, equation 6.19.
+    """
     parameters.members(level)
-    count = parameters.branching ** (level - 1)
-    return float(delegate_interest(check_interest(interest), float(count)))
+    check_interest(interest)
+    if level == 1 or not correlation:
+        return float(delegate_interest(interest, float(parameters.branching ** (level - 1))))
+    nobody = sum(
+        weight * (1 - share) ** parameters.branching
+        for weight, share in tastes(interest, correlation)
+    )
+    return float(delegate_interest(1 - nobody, float(parameters.branching ** (level - 2))))
+
+
+def tastes(interest: float, correlation: float) -> list[tuple[float, float]]:
+    """What a lowest subsystem may want, with chances: the interest of each of its participants.
+
+    The subsystem has a taste: an event is to it, with the chance p₁, or is not. A share of its
+    participants, the correlation, wants what is to its taste; the others decide by themselves, with
+    p₁. So p₁ of all are interested as before; two of one subsystem are correlated by the square of
+    that share, two of different ones are not.
+    Source: EPFL 2503 §6.3.3, §6.3.4: what aggregated interests and so rounds depend on.
+    """
+    alone = (1 - check_correlation(correlation)) * check_interest(interest)
+    return [(interest, correlation + alone), (1 - interest, alone)]
 
 
 def level_rounds(parameters: Parameters, interest: float, level: int) -> float:

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from contrada.gossip.analysis.chains import Spread, first_transitions, reach, settled, spread
-from contrada.gossip.analysis.hierarchy import level_interest
+from contrada.gossip.analysis.hierarchy import level_interest, tastes
 from contrada.gossip.analysis.printed import Floats, binomial
 from contrada.gossip.parameters import Parameters, check_interest
 from contrada.gossip.rounds import expected_rounds
@@ -85,9 +85,10 @@ class _LineState(NamedTuple):
 _LineStates = dict[_LineState, float]
 
 
-def expectation(parameters: Parameters, interest: float) -> Expectation:
+def expectation(parameters: Parameters, interest: float, correlation: float = 0.0) -> Expectation:
     """What is expected of a multicast, of rounds as `expected_rounds` has them.
 
+    `correlation` says how far neighbours want the same (see `hierarchy.tastes`).
     Cost: up to a second for 10,000 participants; more with crashes, or for some hundred
     subsystems of a subsystem.
     """
@@ -100,7 +101,11 @@ def expectation(parameters: Parameters, interest: float) -> Expectation:
         lines = {_LineState(0, 0, publishes=True): 1.0}
     levels, reached = [], 1.0
     for level in range(parameters.levels, 0, -1):
-        lines, rounds = _LevelSpread(parameters, interest, level).after(lines)
+        if level > 1:
+            share = level_interest(parameters, interest, level, correlation)
+            lines, rounds = _LevelSpread(parameters, share, level).after(lines)
+        else:
+            lines, rounds = _at_bottom(parameters, interest, correlation, lines)
         part = sum(
             weight
             for line, weight in lines.items()
@@ -112,9 +117,27 @@ def expectation(parameters: Parameters, interest: float) -> Expectation:
     return Expectation(reached, total, tuple(levels))
 
 
-def reliability(parameters: Parameters, interest: float) -> float:
+def _at_bottom(
+    parameters: Parameters, interest: float, correlation: float, lines: _LineStates
+) -> tuple[_LineStates, float]:
+    """The participant after its lowest group, of whatever taste that is."""
+    ended: defaultdict[_LineState, float] = defaultdict(float)
+    rounds = 0.0
+    for weight, share in tastes(interest, correlation):
+        # Who is interested is rather in a group that is.
+        weight *= share / interest
+        if not weight:
+            continue
+        part, took = _LevelSpread(parameters, share, 1).after(lines)
+        rounds += weight * took
+        for line, chance in part.items():
+            ended[line] += weight * chance
+    return dict(ended), rounds
+
+
+def reliability(parameters: Parameters, interest: float, correlation: float = 0.0) -> float:
     """The expected share of the interested that is reached."""
-    return expectation(parameters, interest).reliability
+    return expectation(parameters, interest, correlation).reliability
 
 
 def settling_rounds(parameters: Parameters, interest: float) -> float:
@@ -170,7 +193,7 @@ class _LevelSpread:
         self._parameters, self._level = parameters, level
         self._size = parameters.members(level)
         self._delegates = self._size // parameters.branching
-        self._interest = level_interest(parameters, interest, level)
+        self._interest = interest
         self._up = 1 - parameters.crashes
         comes = level < parameters.levels or parameters.levels == 1
         self._comers = parameters.redundancy if comes else 0
