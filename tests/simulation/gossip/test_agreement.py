@@ -40,6 +40,22 @@ def test_the_refined_analysis_is_the_simulation(group: Parameters, interest: flo
     assert error < WITHIN / 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("group", "interest"),
+    [
+        (Parameters(branching=100), 0.2),
+        (Parameters(branching=1_000, levels=2), 0.2),
+        (Parameters(branching=100_000, levels=1, redundancy=1, rounds=14), 0.9),
+    ],
+)
+def test_the_approximation_for_more_is_near(group: Parameters, interest: float) -> None:
+    """Beyond what is exact the analysis would be of no use, and nobody would know."""
+    mean, error = simulated(group, interest, 10)
+    assert refined.reliability(group, interest) == pytest.approx(mean, rel=0.005)
+    assert error < 0.003
+
+
 def test_delegates_carry_the_event_down() -> None:
     """Those of the infected that come from the level above would be forgotten, or count twice."""
     group = Parameters(branching=10, levels=4, redundancy=9, fanout=1, rounds=3)

@@ -67,6 +67,9 @@ def test_parameters_are_replaced_where_a_figure_does_not_vary_them() -> None:
     assert {point.parameters.loss for each in every.values() for point in each.points} == {0.1}
     assert {point.parameters.audience for point in every["6.13"].points} == {0, 5}
     assert every["6.9"].points[0].parameters.participants == 100
+    assert {point.parameters.redundancy for point in figures({"branching": 3})["6.11"].points} == {
+        4
+    }
     with pytest.raises(InvalidValueError):
         figures({"redundancy": 23})
 

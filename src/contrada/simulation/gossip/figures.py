@@ -36,6 +36,7 @@ _LONG: Final = 1_000
 """Rounds after which a run of figure 6.9 ends: until all are infected, but for once in a while."""
 
 _SHARES: Final = (0.01, 0.025, *(each / 20 for each in range(1, 21)))
+_SIZES: Final = (5, 10, 15, 20, 30, 40)
 _SMALL_SHARES: Final = (0.001, 0.002, 0.003, 0.005, 0.0075, *(each / 100 for each in range(1, 11)))
 
 
@@ -104,12 +105,14 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
     """Figures 6.7 to 6.13 by their numbers; `given` replaces parameters that they do not vary."""
     base = replace(Parameters(branching=22, levels=3, redundancy=3, fanout=2), **(given or {}))  # type: ignore[arg-type]
     flat = replace(base, branching=100, levels=1, redundancy=1, rounds=_LONG)
-    scaled = replace(base, **{"redundancy": 4, "fanout": 3, **(given or {})})  # type: ignore[arg-type]
+    # It varies a.
+    own = {"redundancy": 4, "fanout": 3, **(given or {}), "branching": max(_SIZES)}
+    scaled = replace(base, **own)  # type: ignore[arg-type]
     wide = replace(base, **{"fanout": 5, **(given or {})})  # type: ignore[arg-type]
     tuned = replace(base, audience=base.audience or TUNED)
     plain = replace(base, audience=0)
     redundancies = range(1, min(8, wide.branching) + 1)
-    sizes = [size for size in (5, 10, 15, 20, 30, 40) if size >= scaled.redundancy]
+    sizes = [size for size in _SIZES if size >= scaled.redundancy]
     of_shares = [(plain, "untuned"), (tuned, f"D = {tuned.audience}")]
     chosen = [
         _figure("6.7", "Reliability", "p₁", _varying(base, _SHARES)),
