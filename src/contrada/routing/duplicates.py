@@ -30,5 +30,10 @@ class Duplicates:
         self._recent.add(key)
         return True
 
+    def knows(self, sender: str, identity: str) -> bool:
+        """Whether this has come, as far as is remembered."""
+        key = (sender, identity)
+        return key in self._recent or key in self._earlier
+
     def __len__(self) -> int:
         return len(self._recent) + len(self._earlier)

@@ -1,0 +1,212 @@
+"""`LineExchange`: what two participants tell each other of their views, and what each believes.
+
+The sender of a digest is answered with what is newer here, and asked for what is newer there. What
+is believed is a line that can stand where it is said to stand, is later than the one here, and not
+of a time to come.
+
+Source: EPFL 2503 §6.4.2 (gossip pull), §6.1.2 (anti-entropy).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from contrada.errors import EncodingError
+from contrada.gossip.addresses import distance
+from contrada.gossip.messages import (
+    LINES_SENT_MAX,
+    Contact,
+    LineStamp,
+    ToldLine,
+    Update,
+    ViewLine,
+    Welcome,
+)
+from contrada.gossip.views import HeldLine, View
+
+STAMP_AHEAD_MAX_US: Final = 60_000_000
+"""Microseconds that a line's timestamp may be ahead of one's own clock. Beyond it: the line is
+refused, counted."""
+
+DOUBT_MAX: Final = 64
+"""Lines that were refused for the clock and outweigh those that were taken. Beyond it: no more are
+counted, so that as many that are taken end the doubt."""
+
+UPDATE_INTERESTS_BYTES_MAX: Final = 524_288
+"""Bytes of interests in one update or welcome. Beyond it: the other lines come with the next."""
+
+STRANGERS_MAX: Final = 64
+"""Participants of whom a line shows that they are not known here, to be gossiped to in the next
+round. Beyond it: the others are not."""
+
+
+class LineExchange:
+    """Digests, lines and stamps, for one view.
+
+    `doubt` outweighs what was refused for the clock against what was taken; `echoes` has, by level,
+    the latest stamp of one's own line that others were seen to have; `strangers` those whom a line
+    of one's own subsystem names and who are not known there. `refused` counts by reason.
+    """
+
+    def __init__(self, view: View, contact: Contact, redundancy: int, silence: list[int]) -> None:
+        self.doubt = 0
+        self.echoes: dict[int, int] = {}
+        self.strangers: dict[str, Contact] = {}
+        self.refused: Counter[str] = Counter()
+        self._view = view
+        self._contact = contact
+        self._redundancy = redundancy
+        self._silence = silence
+
+    def compare(self, sender: Contact, digest: Iterable[LineStamp], now_us: int) -> Update | None:
+        """What the sender of a digest should hear: what is newer here, and what is wanted of it."""
+        lowest = distance(self._contact.address, sender.address)
+        told: list[ToldLine] = []
+        stamps: list[LineStamp] = []
+        wanted: list[tuple[int, int]] = []
+        seen: set[tuple[int, int]] = set()
+        for stamp in digest:
+            if not self._is_shared(lowest, stamp.level, stamp.digit):
+                continue
+            seen.add((stamp.level, stamp.digit))
+            held = self._view.table(stamp.level).get(stamp.digit)
+            self._note_echo(stamp, held)
+            if held is None or held.line.timestamp_us < stamp.timestamp_us:
+                if not self._touch(stamp, now_us) and not self._is_old(stamp.level, stamp.age):
+                    wanted.append((stamp.level, stamp.digit))
+            elif held.line.timestamp_us > stamp.timestamp_us and not held.is_silent:
+                age = self._view.age_of(held)
+                if held.mark == stamp.mark:
+                    stamps.append(_stamp_of(stamp.level, held, age))
+                else:
+                    told.append(ToldLine(stamp.level, age, held.line))
+                    if self._is_contested(stamp.level, held, stamp.timestamp_us):
+                        wanted.append((stamp.level, stamp.digit))
+        if seen:
+            told += [
+                each
+                for each in self._view.told(lowest)
+                if (each.level, each.line.digit) not in seen
+            ]
+        if not (told or stamps or wanted):
+            return None
+        return Update(self._contact, fitting(told), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
+
+    def _note_echo(self, stamp: LineStamp, held: HeldLine | None) -> None:
+        """Somebody has this version of a line; of one's own, that is what others believed."""
+        is_own = held is not None and self._view.is_own(stamp.level, stamp.digit)
+        if is_own and held is not None and stamp.timestamp_us <= held.line.timestamp_us:
+            echo = self.echoes.get(stamp.level, stamp.timestamp_us)
+            self.echoes[stamp.level] = max(echo, stamp.timestamp_us)
+
+    def learn(self, message: Update | Welcome, now_us: int) -> Update | None:
+        """Takes what is newer; what the sender wants of it is the answer."""
+        lowest = distance(self._contact.address, message.sender.address)
+        for told in message.lines:
+            if self._is_shared(lowest, told.level, told.line.digit):
+                self.take(told, now_us)
+        if isinstance(message, Welcome):
+            return None
+        for stamp in message.stamps:
+            if self._is_shared(lowest, stamp.level, stamp.digit):
+                self._touch(stamp, now_us)
+        lines = []
+        for level, digit in message.wanted:
+            if self._is_shared(lowest, level, digit):
+                held = self._view.table(level).get(digit)
+                if held is not None and not held.is_silent:
+                    lines.append(ToldLine(level, self._view.age_of(held), held.line))
+        return Update(self._contact, fitting(lines)) if lines else None
+
+    def _is_shared(self, lowest: int, level: int, digit: int) -> bool:
+        """Whether a line stands in a table that both have; else it is refused."""
+        tables = len(self._view.tables)
+        if lowest <= level <= tables and digit < self._view.space.radix(level):
+            return True
+        self.refused["level"] += 1
+        return False
+
+    def _touch(self, stamp: LineStamp, now_us: int) -> bool:
+        """Takes a later timestamp for a line that says the same. Whether it does."""
+        table = self._view.table(stamp.level)
+        held = table.get(stamp.digit)
+        if held is None or held.mark != stamp.mark:
+            return False
+        if (
+            stamp.timestamp_us > held.line.timestamp_us
+            and not self._is_old(stamp.level, stamp.age)
+            and self._is_believed(stamp.timestamp_us, now_us)
+        ):
+            table.restamp(held, stamp.timestamp_us, self._view.round - stamp.age)
+        return True
+
+    def _is_old(self, level: int, age: int) -> bool:
+        return age >= self._silence[level - 1]
+
+    def _is_believed(self, timestamp_us: int, now_us: int) -> bool:
+        """Whether a timestamp is not too far ahead of the clock; counted."""
+        if timestamp_us <= now_us + STAMP_AHEAD_MAX_US:
+            self.doubt = max(self.doubt - 1, 0)
+            return True
+        self.doubt = min(self.doubt + 1, DOUBT_MAX)
+        self.refused["clock"] += 1
+        return False
+
+    def take(self, told: ToldLine, now_us: int) -> None:
+        """Holds a line that is later than the one here, if it may be."""
+        line, level = told.line, told.level
+        table = self._view.table(level)
+        held = table.get(line.digit)
+        if held is not None and line.timestamp_us <= held.line.timestamp_us:
+            if self._is_contested(level, held, line.timestamp_us):
+                self._meet(level, line)
+            return
+        if self._is_old(level, told.age) or not self._is_believed(line.timestamp_us, now_us):
+            return
+        fault = self._view.line_faults(level, line, self._redundancy)
+        if fault:
+            self.refused[fault] += 1
+            return
+        is_own = self._view.is_own(level, line.digit)
+        if level == 1 and is_own and held is not None:
+            # Nobody but oneself says what one is: it is said again, later than that.
+            table.restamp(held, line.timestamp_us + 1, self._view.round)
+            return
+        if is_own:
+            self._meet(level, line)
+        try:
+            table.put(line, self._view.round - told.age)
+        except EncodingError:
+            self.refused["interests"] += 1
+
+    def _is_contested(self, level: int, held: HeldLine, timestamp_us: int) -> bool:
+        """Whether somebody else writes a line of one's own subsystem, and something else."""
+        is_own = level > 1 and self._view.is_own(level, held.line.digit)
+        return is_own and held.first_us < timestamp_us
+
+    def _meet(self, level: int, line: ViewLine) -> None:
+        """A line of one's own subsystem names delegates that are not known below: to be met."""
+        if level == 1:
+            return
+        if self._view.line_faults(level, line, self._redundancy):
+            return
+        known = {each.contact for each in self._view.table(level - 1).known()}
+        for contact in line.delegates:
+            if contact not in known and len(self.strangers) < STRANGERS_MAX:
+                self.strangers[contact.place] = contact
+
+
+def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
+    return LineStamp(level, held.line.digit, held.line.timestamp_us, held.mark, age)
+
+
+def fitting(lines: Sequence[ToldLine]) -> tuple[ToldLine, ...]:
+    """As many of the lines as one message takes."""
+    left = UPDATE_INTERESTS_BYTES_MAX
+    found: list[ToldLine] = []
+    for told in lines[:LINES_SENT_MAX]:
+        left -= len(told.line.interests)
+        if left < 0:
+            break
+        found.append(told)
+    return tuple(found)

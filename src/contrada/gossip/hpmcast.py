@@ -1,0 +1,52 @@
+"""`Hpmcast`: hierarchical probabilistic multicast.
+
+An event is gossiped among the delegates at the top first, and goes down level by level. Who counts
+as interested at a level is who stands for somebody that is. At each level it has as many rounds as
+are expected to infect those (`rounds`).
+
+Source: EPFL 2503 §6.5.1, figure 6.6; §6.5.4 (a threshold D of the audience).
+"""
+
+from collections.abc import Callable
+
+from contrada.errors import InvalidValueError
+from contrada.gossip.addresses import AddressSpace
+from contrada.gossip.condensation import interested
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.participant import GossipParticipant
+from contrada.gossip.views import KnownContact
+from contrada.model import Notification
+
+
+class Hpmcast(GossipParticipant):
+    """A participant of hpmcast. Raises InvalidValueError where l is not that of the addresses."""
+
+    def _checked(self, space: AddressSpace, parameters: Parameters) -> Parameters:
+        if space.levels != parameters.levels:
+            raise InvalidValueError(parameters.levels, f"l: addresses have {space.levels} digits")
+        return parameters
+
+    def _counts(self, level: int, event: Notification) -> Callable[[KnownContact], bool]:
+        if self.conduct.broadcasts:
+            return anybody
+        answers: dict[int, bool] = {}  # One question for all delegates of a line.
+
+        def wants(known: KnownContact) -> bool:
+            key = id(known.filters)
+            if key not in answers:
+                answers[key] = interested(known.filters, event)
+            return answers[key]
+
+        least = self.parameters.audience
+        if not least:
+            return wants
+        known = self.membership.view.table(level).known()
+        if not 0 < sum(map(wants, known)) < least:
+            return wants
+        first = {each.contact for each in known[:least]}
+        return lambda each: each.contact in first or wants(each)
+
+
+def anybody(_: KnownContact) -> bool:
+    """All count as interested: who broadcasts asks nobody."""
+    return True

@@ -1,0 +1,341 @@
+"""Who is in the group, as one participant learns it: by gossip, a line at a time.
+
+In each round a participant sends the digest of its view to some others, who answer with what is
+newer with them, and ask for what is older (gossip pull, both ways). Each line is written by those
+it is about: a neighbour's by itself, one of a subsystem by its delegates, who condense the table
+below and stamp the line anew when it has changed, or was not stamped for `REFRESH_ROUNDS`.
+
+A timestamp is the writer's clock, but always later than the one before. One that is further ahead
+of one's own clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a late
+one. For how long nobody has stamped a line is counted in rounds, not by a clock: a clock that jumps
+lets nobody die. Who has to refuse more for the clock than it takes *doubts* its own clock, and lets
+nothing grow old; what it writes meanwhile is earlier than what others write of the same subsystem.
+
+A line that nobody stamps becomes silent after `silence_rounds`: so neighbours that crash are found
+out, and above, passively, subsystems of which everybody is gone. It stays as long again, so that
+older copies do not bring it back. A lie about oneself, and one about a subsystem that one is a
+delegate of, is overwritten by a later stamp.
+
+Source: EPFL 2503 §6.4.2, §6.6.1 (failure detection).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from contrada.gossip.addresses import AddressSpace, distance
+from contrada.gossip.condensation import packed_interests
+from contrada.gossip.conduct import (
+    PINGS_MAX,
+    REFRESH_ROUNDS,
+    Chance,
+    Conduct,
+    silence_rounds,
+)
+from contrada.gossip.exchange import STAMP_AHEAD_MAX_US, LineExchange, fitting
+from contrada.gossip.joining import Newcomer
+from contrada.gossip.messages import (
+    LINES_SENT_MAX,
+    Alive,
+    AskJoin,
+    Contact,
+    GossipMessage,
+    LineStamp,
+    Probe,
+    Redirect,
+    ToldLine,
+    TurnAway,
+    Update,
+    ViewLine,
+    Welcome,
+)
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.views import (
+    Condensate,
+    HeldLine,
+    View,
+    condense_table,
+)
+from contrada.model import FilterSet
+
+Outgoing = list[tuple[str, GossipMessage]]
+"""Messages, each with its place."""
+
+
+class GroupMembership:
+    """One participant's view, and what keeps it true. A pure state machine.
+
+    Invariant: `validate`. What others say of their views goes by `exchange`.
+    """
+
+    def __init__(
+        self,
+        contact: Contact,
+        space: AddressSpace,
+        parameters: Parameters,
+        conduct: Conduct,
+        rng: Chance,
+    ) -> None:
+        self.contact = contact
+        self.view = View(space, contact.address)
+        self.parameters = parameters
+        self.conduct = conduct
+        self.is_in = False
+        self._rng = rng
+        self._interests = packed_interests([])
+        self._joining: Newcomer | None = None
+        self._condensates: dict[int, tuple[int, Condensate]] = {}
+        self._silence = [silence_rounds(parameters, level) for level in range(1, space.levels + 1)]
+        self.exchange = LineExchange(self.view, contact, parameters.redundancy, self._silence)
+
+    # --- the user's wishes ---------------------------------------------------------------------
+
+    def want(self, filters: Sequence[FilterSet]) -> None:
+        """Whatever one of these matches is wanted here; others learn it from the next round on."""
+        self._interests = packed_interests(filters)
+
+    def found(self, now_us: int) -> None:
+        """Begins a group of one."""
+        self.is_in, self._joining = True, None
+        self._write_lines(now_us)
+
+    def join(self, places: Sequence[str], now_us: int) -> Outgoing:
+        """Asks for a place in the group that those at these places are in."""
+        self._joining = Newcomer(places)
+        return self._ask_join(now_us)
+
+    def leave(self, now_us: int) -> Outgoing:
+        """Says that one is gone: to R + F of the nearest, who let it spread.
+
+        Where one was the last of a subsystem, the line of that goes too.
+        """
+        gone: list[ToldLine] = []
+        others: list[Contact] = []
+        for table in self.view.tables:
+            digit = self.view.digit(table.level)
+            others = [each.contact for each in table.known() if each.contact != self.contact]
+            if table.level == 1 or not self.view.table(table.level - 1).live():
+                held = table.get(digit)
+                stamp = self._stamp(table.level, held, now_us)
+                line = ViewLine(digit, stamp, packed_interests([]), 0, ())
+                table.put(line, self.view.round)
+                gone.append(ToldLine(table.level, 0, line))
+            if others:
+                break
+        self.is_in, self._joining = False, None
+        told = min(len(others), self.parameters.redundancy + self.parameters.fanout)
+        update = Update(self.contact, tuple(gone))
+        return [(each.place, update) for each in self._rng.sample(others, told)]
+
+    # --- rounds --------------------------------------------------------------------------------
+
+    def advance(self, now_us: int) -> Outgoing:
+        """A round begins: old lines become silent, own lines are written, newcomers ask again."""
+        self.view.round += 1
+        if not self.is_in:
+            return self._ask_join(now_us) if self._joining is not None else []
+        if self.conduct.is_static:
+            return []
+        probes = self._grow_old()
+        self._write_lines(now_us)
+        return probes
+
+    def partners(self) -> list[Contact]:
+        """To whom the digest goes in this round: F others, and strangers.
+
+        Each is drawn at a level that is drawn first. Source: EPFL 2503 §6.4.2.
+        """
+        if not self.is_in or self.conduct.is_static:
+            return []
+        chosen = dict(self.exchange.strangers)
+        self.exchange.strangers.clear()
+        for _ in range(self.parameters.fanout):
+            level = 1 + self._rng.randrange(len(self.view.tables))
+            known = self.view.table(level).known()
+            if known:
+                contact = known[self._rng.randrange(len(known))].contact
+                if contact != self.contact:
+                    chosen[contact.place] = contact
+        return list(chosen.values())
+
+    def digest_for(self, contact: Contact) -> tuple[LineStamp, ...]:
+        """The digest of what one shares with somebody. Empty: nothing, or too much."""
+        stamps = self.view.stamps(distance(self.contact.address, contact.address))
+        return stamps[:LINES_SENT_MAX]
+
+    def _grow_old(self) -> Outgoing:
+        """Old lines become silent, then are forgotten; where the bottom pings, it asks before."""
+        probes: Outgoing = []
+        if self.exchange.doubt:
+            for table in self.view.tables:
+                for held in table:
+                    held.since += not self.view.is_own(table.level, held.line.digit)
+            return probes
+        for table, silence in zip(self.view.tables, self._silence, strict=True):
+            for held in list(table):
+                age = self.view.round - held.since
+                if age < silence or (table.level == 1 and self.view.is_own(1, held.line.digit)):
+                    continue
+                if held.is_live:
+                    pings = self.conduct.pings_bottom and table.level == 1
+                    if pings and held.probes < PINGS_MAX:
+                        held.probes += 1
+                        probes.append((held.line.delegates[0].place, Probe(self.contact)))
+                    else:
+                        table.silence(held)
+                elif age >= 2 * silence + PINGS_MAX:
+                    table.forget(held.line.digit)
+        return probes
+
+    def _write_lines(self, now_us: int) -> None:
+        """Writes one's own line, and those of the subsystems that one is a delegate of."""
+        self._write(1, Condensate(self._interests, 1, (self.contact,)), now_us)
+        for level in range(2, len(self.view.tables) + 1):
+            below = self.view.table(level - 1)
+            known = self._condensates.get(level)
+            if known is None or known[0] != below.version:
+                known = (
+                    below.version,
+                    condense_table(
+                        below,
+                        self.parameters.redundancy,
+                        self.conduct.accuracy(level),
+                        self.conduct.delegates,
+                    ),
+                )
+                self._condensates[level] = known
+            if self.contact in known[1].delegates:
+                self._write(level, known[1], now_us)
+
+    def _write(self, level: int, what: Condensate, now_us: int) -> None:
+        table, digit = self.view.table(level), self.view.digit(level)
+        held = table.get(digit)
+        if held is not None and held.is_live:
+            line = held.line
+            is_same = (line.interests, line.count, line.delegates) == (
+                what.interests,
+                what.count,
+                what.delegates,
+            )
+            if is_same and self.view.round - held.since < REFRESH_ROUNDS:
+                return
+        stamp = self._stamp(level, held, now_us)
+        table.put(
+            ViewLine(digit, stamp, what.interests, what.count, what.delegates), self.view.round
+        )
+
+    def _stamp(self, level: int, held: HeldLine | None, now_us: int) -> int:
+        """The clock, but later than the stamp before, and believable to who has seen that.
+
+        A clock that is put forward by much would make all others refuse what it stamps. So where it
+        is far from the latest stamp that others were seen to have, time is counted from that one.
+        """
+        stamp = now_us if held is None else max(now_us, held.line.timestamp_us + 1)
+        echo_us = self.exchange.echoes.get(level)
+        if echo_us is None or stamp <= echo_us + STAMP_AHEAD_MAX_US // 2:
+            return stamp
+        return echo_us + REFRESH_ROUNDS * self.parameters.period_us
+
+    def heard_from(self, contact: Contact) -> None:
+        """A message has come from somebody: a neighbour is there."""
+        if distance(self.contact.address, contact.address) != 1:
+            return
+        held = self.view.table(1).get(contact.address[-1])
+        if held is not None and held.is_live and held.line.delegates[0] == contact:
+            held.since, held.probes = self.view.round, 0
+
+    # --- joining -------------------------------------------------------------------------------
+
+    def admit(self, message: AskJoin, place: str, now_us: int) -> Outgoing:
+        """A newcomer asks: it gets what it should know, or is pointed to who is nearer."""
+        newcomer, line = message.sender, message.line
+        if line.digit != newcomer.address[-1] or line.delegates != (newcomer,):
+            self.exchange.refused["line of another"] += 1
+            return []
+        apart = distance(self.contact.address, newcomer.address)
+        table = self.view.table(max(apart, 1))
+        held = table.get(newcomer.address[-max(apart, 1)])
+        is_there = held is not None and held.is_live
+        if apart <= 1:
+            taken = is_there and held and held.line.delegates[0].place != newcomer.place
+            if apart == 0 or taken:
+                self.exchange.refused["address taken"] += 1
+                return [(place, TurnAway(self.contact, "the address is taken"))]
+            self.exchange.take(ToldLine(1, 0, line), now_us)
+        elif is_there and held and (nearer := _others(held.line.delegates, newcomer)):
+            return [(place, Redirect(self.contact, nearer))]
+        lines = self.view.told(max(apart, 1))
+        return [(place, Welcome(self.contact, fitting(lines)))]
+
+    def redirected(self, message: Redirect) -> None:
+        """Others, who are nearer, are to be asked."""
+        if self._joining is None:
+            self.exchange.refused["redirect"] += 1
+            return
+        own = self.contact
+        before = distance(own.address, message.sender.address)
+        nearer = [
+            each.place
+            for each in message.contacts
+            if self.view.space.holds(each.address) and distance(own.address, each.address) < before
+        ]
+        self._joining.point_to(nearer)
+
+    def welcomed(self, message: Welcome, now_us: int) -> bool:
+        """Somebody has told what one should know. Whether one is in by that."""
+        if self._joining is None:
+            self.exchange.refused["welcome"] += 1
+            return False
+        self.exchange.learn(message, now_us)
+        self.is_in, self._joining = True, None
+        self._write_lines(now_us)
+        self.exchange.strangers[message.sender.place] = message.sender
+        return True
+
+    def turned_away(self) -> bool:
+        """Somebody says that one cannot join. Whether one wanted to."""
+        wanted, self._joining = self._joining is not None, None
+        if not wanted:
+            self.exchange.refused["turn away"] += 1
+        return wanted
+
+    def _ask_join(self, now_us: int) -> Outgoing:
+        joining = self._joining
+        if joining is None or not joining.is_due():
+            return []
+        digit = self.view.digit(1)
+        stamp = self._stamp(1, self.view.table(1).get(digit), now_us)
+        line = ViewLine(digit, stamp, self._interests, 1, (self.contact,))
+        return [(joining.whom(), AskJoin(self.contact, line))]
+
+    def probed(self, place: str) -> Outgoing:
+        """Somebody asks whether one is there."""
+        return [(place, Alive(self.contact))]
+
+    # --- what must hold ------------------------------------------------------------------------
+
+    def settle(self, lines: Iterable[ToldLine]) -> None:
+        """One is in a group that is known beforehand: these are the lines of its view."""
+        for told in lines:
+            self.view.table(told.level).put(told.line, self.view.round - told.age)
+        self.is_in, self._joining = True, None
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold. Cost: the whole view."""
+        redundancy = self.parameters.redundancy
+        for table in self.view.tables:
+            assert len(table) <= self.view.space.radix(table.level), "a line for each digit"
+            for held in table:
+                fault = self.view.line_faults(table.level, held.line, redundancy)
+                assert not fault, f"level {table.level}, line {held.line.digit}: {fault}"
+                assert held.since <= self.view.round, "nothing was stamped in a round to come"
+            live = [held for held in table if held.is_live]
+            assert table.live() == sorted(live, key=lambda held: held.line.digit), "live lines"
+        if self.is_in:
+            own = self.view.table(1).get(self.view.digit(1))
+            assert own is not None, "who is in has a line"
+            assert own.is_live, "who is in is alive"
+            assert own.line.delegates == (self.contact,), "one's line is one's own"
+
+
+def _others(contacts: Iterable[Contact], newcomer: Contact) -> tuple[Contact, ...]:
+    """Those at other places than a newcomer, who may have been there before."""
+    return tuple(each for each in contacts if each.place != newcomer.place)

@@ -1,0 +1,331 @@
+"""`GossipParticipant`: one participant of a group, as a pure state machine.
+
+It takes events and gives effects. Who is in the group is the matter of `membership`, what becomes
+of what is multicast that of `dissemination`. Digests of the one ride on the events of the other:
+what goes to one place in a round is one message.
+
+What the three protocols do differently stands in `rfpbcast`, `pmcast` and `hpmcast`.
+
+Source: EPFL 2503 §6.2, §6.5.1, figures 6.1, 6.2, 6.6.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.errors import EncodingError
+from contrada.gossip.addresses import AddressSpace, distance
+from contrada.gossip.condensation import interested
+from contrada.gossip.conduct import Chance, Conduct
+from contrada.gossip.dissemination import EVENT_BYTES_MAX, Dissemination, Mail
+from contrada.gossip.membership import GroupMembership, Outgoing
+from contrada.gossip.messages import (
+    RUMOURS_SENT_MAX,
+    AckEvents,
+    Alive,
+    AskJoin,
+    AskWhole,
+    Contact,
+    Datagram,
+    Desire,
+    EventId,
+    GiveEvent,
+    Gossip,
+    GossipEffect,
+    GossipEvent,
+    GossipMessage,
+    Heard,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    LevelId,
+    Multicast,
+    Probe,
+    Redirect,
+    SendGossip,
+    Tick,
+    TurnAway,
+    TurnedDown,
+    Undesire,
+    Update,
+    Welcome,
+    decode_gossip,
+    event_id,
+)
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.views import KnownContact
+from contrada.model import FilterSet, Notification
+
+DESIRES_MAX: Final = 10_000
+"""Subscriptions of one participant. Beyond it: refused."""
+
+_DEFAULT: Final = Conduct()
+
+
+@dataclass(frozen=True, slots=True)
+class GossipStatistics:
+    """What a participant holds and did.
+
+    `known` counts others in its view, `buffered` events under way. Of the events that came,
+    `delivered` were wanted and `forwarded` were not: those it only helps along. `duplicates` had
+    come before. `sent` and `received` count messages by kind, `refused` what was refused by reason.
+    """
+
+    round: int
+    known: int
+    buffered: int
+    delivered: int
+    forwarded: int
+    duplicates: int
+    sent: Mapping[str, int]
+    received: Mapping[str, int]
+    refused: Mapping[str, int]
+
+
+class GossipParticipant(ABC):
+    """One participant: `handle` takes an event and gives what is to be done.
+
+    All of a group have the same address space, parameters and conduct. `contact` says where in the
+    hierarchy one stands, and where one is reached. Chance comes from `rng`, and from nowhere else.
+    """
+
+    def __init__(
+        self,
+        contact: Contact,
+        space: AddressSpace,
+        parameters: Parameters,
+        rng: Chance,
+        conduct: Conduct = _DEFAULT,
+    ) -> None:
+        self.parameters = self._checked(space, parameters)
+        self.conduct = conduct
+        self.membership = GroupMembership(contact, space, self.parameters, conduct, rng)
+        self._desires: dict[str, FilterSet] = {}
+        self.dissemination = Dissemination(self.membership, rng, self._counts)
+        self._sent: Counter[str] = Counter()
+        self._received: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._delivered = self._forwarded = 0
+
+    # --- what the protocols differ in ----------------------------------------------------------
+
+    @abstractmethod
+    def _checked(self, space: AddressSpace, parameters: Parameters) -> Parameters:
+        """The parameters as this protocol has them. Raises InvalidValueError."""
+
+    @abstractmethod
+    def _counts(self, level: int, event: Notification) -> Callable[[KnownContact], bool]:
+        """Who counts as interested in an event at a level: event ◁ dest of the figures."""
+
+    # --- events --------------------------------------------------------------------------------
+
+    def handle(self, event: GossipEvent, now_us: int) -> list[GossipEffect]:
+        """What is to be done about an event, in this order; `now_us` is what the clock says.
+
+        Nothing that comes from elsewhere raises; it is refused and counted. Cost: of a tick
+        a match for each event and each that is chosen, and the digest of a view.
+        """
+        effects = self._handle(event, now_us)
+        for effect in effects:
+            if isinstance(effect, SendGossip):
+                self._sent[type(effect.message).__name__] += 1
+        return effects
+
+    def _handle(self, event: GossipEvent, now_us: int) -> list[GossipEffect]:
+        match event:
+            case Tick():
+                return self._tick(now_us)
+            case Heard(place, message):
+                return self._hear(event, place, message, now_us)
+            case Datagram(place, content):
+                try:
+                    message = decode_gossip(content)
+                except EncodingError:
+                    self._refused["not a message"] += 1
+                    return []
+                return self._hear(event, place, message, now_us)
+            case Multicast(notification):
+                return self._multicast(event, notification)
+            case Desire() | Undesire():
+                return self._desire(event)
+            case JoinGroup() if self.membership.is_in:
+                return self._turn_down(event, "in a group already")
+            case JoinGroup(places):
+                if places:
+                    return _sent(self.membership.join(places, now_us))
+                self.membership.found(now_us)
+                return [Joined()]
+            case LeaveGroup():
+                self.dissemination.clear()
+                is_in = self.membership.is_in
+                return _sent(self.membership.leave(now_us)) if is_in else []
+
+    def _desire(self, event: Desire | Undesire) -> list[GossipEffect]:
+        if isinstance(event, Undesire):
+            if self._desires.pop(event.identity, None) is None:
+                return self._turn_down(event, "unknown identity")
+        elif len(self._desires) >= DESIRES_MAX and event.identity not in self._desires:
+            return self._turn_down(event, "too many subscriptions")
+        elif event.filters.unknown():
+            return self._turn_down(event, "unknown operator")
+        else:
+            self._desires[event.identity] = event.filters
+        self.membership.want(list(self._desires.values()))
+        return []
+
+    def _multicast(self, cause: Multicast, event: Notification) -> list[GossipEffect]:
+        publisher, identity = event_id(event)
+        if not self.membership.is_in:
+            return self._turn_down(cause, "not in a group")
+        if not identity or not publisher:
+            return self._turn_down(cause, "no identity")
+        if len(event.span) + len(event.body) > EVENT_BYTES_MAX:
+            return self._turn_down(cause, "too large")
+        if not self.dissemination.publish(event):
+            return self._turn_down(cause, "published before")
+        return self._give(event)
+
+    def _turn_down(self, event: GossipEvent, reason: str) -> list[GossipEffect]:
+        self._refused[reason] += 1
+        return [TurnedDown(event, reason)]
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def _hear(
+        self, event: Heard | Datagram, place: str, message: GossipMessage, now_us: int
+    ) -> list[GossipEffect]:
+        """A message has come. It counts only where its sender can be, and is at its place."""
+        membership, sender = self.membership, message.sender
+        if not membership.view.space.holds(sender.address) or sender.place != place:
+            self._refused["sender"] += 1
+            return []
+        self._received[type(message).__name__] += 1
+        if isinstance(message, Redirect | Welcome | TurnAway):
+            return self._hear_of_joining(event, message, now_us)
+        if not membership.is_in:
+            self._refused["not in a group"] += 1
+            return []
+        if sender.address == membership.contact.address and not isinstance(message, AskJoin):
+            self._refused["sender"] += 1
+            return []
+        membership.heard_from(sender)
+        match message:
+            case Gossip():
+                return self._hear_gossip(message, now_us)
+            case Update():
+                answer = membership.exchange.learn(message, now_us)
+                return [SendGossip(place, answer)] if answer else []
+            case AskJoin():
+                return _sent(membership.admit(message, place, now_us))
+            case Probe():
+                return _sent(membership.probed(place))
+            case AskWhole(_, ids):
+                return self._send_whole(place, ids)
+            case AckEvents(_, ids):
+                for identity in ids:
+                    self.dissemination.acknowledged(identity, place)
+                return []
+            case Alive():
+                return []
+
+    def _hear_of_joining(
+        self, event: Heard | Datagram, message: Redirect | Welcome | TurnAway, now_us: int
+    ) -> list[GossipEffect]:
+        match message:
+            case Redirect():
+                self.membership.redirected(message)
+            case Welcome():
+                return [Joined()] if self.membership.welcomed(message, now_us) else []
+            case TurnAway(_, reason):
+                if self.membership.turned_away():
+                    return [TurnedDown(event, reason)]
+        return []
+
+    def _hear_gossip(self, message: Gossip, now_us: int) -> list[GossipEffect]:
+        effects: list[GossipEffect] = []
+        acknowledged: list[EventId] = []
+        wanted: list[LevelId] = []
+        me, place = self.membership.contact, message.sender.place
+        apart = distance(me.address, message.sender.address)
+        for rumour in message.rumours:
+            if not apart <= rumour.level <= len(self.membership.view.tables):
+                self._refused["level"] += 1
+                continue
+            if rumour.acknowledge:
+                acknowledged.append(event_id(rumour.event))
+            if rumour.names is None:
+                expires_us = rumour.event.envelope.expires_us
+                if expires_us is not None and expires_us <= now_us:
+                    self._refused["expired"] += 1
+                elif self.dissemination.receive(rumour):
+                    effects += self._give(rumour.event)
+            elif self.dissemination.fetches(rumour, list(self._desires.values())):
+                wanted.append((rumour.level, *event_id(rumour.event)))
+        wanted += [each for each in message.known if not self.dissemination.has(each[1:])]
+        if acknowledged:
+            effects.append(SendGossip(place, AckEvents(me, tuple(acknowledged))))
+        if wanted:
+            effects.append(SendGossip(place, AskWhole(me, tuple(wanted[:RUMOURS_SENT_MAX]))))
+        if message.digest:
+            answer = self.membership.exchange.compare(message.sender, message.digest, now_us)
+            if answer is not None:
+                effects.append(SendGossip(place, answer))
+        return effects
+
+    def _give(self, event: Notification) -> list[GossipEffect]:
+        if any(interested(filters, event) for filters in self._desires.values()):
+            self._delivered += 1
+            return [GiveEvent(event)]
+        self._forwarded += 1
+        return []
+
+    def _send_whole(self, place: str, ids: Iterable[LevelId]) -> list[GossipEffect]:
+        found = [self.dissemination.whole(level, (by, name)) for level, by, name in ids]
+        me = self.membership.contact
+        return [SendGossip(place, Gossip(me, (rumour,))) for rumour in found if rumour]
+
+    # --- rounds --------------------------------------------------------------------------------
+
+    def _tick(self, now_us: int) -> list[GossipEffect]:
+        """A round of membership, and one of events; digests ride on these."""
+        effects = _sent(self.membership.advance(now_us))
+        if not self.membership.is_in:
+            return effects
+        mail = Mail()
+        self.dissemination.round(mail)
+        for contact in self.membership.partners():
+            mail.digests[contact.place] = contact
+        for place, partner, message in mail.posted(self.membership.contact):
+            if partner is not None:
+                message = replace(message, digest=self.membership.digest_for(partner))
+            effects.append(SendGossip(place, message))
+        return effects
+
+    # --- what it says of itself ----------------------------------------------------------------
+
+    def statistics(self) -> GossipStatistics:
+        """What it holds and did. Cost: the whole view."""
+        return GossipStatistics(
+            self.membership.view.round,
+            len(self.membership.view.known() - {self.membership.contact}),
+            len(self.dissemination.buffers),
+            self._delivered,
+            self._forwarded,
+            self.dissemination.duplicates,
+            dict(self._sent),
+            dict(self._received),
+            dict(self._refused + self.dissemination.refused + self.membership.exchange.refused),
+        )
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold. Cost: the whole state."""
+        self.membership.validate()
+        self.dissemination.validate()
+
+
+def _sent(outgoing: Outgoing) -> list[GossipEffect]:
+    return [SendGossip(place, message) for place, message in outgoing]

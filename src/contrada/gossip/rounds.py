@@ -1,0 +1,140 @@
+"""How many rounds an event is gossiped: as many as are expected to infect who is interested.
+
+That is how a buffer is emptied without acknowledgements: what has been gossiped for so long is
+dropped. The number comes from a view alone: how many it has, and how many of these are interested.
+
+Source: EPFL 2503 §6.2, §6.3.4, §6.5.1, §6.5.4; figure 6.6, lines 26 to 35.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contrada.errors import InvalidValueError
+from contrada.gossip.parameters import Approximation, Parameters
+
+ROUNDS_MAX: Final = 10_000
+"""Rounds that an event is gossiped at a level. Beyond it: it is gossiped for so many."""
+
+
+def pittel(
+    n: ArrayLike,
+    fanout: ArrayLike,
+    *,
+    loss: float = 0.0,
+    crashes: float = 0.0,
+    constant: float = 0.0,
+) -> NDArray[np.float64]:
+    """T(n, F): expected rounds from one infected to all of n, for large n.
+
+    With n p₁ and F p₁ in place of n and F it is equation 6.9, without loss and crashes 6.4. O(1)
+    is taken as 0, and T as 0 where n is at most 1. Infinite where nobody can be reached.
+
+    Source: EPFL 2503 §6.2, equations 6.4, 6.5 and 6.9.
+    """
+    size, reached = np.broadcast_arrays(
+        np.asarray(n, np.float64), np.asarray(fanout, np.float64) * (1 - loss) * (1 - crashes)
+    )
+    rounds = np.zeros(size.shape)
+    grows = size > 1
+    with np.errstate(divide="ignore"):
+        spread = 1 / reached[grows] + 1 / np.log1p(reached[grows])
+    rounds[grows] = np.log(size[grows]) * spread + constant
+    return rounds
+
+
+def bailey(
+    n: ArrayLike, fanout: ArrayLike, target: float, *, loss: float = 0.0, crashes: float = 0.0
+) -> NDArray[np.float64]:
+    """Rounds until a share of n is infected, if s' = F s (n - s) / (n - 1): the simple epidemic.
+
+    Rough: it grows by e^F in a round where gossip grows by 1 + F, so that it asks for too few
+    rounds. Source: EPFL 2503 §6.5.4 (Bailey's approximation).
+    """
+    size = np.asarray(n, np.float64)
+    contacts = np.asarray(fanout, np.float64) * (1 - loss) * (1 - crashes)
+    size, contacts = np.broadcast_arrays(size, contacts)
+    rounds = np.zeros(size.shape)
+    # One that is left out is already less than the share, or is not.
+    grows = (size > 1) & (target * size > 1)
+    left, rate = size[grows] - 1, contacts[grows] * size[grows]
+    with np.errstate(divide="ignore"):
+        rounds[grows] = left / rate * np.log(left * target / (1 - target))
+    return rounds
+
+
+def recursion(n: int, p: float, target: float, infected: float = 1.0) -> int:
+    """Rounds until a share of n is infected, if in each round s grows by its mean, exactly.
+
+    `p` is the chance that one who is infected reaches a given other one in a round. At most
+    `ROUNDS_MAX`. Source: EPFL 2503 §6.5.4, by equation 6.2.
+    """
+    goal, rounds = target * n, 0
+    while infected < goal and rounds < ROUNDS_MAX:
+        infected += (n - infected) * -math.expm1(infected * math.log1p(-min(p, 1 - 1e-12)))
+        rounds += 1
+    return rounds
+
+
+def expected_rounds(parameters: Parameters, level: int, size: int, hits: int) -> int:
+    """Rounds that an event is gossiped at a level, ROUNDS of figure 6.6.
+
+    A participant gossips while the rounds so far are less than what is expected, so that the
+    expectation is rounded up.
+
+    Args:
+        parameters: those of the group. With a fixed T it is that.
+        level: from 1, the lowest, to l.
+        size: participants in the view of the level, oneself included: R times its lines, or its
+            lines at level 1.
+        hits: how many of these are interested, or count as such (see `tuned_audience`).
+    """
+    if not 0 <= hits <= size:
+        raise InvalidValueError(hits, f"hits are between 0 and the size of the view, {size}")
+    if hits == 0:
+        return 0
+    if parameters.rounds is not None:
+        return parameters.rounds
+    share, loss, crashes = hits / size, parameters.loss, parameters.crashes
+    fanout = parameters.fanout * share
+    counted = hits
+    if level == 1 and parameters.bottom_redundancy:
+        counted *= parameters.redundancy
+    expected: float
+    if parameters.approximation is Approximation.RECURSION:
+        p = min(1.0, parameters.fanout / max(1, size - 1)) * parameters.success
+        expected = recursion(counted, p, parameters.target)
+    elif parameters.approximation is Approximation.BAILEY:
+        expected = float(bailey(counted, fanout, parameters.target, loss=loss, crashes=crashes))
+    else:
+        constant = parameters.constant
+        expected = float(pittel(counted, fanout, loss=loss, crashes=crashes, constant=constant))
+    return min(math.ceil(expected), ROUNDS_MAX)
+
+
+def rounds_table(parameters: Parameters, level: int, size: int) -> NDArray[np.int64]:
+    """`expected_rounds` for 0, 1, … and all of a view as hits: an array of length size + 1."""
+    table = [expected_rounds(parameters, level, size, hits) for hits in range(size + 1)]
+    return np.array(table, np.int64)
+
+
+def tuned_audience(interested: ArrayLike, audience: int) -> NDArray[np.bool_]:
+    """Who counts as interested in a view: where fewer than D are, the D first ones do too.
+
+    The last axis is the view, in the order of addresses. Where nobody is interested nobody counts
+    as such, since there is nobody to be reached. Source: EPFL 2503 §6.5.4.
+    """
+    wanted = np.array(interested, np.bool_)
+    hits = wanted.sum(axis=-1, keepdims=True)
+    wanted[..., :audience] |= (hits > 0) & (hits < audience)
+    return wanted
+
+
+def exchanges_digests(parameters: Parameters, hits: int) -> bool:
+    """Whether an audience is so small that it also exchanges digests of what it has.
+
+    Pittel's asymptote is for large audiences. Source: EPFL 2503 §6.5.4.
+    """
+    return 0 < hits < parameters.digest

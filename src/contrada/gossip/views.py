@@ -1,0 +1,278 @@
+"""What one participant knows of a group: a table for each level, a line for each subsystem there.
+
+The table of level i has a line for each populated subsystem of the participant's own subsystem of
+level i; that of level 1 for each neighbour, the participant itself among them. So it knows
+R a (l - 1) + a others at most, and nobody knows all.
+
+A line has a timestamp, which only grows, and an *age*: for how many rounds nobody has stamped it,
+as far as is known here. The age travels with the line, so that a line that nobody stamps any longer
+grows old everywhere at the same time. What is too old is *silent*: it is kept for as long again,
+so that older copies of it do not bring it back, and then forgotten.
+
+Source: EPFL 2503 §6.4.1, §6.4.2, figure 6.5, equations 6.12, 6.17 and 6.18.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from contrada.gossip.addresses import AddressSpace, LogicalAddress, branch_of
+from contrada.gossip.condensation import Accuracy, packed_interests, read_interests
+from contrada.gossip.messages import Contact, LineStamp, ToldLine, ViewLine
+from contrada.gossip.rounds import ROUNDS_MAX
+from contrada.model import FilterSet
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class DelegateChoice(StrEnum):
+    """How the delegates of a subsystem are chosen, by all alike. Source: EPFL 2503 §6.4.2."""
+
+    ADDRESS = "address"
+    """The smallest addresses; of several subsystems one of each, while there are others."""
+
+    INTEREST = "interest"
+    """Those who together cover most of the filters, and then the smallest addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContact:
+    """An entry of a view: who can be gossiped to, and what its line says is wanted there."""
+
+    contact: Contact
+    filters: FilterSet
+
+
+class HeldLine:
+    """A line of a table, with what is worked out from it once.
+
+    `since` is the round in which it was stamped, `first_us` the first stamp with which it said so.
+    """
+
+    __slots__ = ("filters", "first_us", "is_silent", "line", "mark", "probes", "since")
+
+    def __init__(self, line: ViewLine, since: int) -> None:
+        self.line = line
+        self.since = since
+        self.first_us = line.timestamp_us
+        self.mark = mark_of(line)
+        self.filters = read_interests(line.interests)
+        self.is_silent = False
+        self.probes = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether somebody is there, as far as is known."""
+        return not self.is_silent and self.line.count > 0
+
+
+def mark_of(line: ViewLine) -> int:
+    """63 bits that stand for what a line says, but for its timestamp."""
+    said = _encode((line.digit, line.interests, line.count, line.delegates))
+    return int.from_bytes(blake2b(said, digest_size=8).digest()) >> 1
+
+
+class ViewTable:
+    """The lines of one level, by their digits. `version` changes with what the lines say."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.version = 0
+        self._held: dict[int, HeldLine] = {}
+        self._live: list[HeldLine] | None = None
+        self._known: list[KnownContact] | None = None
+
+    def get(self, digit: int) -> HeldLine | None:
+        """The line with a digit, also a silent one."""
+        return self._held.get(digit)
+
+    def put(self, line: ViewLine, since: int) -> HeldLine:
+        """Holds a line in place of the one with its digit."""
+        held, new = self._held.get(line.digit), HeldLine(line, since)
+        if held is not None and held.mark == new.mark:
+            self.restamp(held, line.timestamp_us, since)
+            return held
+        self._held[line.digit] = new
+        self.changed()
+        return new
+
+    def restamp(self, held: HeldLine, timestamp_us: int, since: int) -> None:
+        """The same line was stamped anew."""
+        old = held.line
+        held.line = ViewLine(old.digit, timestamp_us, old.interests, old.count, old.delegates)
+        held.since = since
+        held.probes = 0
+        if held.is_silent:
+            held.is_silent = False
+            self.changed()
+
+    def silence(self, held: HeldLine) -> None:
+        """Nobody has stamped the line for too long."""
+        held.is_silent = True
+        self.changed()
+
+    def forget(self, digit: int) -> None:
+        """Drops a line that is silent, or says that nobody is there."""
+        del self._held[digit]
+        self.changed()
+
+    def changed(self) -> None:
+        """What was worked out is worked out anew when it is asked for."""
+        self.version += 1
+        self._live = self._known = None
+
+    def live(self) -> list[HeldLine]:
+        """The lines where somebody is, in the order of their digits."""
+        if self._live is None:
+            live = [held for held in self._held.values() if held.is_live]
+            self._live = sorted(live, key=lambda held: held.line.digit)
+        return self._live
+
+    def known(self) -> list[KnownContact]:
+        """All who are known at this level, in the order of addresses."""
+        if self._known is None:
+            self._known = [
+                KnownContact(contact, held.filters)
+                for held in self.live()
+                for contact in held.line.delegates
+            ]
+        return self._known
+
+    def __iter__(self) -> Iterator[HeldLine]:
+        return iter(self._held.values())
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+class View:
+    """The tables of a participant, level 1 first. Tables count from 1: `view.table(1)`.
+
+    `round` counts the periods that have passed here.
+    """
+
+    def __init__(self, space: AddressSpace, address: LogicalAddress) -> None:
+        self.space = space
+        self.address = space.check(address)
+        self.round = 0
+        self.tables = tuple(ViewTable(level) for level in range(1, space.levels + 1))
+
+    def table(self, level: int) -> ViewTable:
+        """The table of a level, from 1 to l."""
+        return self.tables[level - 1]
+
+    def digit(self, level: int) -> int:
+        """The digit of one's own line in the table of a level."""
+        return self.address[-level]
+
+    def is_own(self, level: int, digit: int) -> bool:
+        """Whether a line is that of oneself, or of a subsystem that one is in."""
+        return self.address[-level] == digit
+
+    def line_faults(self, level: int, line: ViewLine, redundancy: int) -> str:
+        """What makes a line one that cannot stand in the table of a level; empty: nothing.
+
+        Its delegates lie in its subsystem, in the order of addresses; so many at most, and as many
+        as it has participants where these are fewer.
+        """
+        if not line.digit < self.space.radix(level):
+            return "digit"
+        if line.count > self.space.room(level):
+            return "count"
+        delegates = line.delegates
+        if len(delegates) != min(line.count, redundancy if level > 1 else 1):
+            return "delegates"
+        branch = (*branch_of(self.address, level), line.digit)
+        for at, contact in enumerate(delegates):
+            if not self.space.holds(contact.address) or contact.address[: len(branch)] != branch:
+                return "delegates"
+            if at and delegates[at - 1].address >= contact.address:
+                return "delegates"
+        return ""
+
+    def stamps(self, lowest: int) -> tuple[LineStamp, ...]:
+        """A digest: which version of each line of the levels from the lowest there is here."""
+        return tuple(
+            LineStamp(
+                table.level,
+                held.line.digit,
+                held.line.timestamp_us,
+                held.mark,
+                self.age_of(held),
+            )
+            for table in self.tables[lowest - 1 :]
+            for held in table
+        )
+
+    def told(self, lowest: int) -> list[ToldLine]:
+        """The live lines of the levels from the lowest, as they are told to a newcomer."""
+        return [
+            ToldLine(table.level, self.age_of(held), held.line)
+            for table in self.tables[lowest - 1 :]
+            for held in table.live()
+        ]
+
+    def age_of(self, held: HeldLine) -> int:
+        """For how many rounds a line was not stamped, as far as is known."""
+        return min(self.round - held.since, ROUNDS_MAX)
+
+    def known(self) -> set[Contact]:
+        """All who are known, oneself included."""
+        return {each.contact for table in self.tables for each in table.known()}
+
+
+@dataclass(frozen=True, slots=True)
+class Condensate:
+    """What a table comes to: what the line of the level above says of this subsystem."""
+
+    interests: bytes
+    count: int
+    delegates: tuple[Contact, ...]
+
+
+def condense_table(
+    table: ViewTable,
+    redundancy: int,
+    accuracy: Accuracy = Accuracy.EXACT,
+    choice: DelegateChoice = DelegateChoice.ADDRESS,
+) -> Condensate:
+    """Regroups interests, counts participants, selects delegates: the condensation function.
+
+    It looks at nothing but the lines, so that all who hold the same lines get the same.
+    Source: EPFL 2503 §6.4.2.
+    """
+    lines = table.live()
+    if choice is DelegateChoice.INTEREST:
+        chosen = _by_interest(lines, redundancy)
+    else:
+        chosen = _by_address(lines)[:redundancy]
+    return Condensate(
+        packed_interests([held.filters for held in lines], accuracy),
+        sum(held.line.count for held in lines),
+        tuple(sorted(chosen)),
+    )
+
+
+def _by_address(lines: Sequence[HeldLine]) -> list[Contact]:
+    """The first delegates of all lines, then the second ones, and so on; as in figure 6.5."""
+    ranks = [list(enumerate(held.line.delegates)) for held in lines]
+    return [contact for _, contact in sorted(chain.from_iterable(ranks))]
+
+
+def _by_interest(lines: Sequence[HeldLine], redundancy: int) -> list[Contact]:
+    """Greedily who covers most of the filters that nobody chosen covers; then by address."""
+    left = [each for held in lines for each in held.filters.filters]
+    free = {number: list(held.line.delegates) for number, held in enumerate(lines)}
+    chosen: list[Contact] = []
+    while len(chosen) < redundancy and any(free.values()):
+        numbers = [number for number in free if free[number]]
+        gains = {number: sum(map(lines[number].filters.covers, left)) for number in numbers}
+        best = max(numbers, key=lambda number: (gains[number], -number))
+        chosen.append(free[best].pop(0))
+        left = [each for each in left if not lines[best].filters.covers(each)]
+    return chosen

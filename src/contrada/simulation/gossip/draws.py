@@ -1,0 +1,70 @@
+"""Random numbers that depend on nothing but what they are for.
+
+A draw is a hash of a key and a counter, so that arrays, compiled loops, processes and Spark draw
+the same numbers in whatever order they ask. The hash is that of SplitMix64, whose sequence from a
+seed these are. `kernels` has the same again for one number at a time.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+GAMMA: Final = 0x9E3779B97F4A7C15
+MIX_1: Final = 0xBF58476D1CE4E5B9
+MIX_2: Final = 0x94D049BB133111EB
+WORD: Final = 2**64
+
+_CHUNK: Final = 2**15
+"""Draws made at once, so that they stay near the processor."""
+
+Words = NDArray[np.uint64]
+
+
+def key_of(*numbers: int) -> int:
+    """The key for what these numbers name; other numbers, or their order, give another."""
+    key = 0
+    for number in numbers:
+        key = mixed((key ^ number % WORD) + GAMMA)
+    return key
+
+
+def mixed(word: int) -> int:
+    """The hash of one word, as `draws` has it of many."""
+    word %= WORD
+    word = (word ^ word >> 30) * MIX_1 % WORD
+    word = (word ^ word >> 27) * MIX_2 % WORD
+    return word ^ word >> 31
+
+
+def draws(key: int, counters: Words) -> Words:
+    """A word for each counter."""
+    words = counters * np.uint64(GAMMA) + np.uint64((key + GAMMA) % WORD)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(MIX_1)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(MIX_2)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def below(words: Words, bounds: Words) -> Words:
+    """Words as whole numbers below bounds of up to 2^32; none is likelier by more than 2^-32."""
+    return (words >> np.uint64(32)) * bounds >> np.uint64(32)
+
+
+def threshold(share: float) -> int:
+    """What a word is below with this chance, from 0 to below 1."""
+    return int(share * WORD)
+
+
+def chosen(key: int, count: int, share: float) -> NDArray[np.bool_]:
+    """Which of so many are chosen, each with the same chance, by itself."""
+    if share >= 1:
+        return np.ones(count, np.bool_)
+    result = np.empty(count, np.bool_)
+    bound = np.uint64(threshold(share))
+    for start in range(0, count, _CHUNK):
+        stop = min(count, start + _CHUNK)
+        result[start:stop] = draws(key, np.arange(start, stop, dtype=np.uint64)) < bound
+    return result
