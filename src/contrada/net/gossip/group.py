@@ -98,7 +98,8 @@ def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str,
     if not colon or digits.endswith("]") or (":" in host and not host.endswith("]")):
         host, digits = text, "" if port is None else str(port)
     host = host.removeprefix("[").removesuffix("]")
-    if not digits.isascii() or not digits.isdigit() or not 0 <= int(digits) < 1 << 16:
+    is_port = digits.isascii() and digits.isdigit() and len(digits) < 6 and int(digits) < 1 << 16
+    if not is_port or any(each.isspace() or not each.isprintable() for each in host):
         raise AddressError(text, _PLACE_EXPECTED)
     try:
         check_host(host)
