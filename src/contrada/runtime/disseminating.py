@@ -208,6 +208,10 @@ class MergedSubscription(QueuedSubscription[Any]):
                     self.outlet.offer_all([entry_of(each)])
         except ContradaError as error:
             failure = error
+        if way is self._own:
+            for _ in range(1 + sum(each.statistics().queued for each in self._carried)):
+                async with self._room:  # What the others hold comes before, as there is room.
+                    await asyncio.sleep(0)
         if failure is not None or way is self._own:
             self.end(failure)
 

@@ -18,8 +18,10 @@ def dissemination_of(item: object) -> str | None:
     kind = type(item)
     if kind is dict or kind is Notification:
         return None
-    choose = getattr(kind, "chosen_dissemination", None)
-    return None if choose is None else choose(item)
+    if not hasattr(kind, "chosen_dissemination"):
+        return None
+    chosen: str | None = item.chosen_dissemination()  # type: ignore[attr-defined]
+    return chosen
 
 
 def not_registered(name: str) -> ServiceError:

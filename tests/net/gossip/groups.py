@@ -1,5 +1,6 @@
 """Groups of participants over UDP, in this process, with loss that is injected."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -49,11 +50,11 @@ async def group_of(
 ) -> AsyncIterator[list[LossyNode]]:
     """Participants at these addresses, each of which knows of all."""
     async with AsyncExitStack() as stack:
-        nodes: list[LossyNode] = []
-        for address in addresses:
-            places = [nodes[0].place] if nodes else []
-            made = node(*places, address=address, join_wait_s=60.0, **options)
-            nodes.append(await stack.enter_async_context(made))
+        first, *others = addresses
+        nodes = [await stack.enter_async_context(node(address=first, **options))]
+        options["join_wait_s"] = 60.0
+        nodes += [node(nodes[0].place, address=each, **options) for each in others]
+        await asyncio.gather(*map(stack.enter_async_context, nodes[1:]))
         await until_round(nodes[0], lambda: all(counted(each) == len(nodes) for each in nodes))
         yield nodes
 

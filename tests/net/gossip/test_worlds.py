@@ -62,8 +62,8 @@ async def test_a_hundred_hear_what_they_want_though_much_is_lost() -> None:
     ):
         wanting = [each for each in nodes if wants(each)]
         subscribed = [each.subscribe("price > 50") for each in wanting]
-        for each in subscribed:
-            await stack.enter_async_context(each)
+        for wanted in subscribed:
+            await stack.enter_async_context(wanted)
         await until_round(nodes[0], lambda: all(map(has_learned, nodes)))
         for number in range(EVENTS):
             await wanting[number % len(wanting)].publish({**WANTED, "number": number})
@@ -73,7 +73,7 @@ async def test_a_hundred_hear_what_they_want_though_much_is_lost() -> None:
         )
         now = [each.participant.statistics().round for each in nodes]
         assert max(after - before for before, after in zip(rounds, now, strict=True)) < 60
-        came = sum(len(each.outlet) for each in subscribed)
+        came = sum(len(wanted.outlet) for wanted in subscribed)
         assert came / (EVENTS * len(wanting)) >= RELIABILITY_MIN
         for each in nodes:
             seen = each.statistics().participant

@@ -68,7 +68,6 @@ from contrada.runtime.stamping import Stamp, identified
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
     Item,
-    Subscription,
     WhenFull,
     filters_of,
     narrowing_of,
@@ -353,7 +352,7 @@ class GossipNode(InForce):
 
     def subscribe(
         self, subject: Any, where: Any = None, *, when_full: WhenFull = "drop-newest"
-    ) -> Subscription[Any]:
+    ) -> "GroupSubscription":
         """A subscription, in force inside `async with`; see `Service.subscribe`.
 
         A group waits for nobody: `block` drops the newest. It takes some rounds until all know.
