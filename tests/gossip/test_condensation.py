@@ -90,6 +90,15 @@ def test_the_same_lines_give_the_same_bytes() -> None:
     assert read_interests(packed_interests(given)) == FilterSet(given)
 
 
+def test_what_was_decided_before_changes_no_bytes() -> None:
+    """A delegate that has asked it before would write another line than one that has not."""
+    texts = [FilterSet(f"b matches 'k{n}+x?' and d = {n % 3}") for n in range(40)]
+    packed = packed_interests(texts)
+    assert [packed_interests(texts) for _ in range(2)] == [packed, packed]
+    many = [*texts, *(FilterSet(f"c contains 'x{n}' and e = 1") for n in range(30))]
+    assert read_interests(packed_interests(many)) == condensed(many, Accuracy.ATTRIBUTES)
+
+
 def test_too_many_filters_are_condensed_more_coarsely() -> None:
     """A line would outgrow a message, or wants would be dropped to make it fit."""
     many = [
@@ -98,7 +107,7 @@ def test_too_many_filters_are_condensed_more_coarsely() -> None:
     ]
     packed = packed_interests(many)
     assert len(packed) <= INTERESTS_BYTES_MAX
-    assert read_interests(packed) == FilterSet([Filter({"@is.T": True})])
+    assert read_interests(packed) == FilterSet([Filter({"@is.T": True, "b": sets.ALL_TEXT})])
     types = [FilterSet([Filter({f"@is.T{n}": True})]) for n in range(1_500)]
     assert read_interests(packed_interests(types)) == FilterSet([Filter({})])
 

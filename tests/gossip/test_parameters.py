@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from contrada.errors import InvalidValueError, LimitError
-from contrada.gossip.parameters import FANOUT_MAX, HIERARCHY_LEVELS_MAX, Parameters, check_interest
+from contrada.gossip.parameters import (
+    FANOUT_MAX,
+    HIERARCHY_LEVELS_MAX,
+    Parameters,
+    check_correlation,
+    check_interest,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,14 @@ def test_a_share_of_the_interested_is_a_share(share: float) -> None:
     with pytest.raises(InvalidValueError):
         check_interest(share)
     assert check_interest(1) == 1
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_correlation_is_a_share(share: float) -> None:
+    """Neighbours would want what cannot be."""
+    with pytest.raises(InvalidValueError):
+        check_correlation(share)
+    assert check_correlation(0) == 0
 
 
 def test_sizes_of_a_regular_hierarchy() -> None:

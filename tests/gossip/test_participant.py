@@ -1,8 +1,9 @@
 """Participants one by one: the figures' lines, what is refused, and that nothing comes of lies."""
 
+import dataclasses
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.condensation import packed_interests
-from contrada.gossip.conduct import Conduct
+from contrada.gossip.conduct import Conduct, silence_rounds
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.messages import (
     AskJoin,
@@ -23,6 +24,7 @@ from contrada.gossip.messages import (
     GiveEvent,
     Gossip,
     GossipEffect,
+    GossipEvent,
     GossipMessage,
     Heard,
     JoinGroup,
@@ -46,13 +48,14 @@ from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.pmcast import Pmcast
 from contrada.gossip.rfpbcast import Rfpbcast
+from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import Envelope, FilterSet, Notification
 
 T = 1_700_000_000_000_000
 WANTS, OTHER = FilterSet("a = 1"), FilterSet("a = 2")
 
 
-def event(number: int = 1, **envelope: object) -> Notification:
+def event(number: int = 1, **envelope: Any) -> Notification:
     """Something that `WANTS` matches."""
     return Notification(
         {"a": 1, "b": 7}, envelope=Envelope(id=f"{number}", publisher="p", **envelope)
@@ -72,14 +75,14 @@ def alone(
     wanted: Sequence[FilterSet] = (WANTS, OTHER, WANTS, OTHER, OTHER),
     protocol: type[GossipParticipant] = Pmcast,
     conduct: Conduct = Conduct(is_static=True),  # noqa: B008
-    **parameters: object,
+    at: int = 0,
+    **parameters: Any,
 ) -> GossipParticipant:
-    """Participant 0 of a lowest group in which all stand that want something."""
-    group = Parameters(
-        **{"levels": 1, "branching": 8, "redundancy": 1, "fanout": 3, "rounds": 2, **parameters}
-    )
-    made = protocol(contact(0), AddressSpace((8,)), group, random.Random(1), conduct)
-    made.handle(Desire("mine", wanted[0]), T)
+    """One participant of a lowest group in which all stand that want something."""
+    plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2)
+    group = dataclasses.replace(plain, **parameters)
+    made = protocol(contact(at), AddressSpace((8,)), group, random.Random(1), conduct)
+    made.handle(Desire("mine", wanted[at]), T)
     made.membership.settle(neighbour_line((n,), wants) for n, wants in enumerate(wanted))
     return made
 
@@ -160,11 +163,13 @@ def test_who_does_not_want_it_only_passes_it_on() -> None:
     assert (one.statistics().delivered, one.statistics().forwarded) == (0, 1)
 
 
-def hierarchical(**conduct: bool) -> Hpmcast:
+def hierarchical(**conduct: Any) -> Hpmcast:
     """0.0 of 2 subsystems with 3 participants each, of which R = 2 are delegates."""
     group = Parameters(levels=2, branching=3, redundancy=2, fanout=2)
     space = AddressSpace.regular(2, 3)
-    one = Hpmcast(contact(0, 0), space, group, random.Random(2), Conduct(is_static=True, **conduct))
+    one = Hpmcast(
+        contact(0, 0), space, group, random.Random(2), Conduct(**{"is_static": True, **conduct})
+    )
     one.handle(Desire("mine", WANTS), T)
     lines = [neighbour_line((0, n), WANTS) for n in range(3)]
     for digit, wants in ((0, WANTS), (1, OTHER), (2, WANTS)):
@@ -306,7 +311,7 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
     """The user would not learn that nothing came of what it asked for."""
     one = alone()
     unknown = FilterSet([])
-    cases = [
+    cases: list[tuple[GossipEvent, str]] = [
         (Multicast(Notification({"a": 1})), "no identity"),
         (Multicast(Notification({}, body=bytes(600_000), envelope=event().envelope)), "too large"),
         (Undesire("none"), "unknown identity"),
@@ -370,6 +375,68 @@ def test_digests_are_answered_with_what_is_newer_and_ask_for_what_is_older() -> 
     assert one.handle(heard(1, Gossip(contact(1), (), one.membership.view.stamps(1))), T) == []
 
 
+def test_a_line_that_is_old_already_is_not_taken() -> None:
+    """Who crashed would live on in the lines that go round, each time as if it was new."""
+    one = alone([WANTS, OTHER])
+    for age, is_taken in ((silence_rounds(one.parameters, 1), False), (0, True)):
+        told = ToldLine(1, age, neighbour_line((5,), WANTS).line)
+        one.handle(heard(1, Update(contact(1), (told,))), T)
+        assert (one.membership.view.table(1).get(5) is not None) == is_taken
+
+
+def test_who_else_writes_the_line_of_ones_subsystem_is_met() -> None:
+    """Two who came first to a subsystem together would write its line in turns, and never meet."""
+    one = hierarchical(is_static=False)
+    one.handle(Tick(), T + 1_000)
+    held = one.membership.view.table(2).get(0)
+    assert held is not None
+    for stamp in (T + 10, T + 20):  # later than what it says was first said, and earlier than now
+        one.membership.view.table(2).restamp(held, stamp + 5, 1)
+        digest = (LineStamp(2, 0, stamp, 77, 0),)
+        asked = answer_of(one.handle(Heard("2.0", Gossip(contact(2, 0), (), digest)), T + 2_000))
+        assert (2, 0) in asked.wanted
+    stranger = ViewLine(0, T + 20, packed_interests([WANTS]), 1, (contact(0, 2),))
+    one.membership.view.table(1).silence(one.membership.view.table(1).live()[2])
+    one.handle(Heard("2.0", Update(contact(2, 0), (ToldLine(2, 0, stranger),))), T + 2_000)
+    met = [each for each in one.handle(Tick(), T + 3_000) if isinstance(each, SendGossip)]
+    assert "0.2" in {each.place for each in met}
+
+
+def test_who_leaves_tells_its_neighbours() -> None:
+    """It would be taken for one that crashed, which takes longer to be found out."""
+    one, other = alone([WANTS] * 8), alone([WANTS] * 8, at=1)
+    effects = [each for each in one.handle(LeaveGroup(), T) if isinstance(each, SendGossip)]
+    assert len({each.place for each in effects}) == 1 + 3
+    other.handle(Heard("0", effects[0].message), T)
+    assert [held.line.digit for held in other.membership.view.table(1).live()] == [*range(1, 8)]
+    last = hierarchical()
+    for digit in (1, 2):
+        last.membership.view.table(1).silence(last.membership.view.table(1).live()[-1])
+        assert len(last.membership.view.table(1).live()) == 3 - digit
+    told = [each.message for each in last.handle(LeaveGroup(), T) if isinstance(each, SendGossip)]
+    assert told
+    assert isinstance(told[0], Update)
+    assert [(each.level, each.line.digit, each.line.count) for each in told[0].lines] == [
+        (1, 0, 0),
+        (2, 0, 0),
+    ]
+
+
+def test_what_is_fetched_goes_on_at_the_level_where_it_was_announced() -> None:
+    """A delegate that asks late would gossip an event by the rounds of another level."""
+    one = hierarchical(announces=True)
+    one.handle(Multicast(event()), T)
+    first = [each for _, each in sent(one.handle(Tick(), T))]
+    assert all(each.names == ("a",) and not each.event.body for each in first)
+    ask = Heard("2.0", AskWhole(contact(2, 0), ((2, "p", "1"),)))
+    ((_, now),) = sent(one.handle(ask, T))
+    assert (now.event, now.level, now.round, now.names) == (event(), 2, 1, None)
+    while {each.level for _, each in sent(one.handle(Tick(), T))} != {1}:
+        assert one.statistics().buffered == 1
+    ((_, late),) = sent(one.handle(ask, T))
+    assert (late.event, late.level, late.round) == (event(), 2, ROUNDS_MAX)
+
+
 def test_digests_ride_on_events() -> None:
     """A second message would go where one is enough."""
     one = alone([WANTS] * 3, conduct=Conduct(), fanout=2)
@@ -412,4 +479,4 @@ def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> N
 
 def test_conduct_is_a_value() -> None:
     """Two participants could differ in what all must have alike."""
-    assert replace(Conduct(), broadcasts=True) != Conduct()
+    assert dataclasses.replace(Conduct(), broadcasts=True) != Conduct()

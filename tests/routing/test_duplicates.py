@@ -13,6 +13,9 @@ def test_a_notification_is_new_once() -> None:
     assert not known.is_new("p", "1")
     assert known.is_new("p", "2")
     assert known.is_new("q", "1")
+    assert known.knows("q", "1")
+    assert not known.knows("q", "2")
+    assert known.is_new("q", "2"), "who only asks changes nothing"
 
 
 def test_the_last_ones_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import random
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,8 +11,8 @@ import msgspec
 from rich.table import Table
 
 from contrada.cli.match import FILE
+from contrada.cli.sweeping import sweep_spread, wants_spark
 from contrada.cli.tables import output, progress_bar
-from contrada.errors import MissingRequirementError
 from contrada.records.subscriptions import load_subscriptions
 from contrada.simulation.charts import draw
 from contrada.simulation.overlay import (
@@ -166,38 +165,14 @@ def _costs(chosen: Sequence[Plan], engine: str, jobs: int, told: Callable[[], No
         costs.append(cost)
         told()
 
-    if engine == "spark" or (engine == "auto" and _has_spark()):
-        _on_spark(chosen, jobs, take)
+    if wants_spark(engine):
+        from contrada.spark.sweeps import OVERLAYS
+
+        sweep_spread(chosen, OVERLAYS, jobs, take)
     else:
         for cost in sweep(chosen, jobs):
             take(cost)
     return sorted(costs, key=lambda cost: place[cost.plan])
-
-
-def _has_spark() -> bool:
-    try:
-        from contrada.spark.session import check_requirements
-
-        check_requirements()
-    except MissingRequirementError:
-        return False
-    return True
-
-
-def _on_spark(chosen: Sequence[Plan], cores: int, take: Callable[[Cost], None]) -> None:
-    from contrada.spark.session import check_requirements, interruptible, spark_session
-
-    check_requirements()
-    from contrada.spark.sweeps import sweep_on_spark
-
-    def work(stop: threading.Event) -> None:
-        with spark_session(cores) as session:
-            for cost in sweep_on_spark(session, chosen):
-                if stop.is_set():
-                    return
-                take(cost)
-
-    interruptible(work)
 
 
 def _check(costs: Sequence[Cost]) -> None:

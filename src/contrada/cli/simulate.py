@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli.gossip import gossip
 from contrada.cli.match import FILE
 from contrada.cli.overlay import overlay
 from contrada.cli.tables import output, progress_bar
@@ -34,6 +35,7 @@ def simulate() -> None:
 
 
 simulate.add_command(overlay)
+simulate.add_command(gossip)
 
 
 @simulate.command()

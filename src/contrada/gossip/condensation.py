@@ -45,6 +45,11 @@ CONDENSING_WORK_MAX: Final = 100_000
 """Steps of about a microsecond to condense the filters of a table. Beyond it: they are
 condensed more coarsely."""
 
+CONDENSED_TEXTS_MAX: Final = 64
+"""Filters of a table with operators on text that are no intervals. Beyond it: they are condensed
+more coarsely."""
+
+_NO_BOUND: Final = 2**48
 _ACCURACIES: Final = tuple(Accuracy)
 
 
@@ -70,9 +75,15 @@ def packed_interests(filters: Sequence[FilterSet], accuracy: Accuracy = Accuracy
 
     Where even types are too many (`INTERESTS_BYTES_MAX`) everything is taken to be wanted.
     """
+    texts = sum(_asks_text(member) for each in filters for member in each.filters)
     for each in _ACCURACIES[_ACCURACIES.index(accuracy) :]:
+        if each is Accuracy.EXACT and texts > CONDENSED_TEXTS_MAX:
+            continue
+        # What is decided about texts is kept, so that to ask again costs less: no budget is around
+        # it, else one delegate could finish what another, who asks it first, cannot.
+        work = CONDENSING_WORK_MAX if each is not Accuracy.EXACT or not texts else _NO_BOUND
         try:
-            with Work("CONDENSING_WORK_MAX", CONDENSING_WORK_MAX):
+            with Work("CONDENSING_WORK_MAX", work):
                 packed = to_msgpack(condensed(filters, each))
         except LimitError:
             continue
@@ -101,14 +112,16 @@ def interested(filters: FilterSet, event: Notification) -> bool:
         return True
 
 
+def _asks_text(of: Filter) -> bool:
+    return any(values.text is not None for values in of.sets.values())
+
+
 def _intervals(of: Filter) -> Filter:
     return Filter.of_sets({name: _interval_set(values) for name, values in of.sets.items()})
 
 
 def _interval_set(values: ValueSet) -> ValueSet:
     """The set itself where it is intervals, else with all text."""
-    if values.text is not None:
-        values = values.canonical()
     return values if values.text is None else of_cuts(line.union(values.line, line.ALL_TEXT))
 
 

@@ -80,6 +80,8 @@ class LineExchange:
                     stamps.append(_stamp_of(stamp.level, held, age))
                 else:
                     told.append(ToldLine(stamp.level, age, held.line))
+                    if self._is_contested(stamp.level, held, stamp.timestamp_us):
+                        wanted.append((stamp.level, stamp.digit))
         if seen:
             told += [
                 each
@@ -156,6 +158,8 @@ class LineExchange:
         table = self._view.table(level)
         held = table.get(line.digit)
         if held is not None and line.timestamp_us <= held.line.timestamp_us:
+            if self._is_contested(level, held, line.timestamp_us):
+                self._meet(level, line)
             return
         if self._is_old(level, told.age) or not self._is_believed(line.timestamp_us, now_us):
             return
@@ -175,9 +179,16 @@ class LineExchange:
         except EncodingError:
             self.refused["interests"] += 1
 
+    def _is_contested(self, level: int, held: HeldLine, timestamp_us: int) -> bool:
+        """Whether somebody else writes a line of one's own subsystem, and something else."""
+        is_own = level > 1 and self._view.is_own(level, held.line.digit)
+        return is_own and held.first_us < timestamp_us
+
     def _meet(self, level: int, line: ViewLine) -> None:
         """A line of one's own subsystem names delegates that are not known below: to be met."""
         if level == 1:
+            return
+        if self._view.line_faults(level, line, self._redundancy):
             return
         known = {each.contact for each in self._view.table(level - 1).known()}
         for contact in line.delegates:

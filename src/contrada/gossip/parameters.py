@@ -78,7 +78,7 @@ class Parameters:
         ):
             _whole(letter, name, getattr(self, name), 1)
         _whole("D", "audience", self.audience, 0)
-        _whole("digest", "audience", self.digest, 0)
+        _whole("digest", "an audience", self.digest, 0)
         if self.rounds is not None:
             _whole("T", "rounds", self.rounds, 0)
         if self.levels > HIERARCHY_LEVELS_MAX:
@@ -124,6 +124,13 @@ def check_interest(share: float) -> float:
     """p₁, the share of participants that are interested; refused outside (0, 1]."""
     if not 0 < share <= 1:
         raise InvalidValueError(share, "p₁, the share of the interested, is in (0, 1]")
+    return share
+
+
+def check_correlation(share: float) -> float:
+    """The share of participants that want what their lowest subsystem does; within [0, 1]."""
+    if not 0 <= share <= 1:
+        raise InvalidValueError(share, "correlation is a share, from 0 to 1")
     return share
 
 

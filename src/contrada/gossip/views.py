@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -33,7 +34,7 @@ class DelegateChoice(StrEnum):
     """How the delegates of a subsystem are chosen, by all alike. Source: EPFL 2503 §6.4.2."""
 
     ADDRESS = "address"
-    """The smallest addresses."""
+    """The smallest addresses; of several subsystems one of each, while there are others."""
 
     INTEREST = "interest"
     """Those who together cover most of the filters, and then the smallest addresses."""
@@ -48,13 +49,17 @@ class KnownContact:
 
 
 class HeldLine:
-    """A line of a table, with what is worked out from it once; `since` is when it was stamped."""
+    """A line of a table, with what is worked out from it once.
 
-    __slots__ = ("filters", "is_silent", "line", "mark", "probes", "since")
+    `since` is the round in which it was stamped, `first_us` the first stamp with which it said so.
+    """
+
+    __slots__ = ("filters", "first_us", "is_silent", "line", "mark", "probes", "since")
 
     def __init__(self, line: ViewLine, since: int) -> None:
         self.line = line
         self.since = since
+        self.first_us = line.timestamp_us
         self.mark = mark_of(line)
         self.filters = read_interests(line.interests)
         self.is_silent = False
@@ -245,12 +250,18 @@ def condense_table(
     if choice is DelegateChoice.INTEREST:
         chosen = _by_interest(lines, redundancy)
     else:
-        chosen = [contact for held in lines for contact in held.line.delegates][:redundancy]
+        chosen = _by_address(lines)[:redundancy]
     return Condensate(
         packed_interests([held.filters for held in lines], accuracy),
         sum(held.line.count for held in lines),
         tuple(sorted(chosen)),
     )
+
+
+def _by_address(lines: Sequence[HeldLine]) -> list[Contact]:
+    """The first delegates of all lines, then the second ones, and so on; as in figure 6.5."""
+    ranks = [list(enumerate(held.line.delegates)) for held in lines]
+    return [contact for _, contact in sorted(chain.from_iterable(ranks))]
 
 
 def _by_interest(lines: Sequence[HeldLine], redundancy: int) -> list[Contact]:

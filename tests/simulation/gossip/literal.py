@@ -14,9 +14,10 @@ def view_of(group: Parameters, participant: int, level: int) -> list[int]:
     """Whom a participant knows at a level, oneself included."""
     width = group.branching ** (level - 1)
     first = participant // (width * group.branching) * group.branching
-    delegates = group.redundancy if level > 1 else 1
+    step = max(1, width // group.branching)
+    delegates = range(0, group.redundancy * step, step) if level > 1 else [0]
     lines = range(first, first + group.branching)
-    return [line * width + delegate for line in lines for delegate in range(delegates)]
+    return [line * width + delegate for line in lines for delegate in delegates]
 
 
 def reliability(group: Parameters, interest: float, seed: int) -> float:

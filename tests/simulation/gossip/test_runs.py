@@ -25,9 +25,23 @@ def test_views_of_the_literal_are_those_of_the_thesis() -> None:
     """The runs would be held against another hierarchy than that of figure 6.4."""
     assert view_of(SMALL, 215, 1) == [210, 211, 212, 213, 214, 215]
     assert view_of(SMALL, 215, 2)[:4] == [180, 181, 186, 187]
-    assert view_of(SMALL, 215, 3) == [part * 36 + each for part in range(6) for each in (0, 1)]
+    assert view_of(SMALL, 215, 3) == [part * 36 + each for part in range(6) for each in (0, 6)]
 
 
+@pytest.mark.parametrize("group", [SMALL, Parameters(branching=4, levels=4, redundancy=3)])
+def test_groups_are_views(group: Parameters) -> None:
+    """Those who gossip together would not be those who know one another."""
+    run = _Dissemination(GossipPlan(group, 0.5, 1), plain.gossip)
+    everybody = np.arange(group.participants)
+    for level in range(1, group.levels + 1):
+        width, delegates = group.branching ** (level - 1), group.redundancy if level > 1 else 1
+        groups = run._of_level(everybody, width, delegates)  # type: ignore[arg-type]
+        for participant in everybody.tolist():
+            mine = groups[participant // (width * group.branching)]
+            assert mine.reshape(-1).tolist() == view_of(group, participant, level)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "interest"),
     [

@@ -5,9 +5,10 @@ All who gossip in a group began together and expect the same rounds, for they ha
 run is groups within groups, level by level, and all groups of a level are one array. A protocol
 without a hierarchy is the same with one level: figure 6.2, and with all as audience 6.1.
 
-Participant 0 … n - 1 has its address in base a; the delegates of a subsystem are its R smallest
-addresses. Who crashes is down from the beginning and stays in all views: no run is worse. The
-publisher does not crash, and gossips at all levels.
+Participant 0 … n - 1 has its address in base a. The delegates of a subsystem are, as in figure 6.5,
+the smallest addresses of its R first subsystems; of a lowest one, its R first participants. Who
+crashes is down from the beginning and stays in all views: no run is worse. The publisher does not
+crash, and gossips at all levels.
 
 Source: EPFL 2503 §6.2, §6.5.1, §6.5.3, §6.5.4, §6.6.1.
 """
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrada.errors import LimitError
-from contrada.gossip.parameters import Parameters, check_interest
+from contrada.gossip.parameters import Parameters, check_correlation, check_interest
 from contrada.gossip.rounds import exchanges_digests, expected_rounds, tuned_audience
 from contrada.matching.kernels.jit import is_pure
 from contrada.simulation.gossip import plain
@@ -35,7 +36,7 @@ from contrada.simulation.spreading import in_processes
 GOSSIPERS_MAX: Final = 20_000_000
 """Participants of a simulated group. Beyond it: the run is refused."""
 
-_INTEREST, _CRASHES, _PUBLISHER, _LEVEL, _TOLD = range(5)
+_INTEREST, _CRASHES, _PUBLISHER, _LEVEL, _TOLD, _TASTE, _FOLLOWS = range(7)
 """What a run draws for."""
 
 Bits = NDArray[np.bool_]
@@ -61,7 +62,8 @@ class GossipPlan(msgspec.Struct, frozen=True):
     `broadcast` sends to all (§6.6.2). `skip_first` leaves the top level to nobody where only the
     publisher's own subsystem is interested (§6.5.1). `reliable_top` has a reliable protocol take
     the event to all the top level's audience, and `flood_bottom` has who comes to the lowest level
-    broadcast there once (§6.6.1).
+    broadcast there once (§6.6.1). With a `correlation` that share of a lowest subsystem wants what
+    it does as a whole (see `contrada.gossip.analysis.hierarchy.tastes`).
     """
 
     parameters: Parameters
@@ -73,10 +75,12 @@ class GossipPlan(msgspec.Struct, frozen=True):
     skip_first: bool = False
     reliable_top: bool = False
     flood_bottom: bool = False
+    correlation: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuses what cannot be run."""
         check_interest(self.interest)
+        check_correlation(self.correlation)
         if self.parameters.participants > GOSSIPERS_MAX:
             raise LimitError("GOSSIPERS_MAX", GOSSIPERS_MAX, self.parameters.participants)
 
@@ -163,7 +167,7 @@ class _Dissemination:
         self._count = count = group.participants
         key = self._key(_PUBLISHER)
         self._publisher = mixed(key) % count
-        self._interested = chosen(self._key(_INTEREST), count, plan.interest)
+        self._interested = self._who_is_interested()
         self._up = np.ones(count, np.bool_)
         if group.crashes:
             self._up = ~chosen(self._key(_CRASHES), count, group.crashes)
@@ -175,6 +179,16 @@ class _Dissemination:
 
     def _key(self, *what: int) -> int:
         return key_of(self._plan.seed, self._plan.run, *what)
+
+    def _who_is_interested(self) -> Bits:
+        plan, count = self._plan, self._count
+        interested = chosen(self._key(_INTEREST), count, plan.interest)
+        if plan.correlation:
+            size = plan.parameters.branching
+            taste = chosen(self._key(_TASTE), count // size, plan.interest)
+            follows = chosen(self._key(_FOLLOWS), count, plan.correlation)
+            interested = np.where(follows, np.repeat(taste, size), interested)
+        return interested
 
     def outcome(self) -> GossipOutcome:
         """Goes down the levels."""
@@ -218,7 +232,9 @@ class _Dissemination:
 
     def _of_level(self, each: Bits, width: int, delegates: int) -> Bits:
         """Who of all is in the groups of a level: a view of groups × subsystems × delegates."""
-        members: Bits = each.reshape(-1, self._group.branching, width)[:, :, :delegates]
+        step = max(1, width // self._group.branching)
+        lines = each.reshape(-1, self._group.branching, width)
+        members: Bits = lines[:, :, : (delegates - 1) * step + 1 : step]
         return members
 
     def _state(
@@ -279,7 +295,8 @@ class _Dissemination:
         """The publisher's group where it is no delegate in it, else -1."""
         width = self._group.branching ** (level - 1)
         delegates = self._group.redundancy if level > 1 else 1
-        return self._place(level) if self._publisher % width >= delegates else -1
+        turn, rest = divmod(self._publisher % width, max(1, width // self._group.branching))
+        return -1 if rest == 0 and turn < delegates else self._place(level)
 
     def _tell(
         self,

@@ -1,0 +1,76 @@
+"""What is held of events, and of newcomers' ways, is bounded; what is beyond is counted."""
+
+import pytest
+
+from contrada.gossip import joining, rumours
+from contrada.gossip.conduct import convergence_rounds, silence_rounds, spread_rounds
+from contrada.gossip.joining import JOIN_WAIT_ROUNDS, Newcomer
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.rumours import KEPT_ROUNDS, Announcements, HeldRumour, RumourBuffers
+from contrada.model import Envelope, Notification
+
+
+def held(number: int, level: int = 1) -> HeldRumour:
+    event = Notification({}, envelope=Envelope(id=f"{number}", publisher="p"))
+    return HeldRumour(event, 1.0, 0, level)
+
+
+def test_buffers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever publishes without end would fill the memory of all."""
+    monkeypatch.setattr(rumours, "RUMOURS_MAX", 3)
+    buffers = RumourBuffers(2)
+    assert [buffers.add(held(n, 1 + n % 2)) for n in range(5)] == [True, True, True, False, False]
+    assert len(buffers) == 3
+    buffers.validate()
+    for each in buffers.at(1):
+        buffers.end(each)
+    assert [each.level for each in buffers] == [2]
+    for n in range(5):
+        buffers.keep(held(n), 0)
+    assert [buffers.find(("p", f"{n}")) is not None for n in range(5)] == [True] * 3 + [False] * 2
+    buffers.forget(KEPT_ROUNDS)
+    assert [buffers.find(("p", f"{n}")) is not None for n in range(3)] == [False, True, False]
+
+
+def test_announcements_are_asked_for_once_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event would be fetched from each who announces it; or never again where one is lost."""
+    monkeypatch.setattr(rumours, "ANNOUNCED_MAX", 2)
+    asked = Announcements()
+    assert [asked.is_due(("p", "1"), n) for n in (1, 1, 2)] == [True, False, True]
+    asked.came(("p", "1"))
+    assert asked.is_due(("p", "1"), 2)
+    for number in range(9):
+        assert asked.is_due(("p", f"{number}"), 3)
+    assert asked.is_due(("p", "0"), 3), "the earliest was forgotten"
+    assert not asked.is_due(("p", "8"), 3)
+
+
+def test_a_newcomer_asks_who_is_nearer_first_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would ask in vain for ever, all at once, or those that are far before those near."""
+    monkeypatch.setattr(joining, "REDIRECTS_MAX", 2)
+    newcomer = Newcomer(["a", "b"])
+    assert newcomer.is_due()
+    assert newcomer.whom() == "a"
+    assert [newcomer.is_due() for _ in range(JOIN_WAIT_ROUNDS)] == [False] * JOIN_WAIT_ROUNDS
+    assert newcomer.is_due()
+    assert newcomer.whom() == "b"
+    newcomer.point_to(["x", "y", "z"])
+    assert newcomer.is_due()
+    assert [newcomer.whom() for _ in range(4)] == ["x", "y", "a", "b"]
+
+
+def test_the_stated_rounds_grow_with_what_is_in_the_way() -> None:
+    """Views would be said to be right sooner the more is lost, or the larger a group is."""
+    plain = Parameters(levels=3, branching=7, redundancy=2, fanout=2)
+    worse = [
+        Parameters(levels=3, branching=7, redundancy=2, fanout=2, loss=0.2),
+        Parameters(levels=4, branching=7, redundancy=2, fanout=2),
+        Parameters(levels=3, branching=70, redundancy=2, fanout=2),
+        Parameters(levels=3, branching=7, redundancy=2, fanout=1),
+    ]
+    for rounds in (spread_rounds, convergence_rounds):
+        assert all(rounds(plain) < rounds(each) for each in worse)
+    assert convergence_rounds(plain) == 79
+    assert convergence_rounds(worse[0]) == 104
+    silences = [silence_rounds(plain, level) for level in (1, 2, 3)]
+    assert silences == sorted(silences)
