@@ -26,13 +26,13 @@ from contrada.net.gossip.group import (
     GOSSIP_PORT_DEFAULT,
     PROTOCOLS,
     USUAL,
-    Group,
+    GossipGroup,
     check_own_host,
     own_host,
     resolved,
     split_place,
 )
-from contrada.net.gossip.node import JOIN_WAIT_S, GossipNode
+from contrada.net.gossip.node import GROUP_JOIN_WAIT_S, GossipNode
 from contrada.net.gossip.sealing import GroupKey
 from contrada.records import BadRecord, notification_of_shown
 from contrada.service import filters_of
@@ -142,7 +142,7 @@ _OWN_OPTIONS: Final = (
     click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise."),
     click.option(
         "--wait",
-        default=JOIN_WAIT_S,
+        default=GROUP_JOIN_WAIT_S,
         show_default=True,
         metavar="S",
         type=click.FloatRange(0.1, 3_600),
@@ -287,7 +287,7 @@ def _node_of(
         digits = space.of_host(host, port, port_bits=_PORT_BITS)
     elif address is not None:
         digits = _digits(address)
-    group = Group(protocol, _parameters(protocol, space, **parameters), Conduct(), space)
+    group = GossipGroup(protocol, _parameters(protocol, space, **parameters), Conduct(), space)
     return GossipNode(
         secret,
         group,

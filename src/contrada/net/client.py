@@ -23,7 +23,7 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
@@ -66,7 +66,6 @@ from contrada.runtime.calling import (
     batches_of,
     checked_timeout,
     checked_wait,
-    checked_when_full,
     tell_published,
 )
 from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
@@ -174,8 +173,7 @@ class TcpService(DisseminatingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
-        elsewhere = dissemination_of(item)
-        if elsewhere is not None:
+        if (elsewhere := dissemination_of(item)) is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
         if is_promised((notification,)) and _is_reliable(notification):
             (stamped,) = await self.delivery().publish([identified(notification)])
@@ -261,14 +259,8 @@ class TcpService(DisseminatingService):
 
             check_standing(subject)
             return standing_subscription(self, subject, where, when_full, standing)
-        if not isinstance(subject, Pattern):
-            merged = self._merged(subject, where, checked_when_full(when_full))
-            if merged is not None:
-                return merged
-        return subscription_of(self, subject, where, when_full)
-
-    def _subscribe_own(self, filters: Filter | FilterSet, when_full: WhenFull) -> TcpSubscription:
-        return subscription_of(self, filters, None, when_full)
+        merged = self._merged(subject, where, when_full, partial(subscription_of, self))
+        return merged or subscription_of(self, subject, where, when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""

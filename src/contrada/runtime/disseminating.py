@@ -5,15 +5,15 @@ are entered there too, narrowed to those, and what comes of both is merged: `Mer
 """
 
 import asyncio
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from contrada.errors import ContradaError, ServiceError
-from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.routing.duplicates import Duplicates
 from contrada.runtime.asking_service import AskingService
+from contrada.runtime.calling import checked_when_full
 from contrada.runtime.outlet import Outlet, entry_of
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
@@ -70,16 +70,24 @@ class DisseminatingService(AskingService):
             raise ServiceError(f"delivery = {delivery!r}: {reason}")
         return await self._dissemination(name).publish(notification)
 
-    def _merged(self, subject: Any, where: Any, when_full: WhenFull) -> Any:
-        """A subscription that is entered at disseminations too; None where there are none.
+    def _merged(
+        self,
+        subject: Any,
+        where: Any,
+        when_full: WhenFull,
+        subscribe: Callable[[Filter | FilterSet, None, WhenFull], Subscription[Notification]],
+    ) -> Any:
+        """A subscription that is entered at disseminations too; None where there are none,
+        or it is a pattern.
 
-        Raises ServiceError where a class chose one that is not registered.
+        `subscribe` does so at the service alone. Raises ServiceError where a class chose one that is not registered.
         """
         name = _asked(subject)
         if name is not None:
             self._dissemination(name)
-        if not self._disseminations:
+        if not self._disseminations or isinstance(subject, Pattern):
             return None
+        checked_when_full(when_full)
         where = narrowing_of(subject, where)
         filters = filters_of(subject, where)
         elsewhere = _narrowed(filters)
@@ -90,16 +98,10 @@ class DisseminatingService(AskingService):
             for each in self._disseminations.values()
             if not elsewhere.is_empty
         ]
-        own = self._subscribe_own(filters, when_full)
+        own = subscribe(filters, None, when_full)
         return MergedSubscription(
             own, carried, filters, reader_of(subject), residue_of(subject, where)
         )
-
-    @abstractmethod
-    def _subscribe_own(
-        self, filters: Filter | FilterSet, when_full: WhenFull
-    ) -> Subscription[Notification]:
-        """A subscription at this service alone."""
 
 
 def check_standing(subject: Any) -> None:

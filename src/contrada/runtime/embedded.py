@@ -292,7 +292,7 @@ class EmbeddedService(DisseminatingService):
                 pattern,
                 when_full=when_full,
             )
-        if (merged := self._merged(subject, where, when_full)) is not None:
+        if merged := self._merged(subject, where, when_full, self._subscribe_all):
             return merged
         where = narrowing_of(subject, where)
         return EmbeddedSubscription(
@@ -303,9 +303,10 @@ class EmbeddedService(DisseminatingService):
             when_full=when_full,
         )
 
-    def _subscribe_own(
-        self, filters: Filter | FilterSet, when_full: WhenFull
+    def _subscribe_all(
+        self, filters: Filter | FilterSet, _: None, when_full: WhenFull
     ) -> "EmbeddedSubscription[Notification]":
+        """A subscription at this service alone, to notifications."""
         return EmbeddedSubscription(self, filters, None, when_full=when_full)
 
     async def unsubscribe(self, durable: str) -> None:

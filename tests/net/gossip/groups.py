@@ -8,7 +8,7 @@ from typing import Any
 
 from contrada.gossip.addresses import LogicalAddress
 from contrada.gossip.parameters import Parameters
-from contrada.net.gossip import GossipNode, Group, GroupKey
+from contrada.net.gossip import GossipGroup, GossipNode, GroupKey
 from contrada.net.gossip.pacing import Place
 from tests.asynchronous import until
 
@@ -31,14 +31,16 @@ class LossyNode(GossipNode):
 
 def node(
     *join: str,
-    group: Group | None = None,
+    group: GossipGroup | None = None,
     address: LogicalAddress | None = None,
     key: GroupKey = KEY,
     loss: float = 0.0,
     **options: Any,
 ) -> LossyNode:
     """A participant of a quick group."""
-    made = LossyNode(key, group or Group(parameters=QUICK), join=join, address=address, **options)
+    made = LossyNode(
+        key, group or GossipGroup(parameters=QUICK), join=join, address=address, **options
+    )
     made.loss = loss
     made.chance = random.Random(repr(address))
     return made

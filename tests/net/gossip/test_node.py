@@ -19,7 +19,7 @@ from contrada.errors import (
 )
 from contrada.gossip.messages import Contact, Probe, encode_gossip
 from contrada.gossip.parameters import Parameters
-from contrada.net.gossip import GossipNode, Group, GroupKey, Rates, fragments
+from contrada.net.gossip import GossipGroup, GossipNode, GroupKey, Rates, fragments
 from contrada.net.gossip import node as nodes_module
 from contrada.net.gossip.fragments import DATAGRAM_BYTES_MAX, pieces_of
 from contrada.net.gossip.group import split_place
@@ -70,7 +70,7 @@ async def test_who_leaves_is_known_to_have_left() -> None:
 @on_loop
 async def test_an_address_that_is_taken_is_told() -> None:
     """Two would stand at one address; or who draws one would not draw another."""
-    group = Group(parameters=replace(QUICK, levels=1, branching=2, redundancy=1))
+    group = GossipGroup(parameters=replace(QUICK, levels=1, branching=2, redundancy=1))
     async with node(address=(0,), group=group) as one:
         with pytest.raises(ServiceError, match="the address is taken"):
             await node(one.place, address=(0,), group=group).open()
@@ -81,7 +81,7 @@ async def test_an_address_that_is_taken_is_told() -> None:
 @on_loop
 async def test_a_foreign_group_is_not_heard() -> None:
     """Who has another key, or other parameters, would be let in; or not know why he is not."""
-    other = Group(parameters=replace(QUICK, fanout=2))
+    other = GossipGroup(parameters=replace(QUICK, fanout=2))
     async with node() as one:
         for stranger in (
             node(one.place, key=GroupKey.new(), join_wait_s=0.1),
@@ -115,10 +115,10 @@ async def test_places_that_are_none_are_refused() -> None:
 def test_groups_that_cannot_be_are_refused() -> None:
     """A participant would be made of what no group agrees on."""
     for make, value in (
-        (lambda: Group("pbcast"), "pbcast"),  # type: ignore[arg-type]
-        (lambda: Group("pmcast", QUICK), "2"),
-        (lambda: GossipNode(KEY, Group(parameters=QUICK), address=(0, 4)), "4"),
-        (lambda: Group(parameters=Parameters(redundancy=9, branching=4)), "9"),
+        (lambda: GossipGroup("pbcast"), "pbcast"),  # type: ignore[arg-type]
+        (lambda: GossipGroup("pmcast", QUICK), "2"),
+        (lambda: GossipNode(KEY, GossipGroup(parameters=QUICK), address=(0, 4)), "4"),
+        (lambda: GossipGroup(parameters=Parameters(redundancy=9, branching=4)), "9"),
     ):
         with pytest.raises(ContradaError, match=value):
             make()

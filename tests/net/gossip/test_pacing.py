@@ -33,7 +33,7 @@ def test_one_flood_leaves_room_for_others() -> None:
 
 def test_sources_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory would grow with places that somebody makes up."""
-    monkeypatch.setattr(pacing, "SOURCES_MAX", 10)
+    monkeypatch.setattr(pacing, "PLACES_RATED_MAX", 10)
     inflow = Inflow(Rates(), 0)
     for port in range(100):
         inflow.refuses(("1.1.1.1", port), 1, 0)
@@ -50,7 +50,7 @@ async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
     assert flow.put(datagrams, ("1.1.1.1", 9))
     assert sent == datagrams[:2]
     assert flow.waiting_bytes == 2_000
-    assert not flow.put([bytes(pacing.WAITING_BYTES_MAX)], ("1.1.1.1", 9))
+    assert not flow.put([bytes(pacing.UNSENT_BYTES_MAX)], ("1.1.1.1", 9))
     assert flow.dropped == {pacing.OUT_OF_ROOM: 1}
     now[0] = 10_000_000
     await until(lambda: len(sent) == 4)

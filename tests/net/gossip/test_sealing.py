@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contrada.errors import InputError
 from contrada.net.gossip import GroupKey, sealing
-from contrada.net.gossip.sealing import GroupSeal, Opened
+from contrada.net.gossip.sealing import GroupSeal, Unsealed
 
 KEY = GroupKey(bytes(32))
 NOW_US = 1_700_000_000_000_000
@@ -26,7 +26,7 @@ def test_what_is_sealed_is_opened_once() -> None:
     """A group would not hear itself, or take a replay for news."""
     one, other = seal(), seal(number=1)
     datagram = one.seal(b"content", AT, NOW_US)
-    assert other.open(datagram, AT, NOW_US, 0) == Opened(bytes(8), b"content")
+    assert other.open(datagram, AT, NOW_US, 0) == Unsealed(bytes(8), b"content")
     assert other.open(datagram, AT, NOW_US, 0) == sealing.REPLAYED
     assert b"content" not in datagram
 
@@ -42,7 +42,7 @@ def test_every_cut_and_every_flipped_bit_is_refused() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         assert isinstance(opener.open(bytes(changed), AT, NOW_US, 0), str)
     assert opener.senders == 0
-    assert isinstance(opener.open(datagram, AT, NOW_US, 0), Opened)
+    assert isinstance(opener.open(datagram, AT, NOW_US, 0), Unsealed)
 
 
 def test_other_keys_parameters_and_places_are_others() -> None:
@@ -75,21 +75,21 @@ def test_clocks_too_far_apart_are_refused() -> None:
     datagram = seal().seal(b"", AT, NOW_US)
     for apart in (sealing.CLOCK_APART_MAX_US + 1, -sealing.CLOCK_APART_MAX_US - 1, 2**62):
         assert seal().open(datagram, AT, NOW_US + apart, 0) == sealing.CLOCK
-    assert isinstance(seal().open(datagram, AT, NOW_US + sealing.CLOCK_APART_MAX_US, 0), Opened)
+    assert isinstance(seal().open(datagram, AT, NOW_US + sealing.CLOCK_APART_MAX_US, 0), Unsealed)
 
 
 def test_a_clock_that_jumps_lets_no_replay_in() -> None:
     """Who sets a clock back would hear the forgotten again, or those it knows no longer."""
     one, late, opener = seal(), seal(number=7), seal(number=1)
     first = one.seal(b"", AT, NOW_US)
-    assert isinstance(opener.open(first, AT, NOW_US, 0), Opened)
+    assert isinstance(opener.open(first, AT, NOW_US, 0), Unsealed)
     silent_us = sealing.SENDER_SILENT_US + 1
     then = late.seal(b"", AT, NOW_US + silent_us)
-    assert isinstance(opener.open(then, AT, NOW_US + silent_us, silent_us), Opened)
+    assert isinstance(opener.open(then, AT, NOW_US + silent_us, silent_us), Unsealed)
     assert opener.senders == 1  # The first was forgotten.
     assert opener.open(first, AT, NOW_US, silent_us) == sealing.CLOCK  # And is not taken again.
     again = late.seal(b"", AT, NOW_US)
-    assert isinstance(opener.open(again, AT, NOW_US, silent_us), Opened)  # Who is known is heard.
+    assert isinstance(opener.open(again, AT, NOW_US, silent_us), Unsealed)  # Who is known is heard.
 
 
 def test_senders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +98,13 @@ def test_senders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     opener = seal(number=99)
     for number in range(3):
         assert isinstance(
-            opener.open(seal(number=number).seal(b"", AT, NOW_US), AT, NOW_US, 0), Opened
+            opener.open(seal(number=number).seal(b"", AT, NOW_US), AT, NOW_US, 0), Unsealed
         )
     fourth = seal(number=3).seal(b"", AT, NOW_US)
     assert opener.open(fourth, AT, NOW_US, 1) == sealing.SENDERS_FULL
     later = NOW_US + sealing.SENDER_SILENT_US + 2
     fifth = seal(number=4).seal(b"", AT, later)
-    assert isinstance(opener.open(fifth, AT, later, sealing.SENDER_SILENT_US + 2), Opened)
+    assert isinstance(opener.open(fifth, AT, later, sealing.SENDER_SILENT_US + 2), Unsealed)
     assert opener.senders == 1
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contrada.gossip.parameters import Parameters
-from contrada.net.gossip import Group, GroupKey
+from contrada.net.gossip import GossipGroup, GroupKey
 from tests.asynchronous import on_loop
 from tests.net.gossip.groups import LossyNode, group_of, until_round
 
@@ -57,7 +57,7 @@ async def test_a_hundred_hear_what_they_want_though_much_is_lost() -> None:
     )
     addresses = [divmod(number, 10) for number in range(100)]
     async with (
-        group_of(addresses, group=Group(parameters=parameters), loss=LOSS) as nodes,
+        group_of(addresses, group=GossipGroup(parameters=parameters), loss=LOSS) as nodes,
         AsyncExitStack() as stack,
     ):
         wanting = [each for each in nodes if wants(each)]

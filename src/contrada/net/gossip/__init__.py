@@ -8,7 +8,7 @@
 It needs the library `cryptography` (extra `gossip`), which nothing else here does.
 """
 
-from contrada.net.gossip.group import GOSSIP_PORT_DEFAULT, Group
+from contrada.net.gossip.group import GOSSIP_PORT_DEFAULT, GossipGroup
 from contrada.net.gossip.node import GossipNode, NodeStatistics
 from contrada.net.gossip.pacing import Rates
 from contrada.net.gossip.sealing import GroupKey
@@ -16,7 +16,7 @@ from contrada.net.gossip.sealing import GroupKey
 __all__ = [
     "GOSSIP_PORT_DEFAULT",
     "GossipNode",
-    "Group",
+    "GossipGroup",
     "GroupKey",
     "NodeStatistics",
     "Rates",

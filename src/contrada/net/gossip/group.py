@@ -41,7 +41,7 @@ _PLACE_EXPECTED: Final = "HOST:PORT, for example 10.0.0.7:7656 or [fd00::7]:7656
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GossipGroup:
     """What all participants of a group have alike; whoever has another is in another group.
 
     Without a `space`, addresses have l digits below a. Raises InvalidValueError, LimitError.

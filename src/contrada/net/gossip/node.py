@@ -52,7 +52,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.notification import Body
 from contrada.net.gossip.fragments import DATAGRAM_BYTES_MAX, Assembling, pieces_of
 from contrada.net.gossip.group import (
-    Group,
+    GossipGroup,
     check_own_host,
     own_host,
     place_text,
@@ -64,7 +64,7 @@ from contrada.net.gossip.sealing import GroupKey, GroupSeal
 from contrada.runtime.calling import check_loop, checked_when_full, running_loop
 from contrada.runtime.embedded import LocalQueue
 from contrada.runtime.outlet import PUBLISH_WAIT_S, QUEUE_FULL, entry_of
-from contrada.runtime.stamping import Stamp, identified
+from contrada.runtime.stamping import Stamp, identified, wall_clock_us
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.service import (
     Item,
@@ -77,7 +77,7 @@ from contrada.service import (
 )
 from contrada.service.in_force import InForce
 
-JOIN_WAIT_S: Final = 10.0
+GROUP_JOIN_WAIT_S: Final = 10.0
 """How long a newcomer asks for its place in a group, if it does not say otherwise. Beyond it:
 ConnectionFailedError."""
 
@@ -151,14 +151,14 @@ class GossipNode(InForce):
     def __init__(
         self,
         key: GroupKey,
-        group: Group | None = None,
+        group: GossipGroup | None = None,
         *,
         join: Sequence[str] = (),
         at: str | None = None,
         address: LogicalAddress | None = None,
         publisher: str | None = None,
         rates: Rates | None = None,
-        join_wait_s: float = JOIN_WAIT_S,
+        join_wait_s: float = GROUP_JOIN_WAIT_S,
     ) -> None:
         """`join` are places of participants, of which one suffices; without any, a group begins.
 
@@ -166,7 +166,7 @@ class GossipNode(InForce):
         from which it reaches the first of `join`, else of 127.0.0.1. `address` is where it stands
         in the hierarchy, by default anywhere. Raises AddressError, InvalidValueError, ServiceError.
         """
-        self.group = group if group is not None else Group()
+        self.group = group if group is not None else GossipGroup()
         if address is not None:
             self.group.addresses.check(address)
         for each in join:
@@ -474,7 +474,7 @@ class GossipNode(InForce):
             found = check_own_host(host), port
             if port == 0 or place_text(found) != text:
                 raise AddressError(text, "a place by IP address")
-            if len(self._places) >= PLACES_MAX:
+            if len(self._places) >= PLACES_KNOWN_MAX:
                 self._places.clear()
             self._places[text] = found
         return found
@@ -487,7 +487,7 @@ class GossipNode(InForce):
 
     def _now_us(self) -> int:
         """What the clock of this machine says, for seals."""
-        return time.time_ns() // 1000
+        return wall_clock_us()
 
     def hold_up(self, *, is_full: bool) -> None:
         """Whether the socket takes no more at present."""
@@ -570,7 +570,7 @@ class GroupSubscription(QueuedSubscription[Any]):
         return 0, 0
 
 
-PLACES_MAX: Final = 65_536
+PLACES_KNOWN_MAX: Final = 65_536
 """Places that were told and are remembered as the system has them. Beyond it: all are read anew."""
 
 

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 from contrada.errors import InvalidValueError
 
-WAITING_BYTES_MAX: Final = 4 * 2**20
+UNSENT_BYTES_MAX: Final = 4 * 2**20
 """Bytes of datagrams that wait to be sent. Beyond it: a message is dropped, counted."""
 
-SOURCES_MAX: Final = 4_096
+PLACES_RATED_MAX: Final = 4_096
 """Places from which datagrams come whose rates are known singly. Beyond it: the one that was silent
 for longest is forgotten."""
 
@@ -81,7 +81,7 @@ class Inflow:
         """Why so many bytes from a place are not looked at; empty where they are."""
         bucket = self._sources.get(source)
         if bucket is None:
-            if len(self._sources) >= SOURCES_MAX:
+            if len(self._sources) >= PLACES_RATED_MAX:
                 self._sources.popitem(last=False)
             bucket = self._sources[source] = TokenBucket(self._rates.in_, now_us)
         else:
@@ -123,7 +123,7 @@ class Outflow:
     def put(self, datagrams: Sequence[bytes], place: Place) -> bool:
         """The datagrams of one message: all of them are sent, now or later, or none is."""
         size = sum(map(len, datagrams))
-        if self._bytes + size > WAITING_BYTES_MAX:
+        if self._bytes + size > UNSENT_BYTES_MAX:
             self.dropped[OUT_OF_ROOM] += 1
             return False
         self._waiting.extend((each, place) for each in datagrams)

@@ -130,7 +130,7 @@ class GroupKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Unsealed:
     """What was in a datagram, and who sealed it."""
 
     incarnation: bytes
@@ -206,7 +206,7 @@ class GroupSeal:
             return VERSION_UNKNOWN
         return "" if datagram[1:5] == self._group else WRONG_GROUP
 
-    def open(self, datagram: bytes, at: str, now_us: int, passed_us: int) -> Opened | str:
+    def open(self, datagram: bytes, at: str, now_us: int, passed_us: int) -> Unsealed | str:
         """What a datagram that came to a place holds, or why it is refused.
 
         `now_us` is what the clock says, `passed_us` is of one that nobody sets. Cost: some
@@ -232,7 +232,7 @@ class GroupSeal:
                 return SENDERS_FULL
         sender.take(number, sealed_us, passed_us)
         self._senders.move_to_end(incarnation)
-        return Opened(incarnation, content)
+        return Unsealed(incarnation, content)
 
     def _admit(self, incarnation: bytes, passed_us: int) -> _Sender | None:
         """A sender that is new, where there is room; those that were silent for long go."""
