@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         Alias,
         CausalOrder,
         Certified,
+        Disseminated,
         FIFOOrder,
         Obvent,
         ObventPattern,
@@ -99,7 +100,8 @@ _LATER: Final = {
     **dict.fromkeys(("Service", "StandingSubscription", "Subscription"), "contrada.service"),
     **dict.fromkeys(
         (
-            *("Alias", "CausalOrder", "Certified", "FIFOOrder", "Obvent", "ObventPattern"),
+            *("Alias", "CausalOrder", "Certified", "Disseminated", "FIFOOrder", "Obvent"),
+            "ObventPattern",
             *("Prioritary", "Published", "Reliable", "Structural", "Timely", "TotalOrder"),
             *("Tuple", "Unreliable", "obvent", "published_by", "qos_of"),
         ),
@@ -136,6 +138,7 @@ __all__ = [
     "BlockingService",
     "CausalOrder",
     "Certified",
+    "Disseminated",
     "Constraint",
     "Envelope",
     "Explanation",

@@ -29,6 +29,7 @@ EXTRAS: Final = {
     "pyspark": "spark",
     "pandas": "spark",
     "pyarrow": "spark",
+    "cryptography": "gossip",
     "numba": "fast",
     "bokeh_sampledata": "examples",
     "jinja2": "spark",

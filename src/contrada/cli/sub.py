@@ -92,13 +92,13 @@ def sub(
         raise click.UsageError(
             "Missing argument 'FILTER': what to ask for; `everything` matches all"
         )
-    show = _json if as_json else _line
+    show = as_json_line if as_json else _line
     service = connect(to, reconnect=durable is not None, tls=tls)
     if end:
         run(_end(service, str(durable)))
         return
     printing = partial(
-        _print,
+        print_each,
         left=count,
         timeout_s=checked_timeout(timeout),
         show=partial(show, envelope=envelope),
@@ -123,12 +123,13 @@ async def _subscribe(
                 async with asyncio.timeout(seconds):
                     await printing(events)
     finally:  # Also by Ctrl-C. Only now all losses are known, those at the broker too.
-        _tell_losses(wanted)
+        tell_losses(wanted)
 
 
-async def _print(
+async def print_each(
     events: Subscription[Notification], left: int | None, timeout_s: float | None, show: Show
 ) -> None:
+    """Print what comes: so many, and until nothing came for so long."""
     while left is None or left > 0:
         try:
             async with asyncio.timeout(timeout_s):
@@ -142,13 +143,15 @@ async def _print(
         left = None if left is None else left - 1
 
 
-def _tell_losses(events: Subscription[Notification]) -> None:
+def tell_losses(events: Subscription[Notification]) -> None:
+    """Tell what was dropped, on standard error."""
     for reason, lost in events.statistics().dropped.items():
         if reason != UNSUBSCRIBED:  # That was not lost: nobody wanted more.
             click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-def _json(notification: Notification, *, envelope: bool) -> str:
+def as_json_line(notification: Notification, *, envelope: bool) -> str:
+    """A notification as `--json` prints it."""
     return json_line(notification, ENVELOPE if envelope else ())
 
 

@@ -62,13 +62,13 @@ from contrada.net.reconnecting import Reconnecting
 from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Unsubscribe
-from contrada.runtime.asking_service import AskingService
 from contrada.runtime.calling import (
     batches_of,
     checked_timeout,
     checked_wait,
     tell_published,
 )
+from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
 from contrada.runtime.offering import FollowedOffers, HeldOffering
 from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
 from contrada.runtime.stamping import Stamp, identified, runs_of
@@ -81,6 +81,7 @@ from contrada.service import (
     Offering,
     ServiceStatistics,
     WhenFull,
+    dissemination_of,
     is_promised,
     notification_of,
     offer_of,
@@ -93,7 +94,7 @@ if TYPE_CHECKING:  # Loaded when something is promised, or asked.
     from contrada.net.standing import TcpLogs
 
 
-class TcpService(AskingService):
+class TcpService(DisseminatingService):
     """An access point to a broker."""
 
     def __init__(
@@ -172,6 +173,8 @@ class TcpService(AskingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        if (elsewhere := dissemination_of(item)) is not None:
+            return await self._publish_elsewhere(elsewhere, notification, delivery)
         if is_promised((notification,)) and _is_reliable(notification):
             (stamped,) = await self.delivery().publish([identified(notification)])
             return stamped.envelope
@@ -190,6 +193,7 @@ class TcpService(AskingService):
         make: Callable[[Item], bytes | Notification] = self._stamp.packed
         if delivery is not None:
             make = partial(_promised_of, self._stamp, delivery)
+        sorting = Sorting(self._publish_elsewhere, make)
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -198,7 +202,9 @@ class TcpService(AskingService):
 
         try:
             try:
-                async for made in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, make):
+                async for every in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, sorting.made):
+                    made = await sorting.own(every, delivery)
+                    taken += len(every) - len(made)
                     looked_at = [each for each in made if not isinstance(each, bytes)]
                     if is_promised(looked_at):
                         while unsettled:  # So that each comes in its order.
@@ -251,8 +257,10 @@ class TcpService(AskingService):
         if standing:
             from contrada.runtime.standing import standing_subscription
 
+            check_standing(subject)
             return standing_subscription(self, subject, where, when_full, standing)
-        return subscription_of(self, subject, where, when_full)
+        merged = self._merged(subject, where, when_full, partial(subscription_of, self))
+        return merged or subscription_of(self, subject, where, when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""

@@ -34,7 +34,6 @@ from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.messages import Publish, Subscribe
-from contrada.runtime.asking_service import AskingService
 from contrada.runtime.calling import (
     batches_of,
     check_loop,
@@ -44,6 +43,7 @@ from contrada.runtime.calling import (
     running_loop,
     tell_published,
 )
+from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.offering import FollowedOffers, HeldOffering, LocalMarket
 from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, Outlet
@@ -60,11 +60,11 @@ from contrada.service import (
     Offering,
     ServiceStatistics,
     WhenFull,
+    dissemination_of,
     filters_of,
     is_promised,
     match_reader_of,
     narrowing_of,
-    notification_of,
     offer_of,
     pattern_of,
     promised,
@@ -91,7 +91,7 @@ _END_OF_TIME_US: Final = TIME_MAX_US + 1
 """Later than all that can be published."""
 
 
-class EmbeddedService(AskingService):
+class EmbeddedService(DisseminatingService):
     """A whole publish/subscribe service in this process and this event loop."""
 
     def __init__(
@@ -211,6 +211,9 @@ class EmbeddedService(AskingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        elsewhere = dissemination_of(item)
+        if elsewhere is not None:
+            return await self._publish_elsewhere(elsewhere, notification, delivery)
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
             stamped = await self._publish_promised([identified(notification)])
         else:
@@ -224,8 +227,11 @@ class EmbeddedService(AskingService):
     ) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
+        sorting = Sorting(self._publish_elsewhere)
         try:
-            async for batch in batches_of(items, PUBLISHES_PER_TURN, notification_of):
+            async for every in batches_of(items, PUBLISHES_PER_TURN, sorting.made):
+                batch = await sorting.own(every, delivery)
+                count += len(every) - len(batch)
                 if delivery is not None:
                     batch = [promised(each, delivery) for each in batch]
                 if is_promised(batch):
@@ -275,6 +281,7 @@ class EmbeddedService(AskingService):
         if standing:
             from contrada.runtime.standing import standing_subscription
 
+            check_standing(subject)
             return standing_subscription(self, subject, where, when_full, standing)
         if isinstance(subject, Pattern):
             pattern = pattern_of(subject, where)
@@ -285,6 +292,8 @@ class EmbeddedService(AskingService):
                 pattern,
                 when_full=when_full,
             )
+        if merged := self._merged(subject, where, when_full, self._subscribe_all):
+            return merged
         where = narrowing_of(subject, where)
         return EmbeddedSubscription(
             self,
@@ -293,6 +302,12 @@ class EmbeddedService(AskingService):
             residue=residue_of(subject, where),
             when_full=when_full,
         )
+
+    def _subscribe_all(
+        self, filters: Filter | FilterSet, _: None, when_full: WhenFull
+    ) -> "EmbeddedSubscription[Notification]":
+        """A subscription at this service alone, to notifications."""
+        return EmbeddedSubscription(self, filters, None, when_full=when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""

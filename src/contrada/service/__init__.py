@@ -14,8 +14,10 @@ from contrada.service.asking import (
     SourceLike,
     SourceOffer,
 )
+from contrada.service.disseminating import dissemination_of, not_registered
 from contrada.service.interface import (
     ConnectionState,
+    Disseminates,
     Kept,
     Service,
     ServiceStatistics,
@@ -67,6 +69,7 @@ __all__ = [
     "Description",
     "Askable",
     "SourceOffer",
+    "Disseminates",
     "EnvelopePredicate",
     "Interest",
     "Item",
@@ -76,11 +79,13 @@ __all__ = [
     "Offering",
     "Predicate",
     "Subject",
+    "dissemination_of",
     "filters_of",
     "is_predicate",
     "is_promised",
     "match_reader_of",
     "narrowing_of",
+    "not_registered",
     "notification_of",
     "offer_of",
     "pattern_of",

@@ -24,6 +24,7 @@ from typing import (
     Any,
     Generic,
     Literal,
+    Protocol,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -316,6 +317,23 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
         await self.aclose()
 
 
+class Disseminates(Protocol):
+    """What carries obvents of classes that choose it, as `contrada.net.gossip.GossipNode` does.
+
+    Who registers it opens and closes it.
+    """
+
+    async def publish(self, item: Item, /) -> Envelope:
+        """Publish one notification, at best effort."""
+        ...
+
+    def subscribe(
+        self, subject: Any, where: Any = None, /, *, when_full: WhenFull = ...
+    ) -> Subscription[Notification]:
+        """A subscription to filters, in force inside `async with`."""
+        ...
+
+
 class Service(InForce):
     """An access point of a publish/subscribe service; use it inside `async with`."""
 
@@ -538,6 +556,17 @@ class Service(InForce):
         `distinct(a)` (estimated), `top 3(a)`, `bottom 3(a)` of an attribute a, one or a list.
         One mapping for each value of `by`, in order, or one for all. Raises as `query`, and
         InvalidCombinationError.
+        """
+
+    @abstractmethod
+    def register_dissemination(self, name: str, dissemination: Disseminates) -> None:
+        """What a name stands for, by which classes of obvents choose how they travel.
+
+        Obvents of a class with `dissemination = name`, of the type `Disseminated`, are published
+        there and not here; what is subscribed from now on, of whatever type, is entered there too,
+        narrowed to such obvents. Patterns and standing subscriptions are not. Who publishes or
+        subscribes a class whose dissemination is not registered gets ServiceError. Raises
+        ServiceError for a name that is taken.
         """
 
     @abstractmethod

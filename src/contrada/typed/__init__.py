@@ -6,6 +6,7 @@ from contrada.typed.qos import Qos, qos_of
 from contrada.typed.semantics import (
     CausalOrder,
     Certified,
+    Disseminated,
     FIFOOrder,
     Prioritary,
     Reliable,
@@ -21,6 +22,7 @@ __all__ = [
     "Alias",
     "CausalOrder",
     "Certified",
+    "Disseminated",
     "FIFOOrder",
     "Obvent",
     "ObventMatch",

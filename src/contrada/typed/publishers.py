@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Protocol
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, Notification
-from contrada.service import Item, notification_of
+from contrada.service import Item, dissemination_of, notification_of
 from contrada.typed.names import given_names, publisher_mark
 from contrada.typed.obvent import Obvent
 from contrada.typed.unknown import known_of
@@ -50,6 +50,10 @@ class Published:
         return Notification.restored(
             {**made.attributes, **marks}, made.body, made.content_type, made.envelope
         )
+
+    def chosen_dissemination(self) -> str | None:
+        """The dissemination that what is published chose, if any."""
+        return dissemination_of(self.item)
 
     def __repr__(self) -> str:
         return f"Published({self.item!r}, by={self.by!r})"

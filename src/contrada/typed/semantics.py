@@ -8,7 +8,11 @@ class that inherits several of them resolves to, `qos_of` says.
 Source: EPFL 2503 §5.2.2, figure 5.3.
 """
 
+from typing import ClassVar
+
+from contrada.errors import InvalidObventError
 from contrada.typed.obvent import Obvent
+from contrada.typed.publishing import type_of
 
 
 class Unreliable(Obvent, name="Unreliable"):
@@ -60,3 +64,28 @@ class Prioritary(Obvent, name="Prioritary"):
     """What has a higher `priority` goes first, 0 to 9: a field, a property or a class attribute."""
 
     __slots__ = ()
+
+
+class Disseminated(Obvent, name="Disseminated"):
+    """It travels by the dissemination that its class names: a class attribute `dissemination`.
+
+    What that name stands for is registered with each service by which it is published or
+    subscribed (`Service.register_dissemination`). A best effort is made, so it is not Reliable.
+    """
+
+    __slots__ = ()
+
+    dissemination: ClassVar[str]
+
+    @classmethod
+    def chosen_dissemination(cls) -> str:
+        """The name. Raises InvalidObventError where there is none, or more is promised."""
+        kind = type_of(cls)
+        name: object = getattr(cls, "dissemination", None)
+        if not isinstance(name, str) or not name:
+            reason = f"it is Disseminated and has dissemination = {name!r}: a class attribute, text"
+            raise InvalidObventError(kind.name, reason)
+        if kind.qos.is_reliable:
+            reason = f"it is Disseminated, at best effort, and {kind.qos.delivery}: choose one"
+            raise InvalidObventError(kind.name, reason)
+        return name

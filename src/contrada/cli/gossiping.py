@@ -1,0 +1,385 @@
+"""`contrada gossip`: groups of participants that gossip, over UDP."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from contrada.cli.arriving import LineRecords, arriving
+from contrada.cli.extension import extension_option
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.running import first_of, run
+from contrada.cli.sub import as_json_line, print_each, tell_losses
+from contrada.errors import InvalidValueError
+from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
+from contrada.gossip.conduct import Conduct
+from contrada.gossip.parameters import Parameters
+from contrada.net import connect
+from contrada.net.gossip.bridge import GroupBridge
+from contrada.net.gossip.group import (
+    GOSSIP_PORT_DEFAULT,
+    PROTOCOLS,
+    USUAL,
+    GossipGroup,
+    check_own_host,
+    own_host,
+    resolved,
+    split_place,
+)
+from contrada.net.gossip.node import GROUP_JOIN_WAIT_S, GossipNode
+from contrada.net.gossip.sealing import GroupKey
+from contrada.records import BadRecord, notification_of_shown
+from contrada.service import filters_of
+
+_IP: Final = "ip"
+_PORT_BITS: Final = 16
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group()
+def gossip() -> None:
+    """Groups whose participants tell one another what is published: without brokers, over UDP.
+
+    All participants have one key, and the same options of the group (--protocol to --constant);
+    who has others is in another group, and hears nothing of this one. What is published reaches who
+    subscribed with a high probability, which docs/gossip.md computes.
+
+    \b
+    contrada gossip key group.key
+    contrada gossip start --key group.key --subscribe "price < 100"
+    contrada gossip join 127.0.0.1:7656 --key group.key --subscribe everything
+    echo '{"symbol": "DIS", "price": 61.5}' |
+        contrada gossip join 127.0.0.1:7656 --key group.key --publish
+    """  # noqa: D301 - click reads the escape
+
+
+@gossip.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
+def key(file: str | None) -> None:
+    """Make a key of chance: print it, or write it to a FILE that only you can read.
+
+    Whoever has it can read all that a group says, and say anything in it.
+    """
+    made = GroupKey.new()
+    if file is None:
+        click.echo(made.text)
+    else:
+        made.write(file)
+
+
+_GROUP_OPTIONS: Final = (
+    click.option(
+        "--protocol", type=click.Choice(sorted(PROTOCOLS)), default="hpmcast", show_default=True
+    ),
+    click.option(
+        "--period",
+        default=USUAL.period_us / 1000,
+        show_default=True,
+        metavar="MS",
+        type=click.FloatRange(1, 3_600_000),
+        help="P, milliseconds between two rounds.",
+    ),
+    click.option(
+        "--fanout", default=USUAL.fanout, show_default=True, help="F, how many are told in a round."
+    ),
+    click.option("--levels", type=int, help="l, digits of an address.  [default: 3]"),
+    click.option("--branching", type=int, help="a, values of a digit.  [default: 22]"),
+    click.option(
+        "--redundancy",
+        default=USUAL.redundancy,
+        show_default=True,
+        help="R, delegates of a subsystem.",
+    ),
+    click.option(
+        "--loss", default=USUAL.loss, show_default=True, help="ε, share of messages that is lost."
+    ),
+    click.option(
+        "--crashes",
+        default=USUAL.crashes,
+        show_default=True,
+        help="τ, share of participants that crash.",
+    ),
+    click.option(
+        "--audience",
+        default=USUAL.audience,
+        show_default=True,
+        help="D, how many count as interested at least where somebody is.",
+    ),
+    click.option(
+        "--constant", default=USUAL.constant, show_default=True, help="c, rounds beyond expected."
+    ),
+)
+"""What all participants have alike."""
+
+_OWN_OPTIONS: Final = (
+    click.option(
+        "--key",
+        "key_file",
+        required=True,
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="The group's key, as `contrada gossip key FILE` makes it.",
+    ),
+    click.option(
+        "--at",
+        metavar="HOST:PORT",
+        help="Where others reach this: an IP address of this machine. By default the one from "
+        "which the group is reached, and a free port.",
+    ),
+    click.option(
+        "--address",
+        metavar="DIGITS",
+        help="Where it stands in the hierarchy: l digits joined by dots, or `ip` at all "
+        "participants for those of IP address and port (l = 6, a = 256). By default anywhere.",
+    ),
+    click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise."),
+    click.option(
+        "--wait",
+        default=GROUP_JOIN_WAIT_S,
+        show_default=True,
+        metavar="S",
+        type=click.FloatRange(0.1, 3_600),
+        help="How long it asks for a place in the group.",
+    ),
+)
+_WISHES: Final = (
+    click.option("--subscribe", metavar="FILTER", help="Print what matches, as JSON lines."),
+    click.option("--publish", is_flag=True, help="Publish the JSON lines of standard input."),
+    click.option("--count", type=click.IntRange(1), metavar="N", help="End after N were printed."),
+    click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time."),
+    extension_option,
+)
+
+
+def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
+    """Decorates with several options, which stand in this order in the help."""
+
+    def decorate(function: F) -> F:
+        for each in reversed([option for options in several for option in options]):
+            function = each(function)
+        return function
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _Wishes:
+    """What a participant is to do in its group."""
+
+    subscribe: str | None
+    publish: bool
+    count: int | None
+    envelope: bool
+
+
+@gossip.command()
+@_options(_WISHES, _OWN_OPTIONS, _GROUP_OPTIONS)
+def start(
+    subscribe: str | None, publish: bool, count: int | None, envelope: bool, **options: Any
+) -> None:
+    """Begin a group of one, on port 7656 of 127.0.0.1 unless --at says another place.
+
+    Where it is reached is told on standard error. It stays until Ctrl-C, and then leaves; the group
+    goes on without it.
+
+    \b
+    contrada gossip start --key group.key --at 10.0.0.7:7656
+    """  # noqa: D301 - click reads the escape
+    options["at"] = options["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
+    _participate(_node_of((), **options), _Wishes(subscribe, publish, count, envelope))
+
+
+@gossip.command()
+@click.argument("places", nargs=-1, required=True, metavar="HOST:PORT...")
+@_options(_WISHES, _OWN_OPTIONS, _GROUP_OPTIONS)
+def join(
+    places: tuple[str, ...],
+    subscribe: str | None,
+    publish: bool,
+    count: int | None,
+    envelope: bool,
+    **options: Any,
+) -> None:
+    """Join the group that the participant at HOST:PORT is in; of several one has to answer.
+
+    It stays until Ctrl-C, and then leaves. With --publish and without --subscribe it leaves when
+    standard input has ended and what it published is on its way. The options of the group are those
+    that all its participants have.
+
+    \b
+    contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
+    """  # noqa: D301 - click reads the escape
+    _participate(_node_of(places, **options), _Wishes(subscribe, publish, count, envelope))
+
+
+@gossip.command()
+@click.option("--broker", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option(
+    "--group", "places", multiple=True, required=True, metavar="HOST:PORT", help="A participant."
+)
+@click.option("--to-group", metavar="FILTER", help="What goes from the broker to the group.")
+@click.option("--to-broker", metavar="FILTER", help="What goes from the group to the broker.")
+@_options(_OWN_OPTIONS, _GROUP_OPTIONS)
+@extension_option
+def bridge(
+    broker: str,
+    places: tuple[str, ...],
+    to_group: str | None,
+    to_broker: str | None,
+    **options: Any,
+) -> None:
+    """Carry notifications between a broker and a group, until Ctrl-C.
+
+    They keep their identity, and nothing goes back to where it came from.
+
+    \b
+    contrada gossip bridge --broker contrada://10.0.0.5 --group 10.0.0.7:7656 --key group.key \\
+        --to-group "symbol prefix 'D'" --to-broker "alarm any"
+    """  # noqa: D301 - click reads the escape
+    if to_group is None and to_broker is None:
+        raise click.UsageError("say what goes over: --to-group FILTER, --to-broker FILTER, or both")
+    for text in (to_group, to_broker):
+        if text is not None:
+            filters_of(text)  # A wrong filter is found out before connecting.
+    run(_bridge(broker, _node_of(places, **options), to_group, to_broker))
+
+
+async def _bridge(
+    broker: str, node: GossipNode, to_group: str | None, to_broker: str | None
+) -> None:
+    service = connect(broker)
+    async with service, node:
+        carrying = GroupBridge(service, node, to_group=to_group, to_service=to_broker)
+        try:
+            await carrying.run(partial(_tell_place, node))
+        finally:
+            for what, count in sorted(carrying.counts.items()):
+                click.echo(f"{count} {what}", err=True)
+
+
+def _node_of(
+    places: tuple[str, ...],
+    *,
+    key_file: str,
+    at: str | None,
+    address: str | None,
+    publisher: str | None,
+    wait: float,
+    protocol: Any,
+    **parameters: Any,
+) -> GossipNode:
+    """The participant that the options describe. Raises ContradaError for what is none."""
+    secret = GroupKey.of_file(Path(key_file))
+    space: AddressSpace | None = None
+    digits: LogicalAddress | None = None
+    if address == _IP:
+        at = asyncio.run(_placed(places, at))
+        host, port = split_place(at)
+        version = 6 if ":" in host else 4
+        space = AddressSpace.of_hosts(port_bits=_PORT_BITS, version=version)
+        digits = space.of_host(host, port, port_bits=_PORT_BITS)
+    elif address is not None:
+        digits = _digits(address)
+    group = GossipGroup(protocol, _parameters(protocol, space, **parameters), Conduct(), space)
+    return GossipNode(
+        secret,
+        group,
+        join=places,
+        at=at,
+        address=digits,
+        publisher=publisher,
+        join_wait_s=wait,
+    )
+
+
+def _parameters(
+    protocol: str, space: AddressSpace | None, period: float, **given: Any
+) -> Parameters:
+    levels, branching = given.pop("levels"), given.pop("branching")
+    usual = (3, 22) if protocol == "hpmcast" else (1, 10_000)
+    if space is not None:
+        usual = space.levels, space.radix(1)
+        for letter, value, fixed in (("l", levels, usual[0]), ("a", branching, usual[1])):
+            if value not in (None, fixed):
+                reason = f"{letter} is {fixed} where addresses are of IP address and port"
+                raise InvalidValueError(value, reason)
+    return Parameters(
+        period_us=round(period * 1000),
+        levels=usual[0] if levels is None else levels,
+        branching=usual[1] if branching is None else branching,
+        **given,
+    )
+
+
+async def _placed(places: tuple[str, ...], at: str | None) -> str:
+    """The place of a participant, before it has one: its address is made of that."""
+    if at is None:
+        at = f"{own_host(await resolved(places[0]))}:0"
+    host, port = split_place(at)
+    host = check_own_host(host)
+    if port == 0:
+        port = 49_152 + secrets.randbelow(16_384)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _digits(text: str) -> LogicalAddress:
+    try:
+        return tuple(int(digit) for digit in text.split("."))
+    except ValueError:
+        reason = "an address: digits joined by dots, for example 3.0.21, or `ip`"
+        raise InvalidValueError(text, reason) from None
+
+
+def _participate(node: GossipNode, wishes: _Wishes) -> None:
+    if wishes.subscribe is None and (wishes.count is not None or wishes.envelope):
+        raise click.UsageError("--count and --envelope are for --subscribe FILTER")
+    run(_take_part(node, wishes))
+
+
+async def _take_part(node: GossipNode, wishes: _Wishes) -> None:
+    wanted = None if wishes.subscribe is None else node.subscribe(wishes.subscribe)
+    try:
+        async with node:
+            works = []
+            if wanted is not None:
+                await wanted.open()
+                show = partial(as_json_line, envelope=wishes.envelope)
+                works.append(print_each(wanted, wishes.count, None, show))
+            if wishes.publish:
+                works.append(_publish_lines(node, goes_on=wanted is not None))
+            _tell_place(node)
+            if works:
+                await first_of(*works)
+            else:
+                await asyncio.Event().wait()
+    finally:
+        if wanted is not None:
+            tell_losses(wanted)
+
+
+async def _publish_lines(node: GossipNode, *, goes_on: bool) -> None:
+    """Publishes standard input. Raises InputError for a bad line, after those before it."""
+    recording = LineRecords("standard input", notification_of_shown, None)
+    try:
+        async for block in arriving(sys.stdin.buffer):
+            for record in recording.records(block):
+                if isinstance(record, BadRecord):
+                    raise record.error()
+                await node.publish(record.notification)
+    finally:
+        await node.spread()
+        click.echo(f"published {node.statistics().published}", err=True)
+    if goes_on:
+        await asyncio.Event().wait()
+
+
+def _tell_place(node: GossipNode) -> None:
+    found = node.statistics()
+    click.echo(f"in the group at {found.place}, address {address_text(found.address)}", err=True)

@@ -1,0 +1,252 @@
+"""Datagrams that only a group can make and read, each taken once.
+
+    byte 0     version, 1
+    1 to 4     the group: what key and parameters are
+    5 to 12    the sender's incarnation, drawn when it begins
+    13 to 16   how many it sealed before
+    17 to 24   when, in UTC microseconds since 1970
+    25 …       the content by ChaCha20-Poly1305, with its tag of 16 bytes
+
+Incarnation and number are the nonce. What is authenticated beside the content is all that stands
+before it, and the place that it is sent to: nothing can be handed on to another. The key is derived
+from the group's and from what its participants agree on, so who has other parameters is in another
+group.
+
+Of each sender the numbers that came last are remembered, and nothing comes twice. A sender that was
+silent for long is forgotten; what was sealed by strangers before the last that was forgotten sealed
+is refused, whatever became of the clock meanwhile. So a clock that is put back keeps nobody out who
+is known, and newcomers until it is where it was; clocks further apart than `CLOCK_APART_MAX_US` do
+not hear each other.
+"""
+
+import base64
+import binascii
+import os
+import secrets
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from contrada.errors import InputError
+
+CLOCK_APART_MAX_US: Final = 60_000_000
+"""Microseconds between the clock of who seals and of who opens. Beyond it: refused, counted."""
+
+SENDERS_MAX: Final = 65_536
+"""Senders whose numbers are remembered. Beyond it: others are refused until one is silent for
+`SENDER_SILENT_US`, counted."""
+
+SENDER_SILENT_US: Final = 2 * CLOCK_APART_MAX_US
+"""Microseconds after which a silent sender may be forgotten: by then its clock refuses what it
+sent."""
+
+REPLAY_WINDOW: Final = 1_024
+"""Datagrams of a sender of which it is known singly whether they came. Beyond it: one that is older
+is refused, counted."""
+
+KEY_BYTES: Final = 32
+VERSION: Final = 1
+_HEADER: Final = struct.Struct(">B4s8sIq")
+_TAG_BYTES: Final = 16
+SEAL_BYTES: Final = _HEADER.size + _TAG_BYTES
+"""What sealing adds."""
+
+_KEY_MARK: Final = "contrada-gossip-key-1:"
+_KEY_EXPECTED: Final = "a line as `contrada gossip key` makes it"
+_KEY_FILE_BYTES_MAX: Final = 4_096
+
+# Why a datagram is refused.
+TRUNCATED: Final = "truncated"
+VERSION_UNKNOWN: Final = "unknown version"
+WRONG_GROUP: Final = "wrong group"
+CLOCK: Final = "clock"
+REPLAYED: Final = "replayed"
+FORGED: Final = "forged"
+SENDERS_FULL: Final = "too many senders"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """What the participants of a group share, and nobody else has."""
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuses what is no key; it is not told what it is."""
+        if len(self.secret) != KEY_BYTES:
+            raise InputError("key", f"{len(self.secret)} bytes, expected {KEY_BYTES}")
+
+    @classmethod
+    def new(cls) -> Self:
+        """One of chance."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def of_text(cls, text: str, source: str = "key") -> Self:
+        """The key that a line is. Raises InputError, which names the source."""
+        encoded = text.strip().removeprefix(_KEY_MARK)
+        try:
+            secret = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            raise InputError(source, f"no key; expected {_KEY_EXPECTED}") from None
+        if not text.strip().startswith(_KEY_MARK) or len(secret) != KEY_BYTES:
+            raise InputError(source, f"no key; expected {_KEY_EXPECTED}")
+        return cls(secret)
+
+    @classmethod
+    def of_file(cls, path: Path | str) -> Self:
+        """The key in a file. Raises InputError where there is none."""
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(_KEY_FILE_BYTES_MAX)
+        except OSError as error:
+            reason = f"{error.strerror}; `contrada gossip key FILE` makes one"
+            raise InputError(str(path), reason) from None
+        return cls.of_text(content.decode("utf-8", "replace"), str(path))
+
+    @property
+    def text(self) -> str:
+        """The line that `of_text` reads."""
+        return _KEY_MARK + base64.b64encode(self.secret).decode()
+
+    def write(self, path: Path | str) -> None:
+        """Makes a file that only its owner reads. Raises InputError, also where there is one."""
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(number, "w") as file:
+                file.write(f"{self.text}\n")
+        except FileExistsError:
+            raise InputError(str(path), "it is there already; a key is not written over") from None
+        except OSError as error:
+            raise InputError(str(path), error.strerror or str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """What was in a datagram, and who sealed it."""
+
+    incarnation: bytes
+    content: bytes
+
+
+class _Sender:
+    """What came of one: bit i of `came` is its number `highest` - i."""
+
+    __slots__ = ("came", "heard_us", "highest", "sealed_us")
+
+    def __init__(self) -> None:
+        self.highest = -1
+        self.came = 0
+        self.sealed_us = 0
+        self.heard_us = 0
+
+    def is_replay(self, number: int) -> bool:
+        """Whether this came, or may have come."""
+        back = self.highest - number
+        return back >= 0 and (back >= REPLAY_WINDOW or bool(self.came >> back & 1))
+
+    def take(self, number: int, sealed_us: int, heard_us: int) -> None:
+        """It has come."""
+        ahead = number - self.highest
+        if ahead > 0:
+            self.came = (self.came << ahead if ahead < REPLAY_WINDOW else 0) | 1
+            self.came &= (1 << REPLAY_WINDOW) - 1
+            self.highest = number
+        else:
+            self.came |= 1 << -ahead
+        self.sealed_us = max(self.sealed_us, sealed_us)
+        self.heard_us = heard_us
+
+
+class GroupSeal:
+    """Seals what one participant sends, and opens what comes.
+
+    A nonce comes twice only where two incarnations are alike, of 64 bits that are drawn: among a
+    million that is a chance of 3 in 10⁸.
+    """
+
+    def __init__(
+        self,
+        key: GroupKey,
+        agreed: bytes,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """`agreed` is what all participants have alike beside the key; `draw` gives chance."""
+        info = b"contrada gossip 1\0" + agreed
+        derived = HKDF(SHA256(), KEY_BYTES + 4, None, info).derive(key.secret)
+        self._cipher = ChaCha20Poly1305(derived[:KEY_BYTES])
+        self._group = derived[KEY_BYTES:]
+        self._draw = draw
+        self._incarnation = draw(8)
+        self._sealed = 0
+        self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
+        self._forgotten_us = -(2**63)
+
+    def seal(self, content: bytes, to: str, now_us: int) -> bytes:
+        """A datagram for who is at a place."""
+        if self._sealed >= 1 << 32:
+            self._incarnation, self._sealed = self._draw(8), 0
+        header = _HEADER.pack(VERSION, self._group, self._incarnation, self._sealed, now_us)
+        self._sealed += 1
+        return header + self._cipher.encrypt(header[5:17], content, header + to.encode())
+
+    def is_ours(self, datagram: bytes) -> str:
+        """Why a datagram cannot be of the group; empty where it can. Costs next to nothing."""
+        if len(datagram) < SEAL_BYTES:
+            return TRUNCATED
+        if datagram[0] != VERSION:
+            return VERSION_UNKNOWN
+        return "" if datagram[1:5] == self._group else WRONG_GROUP
+
+    def open(self, datagram: bytes, at: str, now_us: int, passed_us: int) -> Unsealed | str:
+        """What a datagram that came to a place holds, or why it is refused.
+
+        `now_us` is what the clock says, `passed_us` is of one that nobody sets. Cost: some
+        microseconds; what has come before is refused before that.
+        """
+        if reason := self.is_ours(datagram):
+            return reason
+        _, _, incarnation, number, sealed_us = _HEADER.unpack_from(datagram)
+        sender = self._senders.get(incarnation)
+        if sender is not None and sender.is_replay(number):
+            return REPLAYED
+        is_late = sender is None and sealed_us <= self._forgotten_us
+        if is_late or abs(sealed_us - now_us) > CLOCK_APART_MAX_US:
+            return CLOCK
+        aside = datagram[: _HEADER.size] + at.encode()
+        try:
+            content = self._cipher.decrypt(datagram[5:17], datagram[_HEADER.size :], aside)
+        except InvalidTag:
+            return FORGED
+        if sender is None:
+            sender = self._admit(incarnation, passed_us)
+            if sender is None:
+                return SENDERS_FULL
+        sender.take(number, sealed_us, passed_us)
+        self._senders.move_to_end(incarnation)
+        return Unsealed(incarnation, content)
+
+    def _admit(self, incarnation: bytes, passed_us: int) -> _Sender | None:
+        """A sender that is new, where there is room; those that were silent for long go."""
+        while self._senders:
+            oldest = next(iter(self._senders.values()))
+            if passed_us - oldest.heard_us <= SENDER_SILENT_US:
+                break
+            self._senders.popitem(last=False)
+            self._forgotten_us = max(self._forgotten_us, oldest.sealed_us)
+        if len(self._senders) >= SENDERS_MAX:
+            return None
+        return self._senders.setdefault(incarnation, _Sender())
+
+    @property
+    def senders(self) -> int:
+        """How many senders are remembered."""
+        return len(self._senders)
