@@ -190,9 +190,8 @@ class TcpService(DisseminatingService):
         """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        make: Callable[[Item], bytes | Notification] = self._stamp.packed
-        if delivery is not None:
-            make = partial(_promised_of, self._stamp, delivery)
+        promise = partial(_promised_of, self._stamp, delivery or "")
+        make = self._stamp.packed if delivery is None else promise
         sorting = Sorting(self._publish_elsewhere, make)
 
         async def settle(batch: Batch) -> int:

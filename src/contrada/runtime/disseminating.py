@@ -80,8 +80,8 @@ class DisseminatingService(AskingService):
         """A subscription that is entered at disseminations too; None where there are none,
         or it is a pattern.
 
-        `subscribe` does so at the service alone. Raises ServiceError where a class chose one that
-        is not registered.
+        `subscribe` does so at the service alone. Raises ServiceError where a class chose one
+        that is not registered.
         """
         name = _asked(subject)
         if name is not None:
