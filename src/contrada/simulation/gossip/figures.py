@@ -70,8 +70,13 @@ class GossipPoint(msgspec.Struct, frozen=True):
         """Its parameters in the thesis' letters; those that are 0 are left out."""
         known = self.parameters
         letters = {
-            **{"a": known.branching, "l": known.levels, "R": known.redundancy, "F": known.fanout},
-            **{"ε": known.loss, "τ": known.crashes, "D": known.audience},
+            "a": known.branching,
+            "l": known.levels,
+            "R": known.redundancy,
+            "F": known.fanout,
+            "ε": known.loss,
+            "τ": known.crashes,
+            "D": known.audience,
         }
         return ", ".join(f"{letter} = {value:g}" for letter, value in letters.items() if value)
 
