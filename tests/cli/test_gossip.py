@@ -55,3 +55,18 @@ def test_what_cannot_be_is_refused(options: tuple[str, str], told: str) -> None:
     result = CliRunner().invoke(main, ["simulate", "gossip", *SMALL, *options])
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    """Minutes of runs would be lost to a slip in the name of a folder."""
+    taken = tmp_path / "taken"
+    taken.touch()
+    options = ("--figure", "6.12", "--out", str(taken / "figures"))
+    result = CliRunner().invoke(main, ["simulate", "gossip", *SMALL, *options])
+    assert result.exit_code != 0
+    assert str(taken) in result.stderr
+    assert result.stdout == ""
+    options = ("--figure", "6.12", "--out", str(tmp_path / "new" / "figures"))
+    result = CliRunner().invoke(main, ["simulate", "gossip", *SMALL, *options])
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "new" / "figures" / "figure-6.12.csv").is_file()

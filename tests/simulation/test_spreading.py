@@ -1,5 +1,6 @@
 """What is spread over processes comes back once each, and ends soon when nobody wants more."""
 
+import signal
 from pathlib import Path
 
 from contrada.simulation.spreading import in_processes
@@ -28,3 +29,9 @@ def test_who_ends_early_waits_for_nothing_new(tmp_path: Path) -> None:
     next(results)
     results.close()  # type: ignore[attr-defined]
     assert len(list(tmp_path.iterdir())) <= JOBS
+
+
+def test_processes_end_at_an_interrupt_without_a_word() -> None:
+    """Ctrl-C would be answered by a traceback of each process."""
+    handlers = list(in_processes(signal.getsignal, [signal.SIGINT] * 2, 2))
+    assert handlers == [signal.SIG_DFL] * 2

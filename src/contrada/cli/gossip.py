@@ -50,12 +50,39 @@ _WHOLE: Final = click.IntRange(1)
 
 
 @click.command(epilog=_explained())
-@click.option("--figure", "names", multiple=True, type=click.Choice(tuple(figures())))
-@click.option("--runs", default=30, show_default=True, type=click.IntRange(1, POINT_RUNS_MAX))
-@click.option("--seed", default=0, show_default=True)
-@click.option("--engine", type=click.Choice(("auto", "spark", "embedded")), default="auto")
-@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
+@click.option(
+    *("--figure", "names"),
+    multiple=True,
+    type=click.Choice(tuple(figures())),
+    help="This one; may be given several times.  [default: all]",
+)
+@click.option(
+    "--runs",
+    default=30,
+    show_default=True,
+    type=click.IntRange(1, POINT_RUNS_MAX),
+    help="Of each point.",
+)
+@click.option("--seed", default=0, show_default=True, help="Another one, other numbers.")
+@click.option(
+    "--engine",
+    type=click.Choice(("auto", "spark", "embedded")),
+    default="auto",
+    show_default=True,
+    help="Where runs are run; auto: on Spark if it is there.",
+)
+@click.option(
+    "--jobs",
+    default=os.cpu_count() or 1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many processes, or Spark's cores.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder; figures that it has are written over.",
+)
 @click.option("--form", type=click.Choice(("png", "svg")), default="png", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per point.")
 @click.option("--branching", type=_WHOLE, help="a, in place of a figure's own.")
@@ -92,6 +119,8 @@ def gossip(
     told = {name: value for name, value in given.items() if value is not None}
     every = figures(told)
     chosen = [figure for name, figure in every.items() if not names or name in names]
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     plans = plans_of(chosen, runs, seed)
     points = {point for figure in chosen for point in figure.points}
     analysed: dict[GossipPoint, AnalysedPoint] = {}
@@ -137,7 +166,6 @@ def _outcomes(
 def _written(
     figure: GossipFigure, rows: Sequence[FigureRow], folder: Path, form: str
 ) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
     table, chart = (folder / f"figure-{figure.name}.{each}" for each in ("csv", form))
     write_csv(rows, table)
     draw_figure(figure, rows, chart)
@@ -145,7 +173,8 @@ def _written(
 
 
 def _table(figure: GossipFigure, rows: Sequence[FigureRow]) -> Table:
-    table = Table(title=f"Figure {figure.name}: {figure.title}, {rows[0].runs} runs a point")
+    title = f"Figure {figure.name}: {figure.title}, {rows[0].runs} runs a point"
+    table = Table(title=f"{title}\n{figure.group}")
     for heading in (figure.varied, *COLUMNS):
         table.add_column(heading, justify="left" if heading == "curve" else "right")
     for row in rows:

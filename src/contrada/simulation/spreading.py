@@ -1,6 +1,7 @@
 """Pure functions of many cases, spread over processes."""
 
 import gc
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from multiprocessing import get_context
@@ -23,7 +24,7 @@ def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> I
         yield from map(function, cases)
         return
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(jobs, spawn, gc.set_threshold, (COLLECT_AFTER,)) as pool:
+    with ProcessPoolExecutor(jobs, spawn, _begin) as pool:
         running: set[Future[R]] = set()
         for case in cases:
             running.add(pool.submit(function, case))
@@ -33,3 +34,10 @@ def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> I
                     yield each.result()
         for each in as_completed(running):
             yield each.result()
+
+
+def _begin() -> None:
+    """What each process does first."""
+    gc.set_threshold(COLLECT_AFTER)
+    # Ctrl-C goes to all of a terminal: these end at once, and leave the word to the first.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

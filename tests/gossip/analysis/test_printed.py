@@ -1,6 +1,7 @@
 """Tests of the infection of a hierarchy as printed."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -62,3 +63,21 @@ def test_binomial(count: int, chance: float) -> None:
     """Audiences would be of other sizes."""
     expected = binom.pmf(np.arange(count + 1), count, chance)
     assert binomial(count, chance) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "crashes"), [(0.0, 0.3), (0.3, 0.0), (0.1, 0.2)])
+def test_loss_and_crashes_slow_a_level_down(loss: float, crashes: float) -> None:
+    """The chain would spread as if all messages came, for rounds that are expected of fewer."""
+    group = Parameters(branching=30, levels=1, redundancy=1, rounds=3, loss=loss, crashes=crashes)
+    q = 1 - 2 * 0.5 / (15 - 1) * (1 - loss) * (1 - crashes)
+    chances = [0.0, 1.0, *[0.0] * 14]
+    for _ in range(3):
+        after = [0.0] * 16
+        for j, weight in enumerate(chances):
+            for k in range(j, 16):
+                ways = math.comb(15 - j, k - j)
+                after[k] += weight * ways * (1 - q**j) ** (k - j) * q ** (j * (15 - k))
+        chances = after
+    mean = sum(k * chance for k, chance in enumerate(chances))
+    assert infected(group, 0.5, 1).mean == pytest.approx(mean)
+    assert entity_infected(group, 0.5, 1) == pytest.approx(mean / 15)

@@ -64,6 +64,15 @@ def test_delegates_carry_the_event_down() -> None:
     assert error < 0.005 * mean
 
 
+@pytest.mark.parametrize("interest", [0.2, 1.0])
+def test_a_single_delegate_may_be_down(interest: float) -> None:
+    """With R = 1 a delegate would be taken for a participant, who is up if it counts."""
+    group = Parameters(branching=10, redundancy=1, crashes=0.2)
+    mean, error = simulated(group, interest, 400)
+    assert error < 0.01
+    assert refined.reliability(group, interest) == pytest.approx(mean, abs=4 * error)
+
+
 def test_small_audiences_too() -> None:
     """Figure 6.8 would show another fall than the simulation."""
     for interest in (0.01, 0.03, 0.06):

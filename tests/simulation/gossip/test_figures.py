@@ -3,8 +3,10 @@
 import csv
 import dataclasses
 import math
+import statistics
 from pathlib import Path
 
+import msgspec
 import pytest
 from scipy.stats import t
 
@@ -72,6 +74,29 @@ def test_parameters_are_replaced_where_a_figure_does_not_vary_them() -> None:
     }
     with pytest.raises(InvalidValueError):
         figures({"redundancy": 23})
+    # More delegates than figure 6.11 has subsystems are no fault of the others.
+    wide = figures({"branching": 60, "redundancy": 50})["6.11"]
+    assert {point.parameters.branching for point in wide.points} == {50}
+
+
+def test_points_have_chance_of_their_own() -> None:
+    """A curve would be bent as a whole, outside of all its intervals, by what one run drew."""
+    first, second = figures()["6.9"].points[10:12]
+    pairs = zip(first.plans(200, 0), second.plans(200, 0), strict=True)
+    found = [(disseminate(one).last, disseminate(other).last) for one, other in pairs]
+    assert abs(statistics.correlation(*zip(*found, strict=True))) < 0.25
+    assert first.plans(2, 0) == first.plans(3, 0)[:2] != first.plans(2, 1)
+    # The same point of two figures is run once.
+    assert first.plans(1, 0) == msgspec.structs.replace(first, curve="again").plans(1, 0)
+
+
+def test_a_figure_tells_its_group() -> None:
+    """Nobody could tell a chart with loss from one without."""
+    every = figures({"loss": 0.05})
+    assert every["6.7"].group == "a = 22, l = 3, R = 3, F = 2, ε = 0.05"
+    assert every["6.12"].group == "a = 22, l = 3, F = 5, ε = 0.05"
+    row = rows(thinned("6.13", 43), 2)[-1]
+    assert (row.curve, row.group) == ("D = 12", "a = 22, l = 3, R = 3, F = 2, D = 12")
 
 
 def test_simulation_and_analysis_agree_in_a_figure() -> None:

@@ -158,3 +158,19 @@ def test_what_cannot_be_run_is_refused() -> None:
         GossipPlan(Parameters(branching=GOSSIPERS_MAX + 1, levels=1), 0.5, 1)
     with pytest.raises(InvalidValueError):
         GossipPlan(Parameters(), 0.0, 1)
+
+
+def test_the_publisher_does_not_crash() -> None:
+    """A group could be told of nothing, since nobody was left to tell it."""
+    group = Parameters(branching=1, levels=1, redundancy=1, crashes=0.9)
+    for run in range(20):
+        outcome = disseminate(GossipPlan(group, 1.0, 3, run))
+        assert (outcome.interested, outcome.reached) == (1, 1)
+
+
+def test_a_digest_comes_if_all_its_three_messages_do() -> None:
+    """A lossy group would be told of small audiences more surely than it is."""
+    group = Parameters(branching=2, levels=1, redundancy=1, rounds=0, loss=0.4, digest=3)
+    outcomes = [disseminate(GossipPlan(group, 1.0, 3, run)) for run in range(2_000)]
+    told = sum(each.reached - 1 for each in outcomes) / len(outcomes)
+    assert told == pytest.approx(0.6**3, abs=0.04)

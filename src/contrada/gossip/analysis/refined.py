@@ -89,8 +89,8 @@ def expectation(parameters: Parameters, interest: float, correlation: float = 0.
     """What is expected of a multicast, of rounds as `expected_rounds` has them.
 
     `correlation` says how far neighbours want the same (see `hierarchy.tastes`).
-    Cost: up to a second for 10,000 participants; more with crashes, or for some hundred
-    subsystems of a subsystem.
+    Cost: up to a second for 10,000 participants; more with crashes, for some hundred subsystems of
+    a subsystem, or for many delegates: half a minute where R = a = 22.
     """
     check_interest(interest)
     if parameters.levels == 1:
@@ -234,7 +234,8 @@ class _LevelSpread:
         many = count - self._comers - few
         all_others = _LinePlace(1 / count, line.infected, line.waiting, down, few, many)
         # At level 1 it is up itself, and so rather one of those that are.
-        known = all_others._replace(chance=all_others.chance / (self._up if size == 1 else 1))
+        is_itself = self._level == 1
+        known = all_others._replace(chance=all_others.chance / (self._up if is_itself else 1))
         places = [
             known._replace(
                 chance=line.infected * known.chance,
@@ -249,12 +250,12 @@ class _LevelSpread:
                 fresh=size - 1,
             ),
             known._replace(
-                chance=down * known.chance if size > 1 else 0.0, down=down - 1, fresh=size - 1
+                chance=0.0 if is_itself else down * known.chance, down=down - 1, fresh=size - 1
             ),
         ]
         for name, number in (("few", few), ("many", many)):
             beside = all_others._replace(**{name: number - 1}, chance=number * all_others.chance)
-            new = {"waits": 1} if size == 1 else {"fresh": size}
+            new = {"waits": 1} if is_itself else {"fresh": size}
             places.append(beside._replace(**new))
         yield from (place for place in places if place.chance > 0)
 

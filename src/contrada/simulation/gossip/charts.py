@@ -33,6 +33,7 @@ def draw_figure(figure: GossipFigure, rows: Sequence[FigureRow], file: Path) -> 
         printed = [row.printed for row in points]
         axes.plot(x, printed, color=colour, linestyle=":", label=f"as printed{label}")
     axes.set(xlabel=figure.varied, ylabel=figure.measure)
-    axes.set_title(f"Figure {figure.name}: {figure.title} ({rows[0].runs} runs a point)")
+    title = f"Figure {figure.name}: {figure.title} ({rows[0].runs} runs a point)"
+    axes.set_title(f"{title}\n{figure.group}")
     axes.legend(fontsize="small")
     drawn.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)

@@ -10,6 +10,7 @@ Source: EPFL 2503 §6.5.3, §6.5.4.
 import csv
 import math
 import statistics
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import msgspec
 from contrada.gossip.analysis import printed, refined
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rounds import pittel
+from contrada.simulation.gossip.draws import key_of
 from contrada.simulation.gossip.runs import GossipOutcome, GossipPlan, GossipProtocol
 from contrada.simulation.spreading import in_processes
 
@@ -50,9 +52,11 @@ class GossipPoint(msgspec.Struct, frozen=True):
     protocol: GossipProtocol = GossipProtocol.HPMCAST
 
     def plans(self, runs: int, seed: int) -> list[GossipPlan]:
-        """Its runs."""
+        """Its runs. Their seed is the point's own, for else chance would bend a whole curve."""
+        what = msgspec.json.encode((self.parameters, self.interest, self.protocol))
+        own = key_of(seed, zlib.crc32(what))
         return [
-            GossipPlan(self.parameters, self.interest, seed, run, self.protocol)
+            GossipPlan(self.parameters, self.interest, own, run, self.protocol)
             for run in range(runs)
         ]
 
@@ -60,6 +64,21 @@ class GossipPoint(msgspec.Struct, frozen=True):
     def until_all(self) -> bool:
         """Whether it is about the rounds that infect all, and not about who is reached."""
         return self.protocol is GossipProtocol.PMCAST
+
+    @property
+    def group(self) -> str:
+        """Its parameters in the thesis' letters; those that are 0 are left out."""
+        known = self.parameters
+        letters = {
+            "a": known.branching,
+            "l": known.levels,
+            "R": known.redundancy,
+            "F": known.fanout,
+            "ε": known.loss,
+            "τ": known.crashes,
+            "D": known.audience,
+        }
+        return ", ".join(f"{letter} = {value:g}" for letter, value in letters.items() if value)
 
     def measured(self, outcome: GossipOutcome) -> float:
         """What is drawn of a run: the rounds until its last infection, or its reliability."""
@@ -76,6 +95,12 @@ class GossipFigure:
     points: tuple[GossipPoint, ...]
 
     @property
+    def group(self) -> str:
+        """The parameters that all its points share."""
+        first, *others = (point.group.split(", ") for point in self.points)
+        return ", ".join(each for each in first if all(each in other for other in others))
+
+    @property
     def measure(self) -> str:
         """What is drawn."""
         return "rounds" if self.points[0].until_all else "reliability"
@@ -85,7 +110,8 @@ class FigureRow(msgspec.Struct, frozen=True):
     """A point of a figure: the simulated mean with its interval, and what analysis says.
 
     `nearly_all` is the share of runs that reach at least `NEARLY_ALL` of the interested: their
-    Δ-reliability (§6.1.1). `messages` are the mean of a run.
+    Δ-reliability (§6.1.1). `messages` are the mean of a run. `group` are a point's parameters, in
+    the thesis' letters.
     """
 
     figure: str
@@ -99,6 +125,7 @@ class FigureRow(msgspec.Struct, frozen=True):
     messages: float
     refined: float
     printed: float
+    group: str
 
 
 def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure]:
@@ -106,13 +133,14 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
     base = replace(Parameters(branching=22, levels=3, redundancy=3, fanout=2), **(given or {}))  # type: ignore[arg-type]
     flat = replace(base, branching=100, levels=1, redundancy=1, rounds=_LONG)
     # It varies a.
-    own = {"redundancy": 4, "fanout": 3, **(given or {}), "branching": max(_SIZES)}
-    scaled = replace(base, **own)  # type: ignore[arg-type]
+    own = {"redundancy": 4, "fanout": 3, **(given or {}), "branching": base.branching}
+    least = int(own["redundancy"])  # type: ignore[call-overload]
+    sizes = [size for size in _SIZES if size >= least] or [least]
+    scaled = replace(base, **{**own, "branching": max(sizes)})  # type: ignore[arg-type]
     wide = replace(base, **{"fanout": 5, **(given or {})})  # type: ignore[arg-type]
     tuned = replace(base, audience=base.audience or TUNED)
     plain = replace(base, audience=0)
     redundancies = range(1, min(8, wide.branching) + 1)
-    sizes = [size for size in _SIZES if size >= scaled.redundancy]
     of_shares = [(plain, "untuned"), (tuned, f"D = {tuned.audience}")]
     chosen = [
         _figure("6.7", "Reliability", "p₁", _varying(base, _SHARES)),
@@ -212,8 +240,9 @@ def rows_of(
         ran = [outcomes[plan] for plan in point.plans(runs, seed)]
         found = [point.measured(each) for each in ran]
         mean, low, high = interval(found)
+        low = max(0.0, low)
         if not point.until_all:
-            low, high = max(0.0, low), min(1.0, high)
+            high = min(1.0, high)
         rows.append(
             FigureRow(
                 figure.name,
@@ -227,6 +256,7 @@ def rows_of(
                 messages=statistics.fmean(each.messages for each in ran),
                 refined=analysed[point].refined,
                 printed=analysed[point].printed,
+                group=point.group,
             )
         )
     return rows
