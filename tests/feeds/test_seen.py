@@ -128,3 +128,19 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(seen, "STATE_BYTES_MAX", 5)
     with pytest.raises(InputError, match="STATE_BYTES_MAX"):
         FeedStates(path)
+
+
+def test_two_runs_with_one_file_do_it_no_harm(tmp_path: Path) -> None:
+    """What one had taken for known would be forgotten, or the file be one that nobody can read."""
+    path = tmp_path / "s"
+    one, other = FeedStates(path), FeedStates(path)
+    one.take("f", feed(("1", "a")), NOTHING_SAID)
+    one.take("f", feed(("1", "b")), NOTHING_SAID)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="another run has written it"):
+        other.take("g", feed(("2", "a")), NOTHING_SAID)
+    assert path.read_bytes() == before
+    path.unlink()
+    with pytest.raises(InputError, match="another run has written it"):
+        one.take("f", feed(("1", "c")), NOTHING_SAID)
+    assert list(tmp_path.iterdir()) == []
