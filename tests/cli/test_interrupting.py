@@ -216,6 +216,7 @@ def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) ->
     out, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out) == (0 if number is signal.SIGTERM else 130, "")
     assert errors.startswith("0 names of 0 kinds")
+    assert not Path("memory:").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,7 +10,7 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.feeds import formats
-from contrada.feeds.formats import only, read_feed
+from contrada.feeds.formats import only, read_feed, remembered
 
 RSS = b"""<rss version="2.0"><channel><title>T</title><link>http://x/</link>
 <item><guid>1</guid><link>l1</link><title>one</title></item>
@@ -187,3 +187,13 @@ def test_entries_are_those_that_feedparser_finds(
         if found != len(expected):
             differing[str(path.relative_to(path.parents[1]))] = (found, len(expected))
     assert differing == {}
+
+
+def test_what_is_remembered_is_not_the_document() -> None:
+    """The document of a poll would be held beside what its entries become."""
+    found = read_feed(b"<feed><entry><id>1</id></entry></feed>", "s")
+    kept = remembered(found)
+    assert [each[:2] for each in kept.entries] == [each[:2] for each in found.entries]
+    assert (kept.identity, kept.format_name) == (found.identity, found.format_name)
+    assert found.root not in (kept.root, *(each.node.getparent() for each in kept.entries))
+    assert not len(kept.root)

@@ -19,7 +19,7 @@ from typing import Final
 
 from contrada.errors import ContradaError, ServiceError
 from contrada.feeds.fetching import Fetched, Fetcher, shown_source
-from contrada.feeds.formats import FeedDocument, only, read_feed
+from contrada.feeds.formats import FeedDocument, only, read_feed, remembered
 from contrada.feeds.seen import EntryState, FeedStates, Validators
 from contrada.records import BadRecord, Reading, Record, Renderer
 from contrada.records.record import BAD_TEXT_CHARS_MAX, bad_record
@@ -146,7 +146,9 @@ class FeedPoller:
         if chosen:
             entries = self._reading.entries if self._reading.stylesheet else feed.entries_name
             renderer = Renderer(replace(self._reading, entries=entries))
-            records = tuple(renderer.render(only(feed, chosen), shown))
+            left = only(feed, chosen)
+            feed, chosen = remembered(feed), []
+            records = tuple(renderer.render(left, shown))
         new, changed, unchanged = (states[state] for state in EntryState)
         return Poll(shown, (*faults, *records), new, changed, unchanged), feed
 
