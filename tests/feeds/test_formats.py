@@ -197,3 +197,17 @@ def test_what_is_remembered_is_not_the_document() -> None:
     assert (kept.identity, kept.format_name) == (found.identity, found.format_name)
     assert found.root not in (kept.root, *(each.node.getparent() for each in kept.entries))
     assert not len(kept.root)
+
+
+def test_a_message_of_another_sender_is_another_one() -> None:
+    """Of two offices that number alike, one's warning would be taken for the other's."""
+    text = "<alert><sender>{}</sender><identifier>1</identifier><sent>2015</sent></alert>"
+    one, other = (read_feed(text.format(who).encode(), "s").entries[0] for who in "ab")
+    assert one.identity != other.identity
+
+
+def test_a_channel_is_the_same_by_its_link_to_itself_alone() -> None:
+    """All feeds that one hub serves would be one feed."""
+    links = '<a:link rel="hub" href="http://hub"/><a:link rel="self" href="http://me"/>'
+    data = f'<rss xmlns:a="http://www.w3.org/2005/Atom"><channel>{links}</channel></rss>'
+    assert read_feed(data.encode(), "s").identity == "http://me"
