@@ -204,3 +204,46 @@ def test_output_that_nobody_reads_on_ends_it(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.wait(WAIT_S) == 0
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) -> None:
+    """Whoever supervises it would take it for one that has failed, and not see what it did."""
+    process = started([*CONTRADA, "xml", "daemon", "--at", address, "--store", "memory:"])
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (0 if number is signal.SIGTERM else 130, "")
+    assert errors.startswith("0 names of 0 kinds")
+    assert not Path("memory:").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_feed_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    """It would not say what it did; and what it has written down would be an accident."""
+    (tmp_path / "f.rss").write_text("<rss><channel><item><guid>1</guid></item></channel></rss>")
+    state = tmp_path / "state"
+    command = ["feed", str(tmp_path / "f.rss"), "--every", "0.01", "--state", str(state)]
+    process = started([*CONTRADA, *command])
+    assert process.stderr is not None
+    for _ in range(3):
+        process.stderr.readline()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == (0 if number is signal.SIGTERM else 130)
+    assert errors.splitlines()[-1].startswith("in ")
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("state")] == ["state"]
+
+
+def test_ctrl_c_while_a_document_is_rendered(tmp_path: Path) -> None:
+    """It would be heard of only when the last entry of a large document is done."""
+    entries = 150_000
+    (tmp_path / "a.xml").write_text(f"<r>{'<e><a>1</a><b>x</b></e>' * entries}</r>")
+    process = started([*CONTRADA, "xml", "render", str(tmp_path / "a.xml"), "--entries", "e"])
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, errors) == (130, "")
+    assert out.count("\n") < entries - 2

@@ -10,7 +10,7 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.feeds import formats
-from contrada.feeds.formats import only, read_feed
+from contrada.feeds.formats import only, read_feed, remembered
 
 RSS = b"""<rss version="2.0"><channel><title>T</title><link>http://x/</link>
 <item><guid>1</guid><link>l1</link><title>one</title></item>
@@ -187,3 +187,27 @@ def test_entries_are_those_that_feedparser_finds(
         if found != len(expected):
             differing[str(path.relative_to(path.parents[1]))] = (found, len(expected))
     assert differing == {}
+
+
+def test_what_is_remembered_is_not_the_document() -> None:
+    """The document of a poll would be held beside what its entries become."""
+    found = read_feed(b"<feed><entry><id>1</id></entry></feed>", "s")
+    kept = remembered(found)
+    assert [each[:2] for each in kept.entries] == [each[:2] for each in found.entries]
+    assert (kept.identity, kept.format_name) == (found.identity, found.format_name)
+    assert found.root not in (kept.root, *(each.node.getparent() for each in kept.entries))
+    assert not len(kept.root)
+
+
+def test_a_message_of_another_sender_is_another_one() -> None:
+    """Of two offices that number alike, one's warning would be taken for the other's."""
+    text = "<alert><sender>{}</sender><identifier>1</identifier><sent>2015</sent></alert>"
+    one, other = (read_feed(text.format(who).encode(), "s").entries[0] for who in "ab")
+    assert one.identity != other.identity
+
+
+def test_a_channel_is_the_same_by_its_link_to_itself_alone() -> None:
+    """All feeds that one hub serves would be one feed."""
+    links = '<a:link rel="hub" href="http://hub"/><a:link rel="self" href="http://me"/>'
+    data = f'<rss xmlns:a="http://www.w3.org/2005/Atom"><channel>{links}</channel></rss>'
+    assert read_feed(data.encode(), "s").identity == "http://me"

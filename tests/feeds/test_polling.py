@@ -123,6 +123,67 @@ async def test_a_server_is_asked_for_what_it_has_new() -> None:
 
 
 @on_loop
+async def test_another_reading_asks_for_the_whole() -> None:
+    """Whoever mends a wrong `entries` would be told that nothing is new, until the feed changes."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        status = 304 if request.headers["If-None-Match"] else 200
+        answering(request, b"" if status == 304 else rss("1:a"), status, ETag='"1"')
+
+    states = FeedStates()
+    with website({"/feed": answer}) as address:
+        for entries, expected in (
+            ("entry", (0, 0, 0, 0)),
+            ("item", (1, 0, 0, 0)),
+            ("item", (0, 0, 1, 0)),
+        ):
+            reading = Reading(entries=entries)
+            poller = FeedPoller([f"{address}/feed"], reading, states=states)
+            (poll,) = await polled(poller)
+            assert counts(poll) == expected
+            assert poll.source == f"{address}/feed"
+
+
+@pytest.mark.parametrize(
+    ("said", "wait_s"),
+    [
+        ("120", 120),
+        ("999999999999999999999999", fetching.RETRY_AFTER_S_MAX),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", fetching.RETRY_AFTER_S_MAX),
+        ("Mon, 29 Jun 2015 10:35:00 GMT", 0),
+        ("-5", 0),
+        ("soon", 0),
+        ("٣", 0),
+        ("", 0),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503, 500])
+@on_loop
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_says(
+    said: str, wait_s: float, status: int
+) -> None:
+    """It would be asked the more often the busier it is, and refuse at last for good."""
+    asked: list[str] = []
+    now_s = [0.0]
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        answering(request, b"", status, Retry_After=said.encode().decode("latin-1"))
+
+    with website({"/a": answer, "/b": answer}) as address:
+        async with fetching.Fetcher(lambda: now_s[0]) as fetcher:
+            waits = status != 500 and wait_s > 0
+            for after_s in (0.0, wait_s / 2, wait_s + 1):
+                now_s[0] = after_s
+                is_early = waits and after_s == wait_s / 2
+                with pytest.raises(InputError, match="not asked" if is_early else str(status)):
+                    await fetcher.fetch(f"{address}/a")
+            with pytest.raises(InputError, match=str(status)):
+                await fetcher.fetch(f"{address}/b")
+    assert asked == ["/a"] * (2 if waits else 3) + ["/b"]
+
+
+@on_loop
 async def test_a_feed_that_fails_is_told_and_polled_again() -> None:
     """One server that is away would end the polling of all."""
     pages: dict[str, Answer] = {"/good": page(rss("1:a"))}

@@ -1,6 +1,7 @@
 """What is known of feeds from one poll, and one run, to the next."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,36 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(seen, "STATE_BYTES_MAX", 5)
     with pytest.raises(InputError, match="STATE_BYTES_MAX"):
         FeedStates(path)
+
+
+def test_two_runs_with_one_file_do_it_no_harm(tmp_path: Path) -> None:
+    """What one had taken for known would be forgotten, or the file be one that nobody can read."""
+    path = tmp_path / "s"
+    one, other = FeedStates(path), FeedStates(path)
+    one.take("f", feed(("1", "a")), NOTHING_SAID)
+    one.take("f", feed(("1", "b")), NOTHING_SAID)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="another run has written it"):
+        other.take("g", feed(("2", "a")), NOTHING_SAID)
+    assert path.read_bytes() == before
+    path.unlink()
+    with pytest.raises(InputError, match="another run has written it"):
+        one.take("f", feed(("1", "c")), NOTHING_SAID)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_that_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would write into one file, and nobody could read what is left of it."""
+    path = tmp_path / "s"
+    one, other = FeedStates(path), FeedStates(path)
+    sync = os.fsync
+
+    def meanwhile(number: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        other.take("g", feed(("2", "b")), NOTHING_SAID)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    with pytest.raises(InputError, match="another run has written it"):
+        one.take("f", feed(("1", "a")), NOTHING_SAID)
+    assert list(tmp_path.iterdir()) == [path]
+    assert FeedStates(path).entries_at("g") == 1

@@ -192,6 +192,31 @@ async def test_patterns_over_real_brokers() -> None:
             assert (await events.next(10))[TITLE] == ("GB", "H2G2", "Spamming")
 
 
+@on_loop
+async def test_what_has_new_names_waits_for_who_follows_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever asks by a pattern would mostly miss the first document that has a name."""
+    async with EmbeddedService() as service:
+        alone = Sender(service, Names(service, wait_s=0.05), all_names=True)
+        assert await alone.send(made("index")) == 1
+        assert "may miss what has new names: no naming service has answered" in caplog.text
+        async with NamingService(service) as kept:
+            names = Names(service)
+            held: list[int] = []
+            async with service.subscribe(f"`{KIND[7:]}.story.0.title` any") as events:
+                sending_it = Sender(service, names, all_names=True).send
+                await sending_it(made("index"))
+                held.append(names.asked)
+                await sending_it(made("index"))
+                held.append(names.asked)
+                await events.next(5)
+            assert held == [1, 1]
+            assert kept.statistics().records == 4
+            await Sender(service, silent := Names(service)).send(made("daemon"))
+            assert silent.asked == 0
+
+
 def test_what_a_shape_says_of_names() -> None:
     """What is told to naming services would not be what documents have."""
     (record,) = made()

@@ -97,9 +97,9 @@ def feed(
 
     An entry is known again by its guid, id, or link; by --identity, where that is given; else by
     its content. One of Atom has changed when it says so, or with --edits whenever its content has.
-    With --state that is kept from one run to the next; what was not given when a run
-    is ended comes again. With --once the exit status is 1 where a feed could not be read, and 2
-    where an entry could not.
+    With --state that is kept from one run to the next; what was not given when a run is ended comes
+    again. SIGTERM ends it with status 0, Ctrl-C with 130. With --once the exit status is 1 where a
+    feed could not be read, and 2 where an entry could not.
 
     \b
     contrada feed https://example.org/news.rss --every 60
@@ -122,7 +122,8 @@ def feed(
         is_named = names or reading.strategy == "daemon"
         sender = Sender(service, Names(service) if is_named else None, all_names=names)
     try:
-        run(_poll(poller.polls(None if once else every), told, service, sender))
+        polls = poller.polls(None if once else every)
+        run(_poll(polls, told, service, sender), is_endless=not once)
     finally:
         told.end()
     if once and told.status:

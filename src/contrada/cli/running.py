@@ -3,8 +3,11 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn, TypeVar
+
+import click
 
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.errors import ConnectionFailedError
@@ -17,28 +20,50 @@ END_WAIT_S: Final = 1.0
 Beyond it: it ends as it is, as with the second Ctrl-C."""
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end. Raises KeyboardInterrupt where Ctrl-C ended it."""
+def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
+    """Run a coroutine to its end. Raises KeyboardInterrupt where Ctrl-C ended it.
+
+    SIGTERM ends what `is_endless` in the same way, with status 0: whoever supervises a service ends
+    it so.
+    """
+    statuses = {signal.SIGINT: EXIT_INTERRUPTED} | ({signal.SIGTERM: 0} if is_endless else {})
+    before = {number: signal.getsignal(number) for number in statuses}
+    ended_by: list[int] = []
+    ends: list[threading.Timer] = []
 
     async def interruptible() -> T:
         task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         assert task is not None
 
-        def interrupt() -> None:
-            if task.cancelling():
-                os._exit(EXIT_INTERRUPTED)
-            task.cancel()
-            loop.call_later(END_WAIT_S, os._exit, EXIT_INTERRUPTED)
+        def interrupt(number: int, _: object) -> None:
+            if ended_by:
+                os._exit(statuses[signal.Signals(number)])
+            ended_by.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+            # Not by the loop: what works for long without awaiting keeps that from all else.
+            end = threading.Timer(END_WAIT_S, os._exit, (statuses[signal.Signals(number)],))
+            end.daemon = True
+            end.start()
+            ends.append(end)
 
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGINT, interrupt)
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                # The loop would run its own handlers only when nothing else runs there.
+                signal.signal(number, interrupt)
         return await work
 
     try:
         return asyncio.run(interruptible())
     except asyncio.CancelledError:
+        if signal.SIGTERM in ended_by:
+            raise click.exceptions.Exit(0) from None
         raise KeyboardInterrupt from None
+    finally:
+        for each in ends:
+            each.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def lost(service: Service) -> NoReturn:

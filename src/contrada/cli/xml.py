@@ -25,6 +25,7 @@ from contrada.cli.reading import (
     reading_of,
 )
 from contrada.cli.running import first_of, lost, run
+from contrada.cli.settings import MEMORY
 from contrada.cli.showing import json_line, parts_of
 from contrada.cli.tables import output
 from contrada.cli.tls import tls_options
@@ -343,7 +344,9 @@ def _document(found: Notification) -> str:
 @xml.command()
 @click.option("--at", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
 @click.option(
-    "--store", metavar="PLACE", help="Where names survive: a file, or postgresql://user@host/name."
+    "--store",
+    metavar="PLACE",
+    help="Where names survive: a file, or postgresql://user@host/name; memory: for nowhere.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
 @click.option(
@@ -359,7 +362,7 @@ def daemon(
     verbose: int,
     tls: ssl.SSLContext | None,
 ) -> None:
-    """Keep generated names, and answer who asks for them, until Ctrl-C.
+    """Keep generated names, and answer who asks for them, until Ctrl-C or SIGTERM.
 
     It prints what it is called once it is there. Each broker may have one; all in a network hear
     of the same names, and tell one another what they missed. Of two who say otherwise of one name
@@ -371,7 +374,7 @@ def daemon(
     """  # noqa: D301 - click reads the escape
     log(verbose, as_json=False)
     service = connect(at, tls=tls)
-    kept = NamingService(service, store, name=name)
+    kept = NamingService(service, None if store == MEMORY else store, name=name)
 
     async def work() -> None:
         async with service, kept:
@@ -381,7 +384,7 @@ def daemon(
                     await first_of(kept.ended(), lost(service))
 
     try:
-        run(work())
+        run(work(), is_endless=True)
     finally:  # Also by Ctrl-C.
         told = kept.statistics()
         click.echo(

@@ -2,12 +2,19 @@
 
 A server is asked for what it has only where that is another one than was read before: it says so by
 its ETag or Last-Modified. What it sends is bounded, also unpacked, and so are redirects and time.
+Where it is busy and says for how long, it is left alone for that.
+
+Source: RFC 9110 §10.2.3 (Retry-After), §13.1 (conditional requests); RFC 6585 §4 (429).
 """
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -27,6 +34,10 @@ FETCH_WAIT_S: Final = 30.0
 FETCH_S_MAX: Final = 120.0
 """Seconds that reading a feed from its server may take in all. Beyond it: the poll fails."""
 
+RETRY_AFTER_S_MAX: Final = 86_400.0
+"""Seconds for which a server that says so is not asked. Beyond it: it is asked again."""
+
+_BUSY: Final = (429, 503)
 _ACCEPTED: Final = "application/atom+xml, application/rss+xml, application/xml;q=0.9, */*;q=0.5"
 
 
@@ -40,7 +51,10 @@ class Fetched(NamedTuple):
 class Fetcher:
     """Reads feeds; use it inside `async with`."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+        """`now_s` is a clock that never goes back."""
+        self._now_s = now_s
+        self._busy_until_s: dict[str, float] = {}
         self._client: httpx.AsyncClient | None = None
         self._opened = AsyncExitStack()
 
@@ -53,10 +67,15 @@ class Fetcher:
     async def fetch(self, source: str, known: Validators = NOTHING_SAID) -> Fetched:
         """What is at a path or at an address of HTTP.
 
-        Raises InputError where it cannot be read, LimitError beyond DOCUMENT_BYTES_MAX.
+        Raises InputError where it cannot be read, or its server has said that it is not to be
+        asked yet; LimitError beyond DOCUMENT_BYTES_MAX.
         """
         if not is_address(source):
             return Fetched(open_document(Path(source)))
+        if (left_s := self._busy_until_s.get(source, 0.0) - self._now_s()) > 0:
+            reason = f"not asked, as its server is busy and said so for {left_s:.0f} s more"
+            raise InputError(shown_source(source), reason)
+        self._busy_until_s.pop(source, None)
         try:
             async with asyncio.timeout(FETCH_S_MAX):
                 return await self._fetch(source, known)
@@ -87,6 +106,9 @@ class Fetcher:
                 if answer.status_code == httpx.codes.NOT_MODIFIED and headers:
                     return Fetched(None, known)
                 if answer.status_code != httpx.codes.OK:
+                    if answer.status_code in _BUSY:
+                        wait_s = _retry_after_s(answer.headers.get("retry-after", ""))
+                        self._busy_until_s[address] = self._now_s() + wait_s
                     said = f"{answer.status_code} {answer.reason_phrase}".strip()
                     raise InputError(shown, f"the server answers {said}")
                 data = await _whole(answer, shown)
@@ -95,6 +117,20 @@ class Fetcher:
             raise InputError(shown, f"cannot be read: {reason}") from None
         said_of_it = (answer.headers.get(name, "") for name in ("etag", "last-modified"))
         return Fetched(data, Validators(*said_of_it))
+
+
+def _retry_after_s(said: str) -> float:
+    """For how long a server is not to be asked; 0 where it does not say so."""
+    said = said.strip()
+    if said.isascii() and said.isdigit():
+        seconds = float(said)
+    else:
+        try:
+            until = parsedate_to_datetime(said)
+        except ValueError:
+            return 0.0
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), RETRY_AFTER_S_MAX)
 
 
 async def _whole(answer: "httpx.Response", shown: str) -> bytes:

@@ -43,6 +43,7 @@ _WRITTEN: Final = re.compile(rb"<((?:[\w.-]+:)?(?:item|entry))[\s/>]")
 _DIGEST_BYTES: Final = 16
 _ENTRIES: Final = {"rss": "item", "RDF": "item", "feed": "entry"}
 """By the local name of the root, that of its entries."""
+_NOTHING: Final = etree.Element("nothing")
 
 
 class FeedEntry(NamedTuple):
@@ -127,6 +128,12 @@ def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
         if id(each) not in kept and parent is not None:
             _remove(each.node, parent)
     return etree.tostring(feed.root.getroottree(), encoding="utf-8", xml_declaration=True)
+
+
+def remembered(feed: FeedDocument) -> FeedDocument:
+    """What is to be known of a feed, without the document, which is many times as large."""
+    entries = tuple(each._replace(node=_NOTHING) for each in feed.entries)
+    return feed._replace(entries=entries, root=_NOTHING, faults=())
 
 
 def _remove(node: etree._Element, parent: etree._Element) -> None:

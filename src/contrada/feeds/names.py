@@ -150,7 +150,10 @@ class Names:
             await asyncio.sleep(min(ASKED_AGAIN_S, left_s))
         if self._now_s() >= self._silent_until_s:
             self._silent_until_s = self._now_s() + self._wait_s
-        raise ServiceError(f"no naming service has answered within {self._wait_s:g} s")
+        raise ServiceError(
+            f"no naming service has answered within {self._wait_s:g} s "
+            "(start one with `contrada xml daemon`)"
+        )
 
     def _take(self, table: NamingTable, answer: Notification) -> None:
         try:

@@ -19,7 +19,7 @@ from typing import Final
 
 from contrada.errors import ContradaError, ServiceError
 from contrada.feeds.fetching import Fetched, Fetcher, shown_source
-from contrada.feeds.formats import FeedDocument, only, read_feed
+from contrada.feeds.formats import FeedDocument, only, read_feed, remembered
 from contrada.feeds.seen import EntryState, FeedStates, Validators
 from contrada.records import BadRecord, Reading, Record, Renderer
 from contrada.records.record import BAD_TEXT_CHARS_MAX, bad_record
@@ -73,6 +73,9 @@ class FeedPoller:
         Renderer(self._reading)  # What is wrong with it is said now.
         self._states = FeedStates() if states is None else states
         self._identity, self._edits = identity, edits
+        # What a server has said of its answer counts only where that was read in the same way.
+        asked = (self._reading.entries, identity, edits)
+        self._asked_as = "" if asked == (None, None, False) else f" {asked}"
 
     async def polls(self, every_s: float | None = None) -> AsyncGenerator[Poll, None]:
         """A look at each feed, in their order, each `every_s` seconds; or once.
@@ -89,7 +92,7 @@ class FeedPoller:
                     yield poll
                     if feed is not None:
                         assert isinstance(fetched, Fetched)
-                        self._states.take(shown_source(source), feed, fetched.validators)
+                        self._states.take(self._place(source), feed, fetched.validators)
                 if every_s is None:
                     return
                 await asyncio.sleep(max(began_s + every_s - monotonic(), 0))
@@ -104,13 +107,17 @@ class FeedPoller:
             while left or reading:
                 while left and len(reading) < FETCHES_AT_ONCE:
                     source = left.popleft()
-                    known = self._states.validators(shown_source(source))
+                    known = self._states.validators(self._place(source))
                     reading.append((source, asyncio.create_task(_tried(fetcher, source, known))))
                 source, task = reading.popleft()
                 yield source, await task
         finally:
             for _, task in reading:
                 task.cancel()
+
+    def _place(self, source: str) -> str:
+        """Where a feed is read, and as what."""
+        return f"{shown_source(source)}{self._asked_as}"
 
     def _poll(
         self, source: str, fetched: Fetched | ContradaError
@@ -120,7 +127,7 @@ class FeedPoller:
         if isinstance(fetched, ContradaError):
             return Poll(shown, error=fetched), None
         if fetched.data is None:
-            return Poll(shown, unchanged=self._states.entries_at(shown)), None
+            return Poll(shown, unchanged=self._states.entries_at(self._place(source))), None
         try:
             # A stylesheet makes other elements of the entries.
             entries = None if self._reading.stylesheet else self._reading.entries
@@ -139,7 +146,9 @@ class FeedPoller:
         if chosen:
             entries = self._reading.entries if self._reading.stylesheet else feed.entries_name
             renderer = Renderer(replace(self._reading, entries=entries))
-            records = tuple(renderer.render(only(feed, chosen), shown))
+            left = only(feed, chosen)
+            feed, chosen = remembered(feed), []
+            records = tuple(renderer.render(left, shown))
         new, changed, unchanged = (states[state] for state in EntryState)
         return Poll(shown, (*faults, *records), new, changed, unchanged), feed
 

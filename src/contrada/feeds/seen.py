@@ -9,7 +9,8 @@ import os
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from secrets import token_hex
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -28,6 +29,8 @@ STATE_BYTES_MAX: Final = 2**30
 """Bytes of a file of states. Beyond it: InputError, and it is left as it is."""
 
 VERSION: Final = 1
+
+_Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 class EntryState(StrEnum):
@@ -101,12 +104,14 @@ class FeedStates:
     """What is known of all feeds; in a file, where one is named.
 
     It is written to a file beside it that then takes its name, so that it is there whole, whenever
-    a run is ended. One run at a time uses a file.
+    a run is ended. One run at a time uses a file: who finds that another one has written it since
+    writes nothing.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         """Raises InputError for a file that is none of states, or cannot be read."""
         self._path = path
+        self._stamp = None if path is None else _stamp(path)
         self._held = _HeldStates() if path is None else _read(path)
 
     def seen(self, identity: str) -> SeenFeed:
@@ -126,7 +131,8 @@ class FeedStates:
     def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:
         """Know what was read at an address, and write it down.
 
-        Raises InputError where the file cannot be written; then it is as it was.
+        Raises InputError where the file cannot be written, or another run has written it; then it
+        is as it was.
         """
         seen = self.seen(feed.identity)
         seen.take(feed)
@@ -137,7 +143,8 @@ class FeedStates:
             _SaidOfAddress(feed.identity, len(feed.entries), validators),
         )
         if self._path is not None:
-            _write(self._path, msgspec.json.encode(self._held))
+            data = msgspec.json.encode(self._held)
+            self._stamp = _written(self._path, data, self._stamp)
 
 
 def _put(table: dict[str, Any], name: str, value: Any) -> None:
@@ -168,18 +175,37 @@ def _read(path: Path) -> _HeldStates:
     return held
 
 
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f"{path.name}.new")
+def _stamp(path: Path) -> _Stamp:
+    """Which file is there, and of when; nothing where there is none."""
     try:
-        with beside.open("wb") as file:
+        return _stamp_of(path.stat())
+    except OSError:  # Whoever reads or writes it is told why.
+        return None
+
+
+def _stamp_of(said: os.stat_result) -> _Stamp:
+    return said.st_ino, said.st_mtime_ns, said.st_size
+
+
+def _written(path: Path, data: bytes, before: _Stamp) -> _Stamp:
+    """Writes a file that is still that of before; the new one's stamp."""
+    # Of a name of its own: two that wrote into one file would leave what neither can read.
+    beside = path.with_name(f"{path.name}.{token_hex(4)}.new")
+    try:
+        with beside.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            after = _stamp_of(os.fstat(file.fileno()))
+        if _stamp(path) != before:
+            raise InputError(str(path), "another run has written it; one run at a time uses a file")
         beside.replace(path)
     except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
+    finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
+    return after
 
 
 _decode: Final = msgspec.json.Decoder(_HeldStates).decode

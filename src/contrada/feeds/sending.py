@@ -7,10 +7,12 @@ what has them.
 Source: Erenkrantz 2001 §4.1.3 (the sender), §6.5 (the daemon is notified before the event).
 """
 
+import logging
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
+from contrada.errors import ServiceError
 from contrada.feeds.names import Names
 from contrada.model import Notification
 from contrada.records import BadRecord, Record
@@ -19,6 +21,8 @@ from contrada.xml import names_in
 
 SENT_AT_ONCE: Final = 128
 """Notifications that a sender publishes together. Beyond it: the next ones follow."""
+
+_LOG: Final = logging.getLogger("contrada.feeds")
 
 Sendable: TypeAlias = Notification | Record | BadRecord
 """What a sender takes. Of a bad record nothing is published; it is counted."""
@@ -39,7 +43,11 @@ class Sender:
     def __init__(
         self, service: Service, names: Names | None = None, *, all_names: bool = False
     ) -> None:
-        """`all_names`: those that were not generated are told too, for who asks by patterns."""
+        """`all_names`: those that were not generated are told too, for who asks by patterns.
+
+        Then what has new names waits until a naming service has them, so that who follows names has
+        most likely asked for these; at most as long as `Names.originals` does.
+        """
         self._service, self._names, self._all_names = service, names, all_names
         self._sent = self._bad = self._told = 0
 
@@ -90,4 +98,10 @@ class Sender:
             if self._all_names:
                 of_kind.update((name, (name, name)) for name in each if name not in found.names)
         for kind, several in told.items():
-            self._told += await names.register(kind, several)
+            new = await names.register(kind, several)
+            self._told += new
+            if new and self._all_names:
+                try:
+                    await names.originals(kind, several)
+                except ServiceError as error:
+                    _LOG.warning("who asks by patterns may miss what has new names: %s", error)
