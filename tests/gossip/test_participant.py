@@ -239,6 +239,24 @@ def test_the_first_d_count_as_interested_in_a_small_audience() -> None:
     assert sent(nobody.handle(Tick(), T)) == []
 
 
+def test_who_broadcasts_asks_nobody_what_it_wants() -> None:
+    """A broadcast would go to those alone who are interested."""
+    one = alone([OTHER] * 5, conduct=Conduct(is_static=True, broadcasts=True))
+    one.handle(Multicast(event()), T)
+    assert len(sent(one.handle(Tick(), T))) == 3
+
+
+def test_a_flooded_bottom_is_told_once_by_who_brings_an_event_there() -> None:
+    """Neighbours would be told as gossip tells them, or each would flood the others again."""
+    one = alone([WANTS] * 6 + [OTHER], conduct=Conduct(is_static=True, floods_bottom=True))
+    one.handle(Multicast(event()), T)
+    assert [place for place, _ in sent(one.handle(Tick(), T))] == ["1", "2", "3", "4", "5"]
+    assert sent(one.handle(Tick(), T)) == []
+    came = heard(3, Gossip(contact(3), (rumour(2),)))
+    assert one.handle(came, T) == [GiveEvent(event(2))]
+    assert sent(one.handle(Tick(), T)) == []
+
+
 @pytest.mark.parametrize("protocol", [Pmcast, Rfpbcast])
 def test_without_a_hierarchy_there_is_one_level(protocol: type[GossipParticipant]) -> None:
     """A protocol in which all know all would be run where they do not."""
