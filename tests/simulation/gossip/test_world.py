@@ -131,7 +131,7 @@ def gone(world: GossipWorld, who: str) -> list[LogicalAddress]:
 )
 def test_who_is_gone_is_forgotten_in_time(how: str, who: str) -> None:
     """Views would name who is gone, or fewer than R live delegates, for longer than is stated."""
-    for seed in (2, 3):
+    for seed in (1, 2):
         world = populated(seed)
         for address in gone(world, who):
             getattr(world, how)(address)
