@@ -14,6 +14,7 @@ from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.condensation import packed_interests
 from contrada.gossip.conduct import Conduct, silence_rounds
+from contrada.gossip.exchange import fitting
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.messages import (
     AskJoin,
@@ -27,6 +28,7 @@ from contrada.gossip.messages import (
     GossipEvent,
     GossipMessage,
     Heard,
+    Joined,
     JoinGroup,
     LeaveGroup,
     LineStamp,
@@ -79,7 +81,7 @@ def alone(
     **parameters: Any,
 ) -> GossipParticipant:
     """One participant of a lowest group in which all stand that want something."""
-    plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2)
+    plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2, digest=0)
     group = dataclasses.replace(plain, **parameters)
     made = protocol(contact(at), AddressSpace((8,)), group, random.Random(1), conduct)
     made.handle(Desire("mine", wanted[at]), T)
@@ -237,6 +239,24 @@ def test_the_first_d_count_as_interested_in_a_small_audience() -> None:
     assert sent(nobody.handle(Tick(), T)) == []
 
 
+def test_who_broadcasts_asks_nobody_what_it_wants() -> None:
+    """A broadcast would go to those alone who are interested."""
+    one = alone([OTHER] * 5, conduct=Conduct(is_static=True, broadcasts=True))
+    one.handle(Multicast(event()), T)
+    assert len(sent(one.handle(Tick(), T))) == 3
+
+
+def test_a_flooded_bottom_is_told_once_by_who_brings_an_event_there() -> None:
+    """Neighbours would be told as gossip tells them, or each would flood the others again."""
+    one = alone([WANTS] * 6 + [OTHER], conduct=Conduct(is_static=True, floods_bottom=True))
+    one.handle(Multicast(event()), T)
+    assert [place for place, _ in sent(one.handle(Tick(), T))] == ["1", "2", "3", "4", "5"]
+    assert sent(one.handle(Tick(), T)) == []
+    came = heard(3, Gossip(contact(3), (rumour(2),)))
+    assert one.handle(came, T) == [GiveEvent(event(2))]
+    assert sent(one.handle(Tick(), T)) == []
+
+
 @pytest.mark.parametrize("protocol", [Pmcast, Rfpbcast])
 def test_without_a_hierarchy_there_is_one_level(protocol: type[GossipParticipant]) -> None:
     """A protocol in which all know all would be run where they do not."""
@@ -315,7 +335,7 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
         (Multicast(Notification({"a": 1})), "no identity"),
         (Multicast(Notification({}, body=bytes(600_000), envelope=event().envelope)), "too large"),
         (Undesire("none"), "unknown identity"),
-        (JoinGroup(("1",)), "in a group already"),
+        (JoinGroup(()), "in a group already"),
     ]
     for wish, reason in cases:
         assert one.handle(wish, T) == [TurnedDown(wish, reason)]
@@ -480,3 +500,122 @@ def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> N
 def test_conduct_is_a_value() -> None:
     """Two participants could differ in what all must have alike."""
     assert dataclasses.replace(Conduct(), broadcasts=True) != Conduct()
+
+
+# --- what is bounded ----------------------------------------------------------------------------
+
+
+def test_what_is_asked_for_twice_is_sent_once() -> None:
+    """A short message could draw hundreds of times an event to a place."""
+    one = alone()
+    one.handle(Multicast(event()), T)
+    ask = AskWhole(contact(1), ((1, "p", "1"),) * 200 + ((2, "p", "1"),))
+    assert len(sent(one.handle(heard(1, ask), T))) == 1
+
+
+def test_who_publishes_learns_that_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event would be taken and go nowhere; or could not be published again later."""
+    monkeypatch.setattr("contrada.gossip.rumours.RUMOURS_MAX", 1)
+    one = alone()
+    assert one.handle(Multicast(event()), T) == [GiveEvent(event())]
+    assert one.handle(Multicast(event(2)), T) == [TurnedDown(Multicast(event(2)), "buffers full")]
+    for _ in range(5):
+        one.handle(Tick(), T)
+    assert one.handle(Multicast(event(2)), T) == [GiveEvent(event(2))]
+
+
+def test_beyond_what_may_be_unacknowledged_the_top_gossips(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Events would be told to nobody at the top, where many are under way."""
+    monkeypatch.setattr("contrada.gossip.dissemination.UNACKNOWLEDGED_MAX", 1)
+    one = hierarchical(reliable_top=True)
+    for number in (1, 2):
+        one.handle(Multicast(event(number)), T)
+    told = [each for _ in range(4) for _, each in sent(one.handle(Tick(), T)) if each.level == 2]
+    asked = {each.event.envelope.id for each in told if each.acknowledge}
+    assert asked == {"1"}
+    assert {each.event.envelope.id for each in told if not each.acknowledge} == {"2"}
+
+
+def test_nobody_is_made_to_know_more_than_its_view() -> None:
+    """Whoever makes lines up could fill the memory of another: R a (l - 1) + a is the bound."""
+    group = Parameters(levels=3, branching=6, redundancy=2)
+    space = AddressSpace.regular(3, 6)
+    one = Hpmcast(contact(0, 0, 0), space, group, random.Random(1), Conduct())
+    one.handle(JoinGroup(()), T)
+    rng = random.Random(2)
+    for number in range(3_000):
+        level, digit = rng.randrange(1, 4), rng.randrange(8)
+        rests = sorted(space.of_number(rng.randrange(216)) for _ in range(rng.randrange(4)))
+        branch = (0,) * (3 - level)
+        those = [(*branch, digit, *rest[4 - level :]) for rest in rests]
+        delegates = tuple(Contact(each, f"{rng.random()}") for each in those)
+        count = rng.choice((len(delegates), 36, 2**62))
+        line = ViewLine(digit, T + number, packed_interests([]), count, delegates)
+        liar = Contact((0, 0, rng.randrange(1, 6)), "liar")
+        one.handle(Heard("liar", Update(liar, (ToldLine(level, 0, line),))), T)
+        if not number % 100:
+            one.handle(Tick(), T)
+            one.validate()
+    assert 10 < one.statistics().known < group.view_size
+
+
+def test_many_wishes_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of subscriptions would cost the square of their number before the next round."""
+    calls: list[int] = []
+
+    def counted(filters: Sequence[FilterSet]) -> bytes:
+        calls.append(len(filters))
+        return packed_interests(filters)
+
+    monkeypatch.setattr("contrada.gossip.membership.packed_interests", counted)
+    one = alone(conduct=Conduct())
+    for number in range(50):
+        one.handle(Desire(f"{number}", FilterSet(f"a = {number}")), T)
+    one.handle(Tick(), T)
+    assert calls == [51]
+
+
+def test_who_left_knows_nobody() -> None:
+    """Who founds a group after it left another would gossip on to those of the other."""
+    one = alone([WANTS] * 5, conduct=Conduct())
+    one.handle(LeaveGroup(), T + 9)
+    assert one.handle(JoinGroup(()), T) == [Joined()]
+    one.validate()
+    assert one.statistics().known == 0
+    held = one.membership.view.table(1).get(0)
+    assert held is not None
+    assert held.line.timestamp_us > T + 9, "later than that one is gone"
+
+
+def test_who_leaves_while_it_joins_is_in_no_group() -> None:
+    """A welcome that comes late would bring it in again, against its user's will."""
+    group = Parameters(levels=1, branching=8, redundancy=1)
+    one = Pmcast(contact(0), AddressSpace((8,)), group, random.Random(1), Conduct())
+    assert one.handle(JoinGroup(("1",)), T)
+    assert one.handle(LeaveGroup(), T) == []
+    welcome = Welcome(contact(1), (neighbour_line((1,), WANTS),))
+    assert one.handle(heard(1, welcome), T) == []
+    assert refused(one, "welcome") == 1
+    assert all(one.handle(Tick(), T) == [] for _ in range(9))
+
+
+def test_an_event_of_many_attributes_is_announced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of the attributes that filters ask about could make a message too large."""
+    monkeypatch.setattr("contrada.gossip.dissemination.NAMES_SENT_MAX", 0)
+    one = hierarchical(announces=True)
+    one.handle(Multicast(event()), T)
+    told = [each for _, each in sent(one.handle(Tick(), T))]
+    assert told
+    assert all(each.names is None and each.event == event() for each in told)
+
+
+def test_what_one_message_tells_of_lines_fits_into_it() -> None:
+    """An update would be larger than a message can be, and never be sent."""
+    place = "x" * 255
+    contacts = tuple(Contact((0, n), place) for n in range(40))
+    line = ViewLine(0, T, packed_interests([]), 40, contacts)
+    lines = fitting([ToldLine(2, 0, line)] * 4_096)
+    assert len(lines) > 10
+    assert len(encode_gossip(Update(contacts[0], lines))) < 600_000

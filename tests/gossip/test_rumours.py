@@ -32,6 +32,33 @@ def test_buffers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [buffers.find(("p", f"{n}")) is not None for n in range(3)] == [False, True, False]
 
 
+def test_bytes_of_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few large events would fill the memory that many small ones may."""
+    monkeypatch.setattr(rumours, "BUFFERED_BYTES_MAX", 25)
+
+    def large(number: int) -> HeldRumour:
+        envelope = Envelope(id=f"{number}", publisher="p")
+        return HeldRumour(Notification({}, body=bytes(9), envelope=envelope), 1.0, 0, 1)
+
+    buffers = RumourBuffers(1)
+    first, second = large(1), large(2)
+    assert [buffers.add(each) for each in (first, second, large(3))] == [True, True, False]
+    buffers.end(first)
+    buffers.keep(first, 0)
+    assert not buffers.add(large(3))
+    buffers.end(second)
+    buffers.keep(second, 0)
+    buffers.keep(second, 0)
+    buffers.keep(large(4), 0)
+    assert buffers.find(("p", "4")) is None
+    buffers.validate()
+    buffers.forget(KEPT_ROUNDS)
+    buffers.validate()
+    assert buffers.add(large(3))
+    buffers.clear()
+    buffers.validate()
+
+
 def test_announcements_are_asked_for_once_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event would be fetched from each who announces it; or never again where one is lost."""
     monkeypatch.setattr(rumours, "ANNOUNCED_MAX", 2)

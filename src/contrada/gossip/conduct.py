@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from contrada.gossip.condensation import Accuracy
+from contrada.gossip.messages import LINES_SENT_MAX
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import DelegateChoice
 
@@ -18,6 +19,10 @@ REFRESH_ROUNDS: Final = 4
 PINGS_MAX: Final = 3
 """Probes, one in a round, of a neighbour that is silent, where the bottom pings. Beyond it: it is
 given up."""
+
+LOST_MAX: Final = 64
+"""Participants that were given up, and are sent a digest now and then in case they are only parted.
+Beyond it: the earliest are forgotten."""
 
 _T = TypeVar("_T")
 
@@ -41,8 +46,8 @@ class Conduct:
     Attributes:
         accuracies: of the lines of levels 2, 3, …; the last one for all above.
         delegates: how delegates are chosen.
-        skips_first: whether levels at which only one's own subsystem is interested are passed over
-            by who publishes (§6.5.1).
+        skips_first: whether who publishes passes over the top where only its own subsystem is
+            interested (§6.5.1).
         broadcasts: whether all count as interested until they are handed the event (§6.6.2).
         floods_bottom: whether at level 1 an event is sent to all who are interested, once, by who
             brings it there (§6.6.1: another medium at the lowest level).
@@ -75,9 +80,11 @@ def spread_rounds(parameters: Parameters) -> int:
     In each round a participant exchanges digests with F others, each time of a level drawn from l,
     both ways; an exchange fails with the messages of it that are lost. What is known to one of m
     is known to all after about log₂ m + ln m exchanges of each, and what remains falls by e with
-    each further one: seven more, for one in a thousand.
+    each further one: seven more, for one in a thousand. A view of more
+    lines than a digest has takes as many times longer.
     """
-    exchanges = parameters.fanout / parameters.levels * parameters.success**2
+    digests = max(1.0, parameters.branching * parameters.levels / LINES_SENT_MAX)
+    exchanges = parameters.fanout / parameters.levels * parameters.success**2 / digests
     members = parameters.members(parameters.levels)
     return math.ceil((math.log2(1 + members) + math.log(1 + members) + 7) / (2 * exchanges))
 

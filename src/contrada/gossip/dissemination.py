@@ -20,6 +20,7 @@ from contrada.gossip.condensation import interested
 from contrada.gossip.conduct import Chance
 from contrada.gossip.membership import GroupMembership
 from contrada.gossip.messages import (
+    NAMES_SENT_MAX,
     RUMOURS_SENT_MAX,
     Contact,
     EventId,
@@ -29,7 +30,7 @@ from contrada.gossip.messages import (
     event_id,
 )
 from contrada.gossip.rounds import ROUNDS_MAX, exchanges_digests, expected_rounds
-from contrada.gossip.rumours import RUMOURS_MAX, Announcements, HeldRumour, RumourBuffers
+from contrada.gossip.rumours import Announcements, HeldRumour, RumourBuffers, size_of
 from contrada.gossip.views import KnownContact
 from contrada.model import FilterSet, Notification
 from contrada.model.algebra.product import ENVELOPE_SETS
@@ -41,6 +42,10 @@ EVENT_BYTES_MAX: Final = 524_288
 RESENDS_MAX: Final = 10
 """Times that an event is sent to a delegate of the top that does not acknowledge it. Beyond it: it
 is left to the others of its subsystem."""
+
+UNACKNOWLEDGED_MAX: Final = 256
+"""Events that were sent to delegates of the top and are not acknowledged. Beyond it: the next is
+gossiped there."""
 
 _rounds: Final = lru_cache(maxsize=4_096)(expected_rounds)
 
@@ -65,13 +70,15 @@ class Dissemination:
 
     # --- what comes ----------------------------------------------------------------------------
 
-    def publish(self, event: Notification) -> bool:
-        """Begins at the top; HPMCAST of figure 6.6. Whether it was not published before."""
+    def publish(self, event: Notification) -> str:
+        """Begins at the top; HPMCAST of figure 6.6. Why not; empty: it has begun."""
+        if not self.buffers.has_room(event):
+            return "buffers full"
         if not self._seen.is_new(*event_id(event)):
-            return False
+            return "published before"
         top = len(self._membership.view.tables)
         self._hold(HeldRumour(event, self._prob(top, event), 0, top, is_own=True))
-        return True
+        return ""
 
     def receive(self, rumour: Rumour) -> bool:
         """RECEIVE of the figures: buffers what is new. Whether it is."""
@@ -195,9 +202,11 @@ class Dissemination:
                 return True
         if not self._conduct.reliable_top:
             return False
-        rumour = Rumour(held.event, held.prob, ROUNDS_MAX, top, acknowledge=True)
         waiting = {each.contact.place: 0 for each in filter(counts, others)}
-        if waiting and len(self._unacknowledged) < RUMOURS_MAX:
+        if len(self._unacknowledged) >= UNACKNOWLEDGED_MAX:
+            return False
+        rumour = Rumour(held.event, held.prob, ROUNDS_MAX, top, acknowledge=True)
+        if waiting:
             self._unacknowledged[event_id(held.event)] = rumour, waiting
         return True
 
@@ -228,6 +237,8 @@ class Dissemination:
         if self._conduct.announces and held.level > 1:
             table = self._membership.view.table(held.level)
             asked = _names_of(held.filters for held in table.live())
+            if len(asked) > NAMES_SENT_MAX:
+                return Rumour(event, held.prob, held.round, held.level)
             names = tuple(sorted(asked))
             event = Notification.restored(
                 {name: event[name] for name in names if name in event}, b"", "", event.envelope
@@ -283,7 +294,7 @@ def _parted(rumours: list[Rumour]) -> list[tuple[Rumour, ...]]:
     parts: list[list[Rumour]] = []
     left = 0
     for rumour in rumours:
-        size = len(rumour.event.span) + len(rumour.event.body)
+        size = size_of(rumour.event) + sum(4 * len(name) for name in rumour.names or ())
         if size > left or len(parts[-1]) == RUMOURS_SENT_MAX:
             parts.append([])
             left = max(EVENT_BYTES_MAX, size)

@@ -8,7 +8,7 @@ Source: EPFL 2503 §6.4.2 (gossip pull), §6.1.2 (anti-entropy).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from contrada.errors import EncodingError
@@ -28,12 +28,14 @@ STAMP_AHEAD_MAX_US: Final = 60_000_000
 """Microseconds that a line's timestamp may be ahead of one's own clock. Beyond it: the line is
 refused, counted."""
 
-DOUBT_MAX: Final = 64
-"""Lines that were refused for the clock and outweigh those that were taken. Beyond it: no more are
-counted, so that as many that are taken end the doubt."""
+VOTERS_MAX: Final = 16
+"""Participants by whose last lines one's own clock is judged. Beyond it: who was not heard the
+longest counts no more."""
 
-UPDATE_INTERESTS_BYTES_MAX: Final = 524_288
-"""Bytes of interests in one update or welcome. Beyond it: the other lines come with the next."""
+UPDATE_LINES_BYTES_MAX: Final = 524_288
+"""Bytes of lines in one update or welcome. Beyond it: the other lines come with the next."""
+
+_LINE_BYTES: Final = 64
 
 STRANGERS_MAX: Final = 64
 """Participants of whom a line shows that they are not known here, to be gossiped to in the next
@@ -43,13 +45,12 @@ round. Beyond it: the others are not."""
 class LineExchange:
     """Digests, lines and stamps, for one view.
 
-    `doubt` outweighs what was refused for the clock against what was taken; `echoes` has, by level,
-    the latest stamp of one's own line that others were seen to have; `strangers` those whom a line
-    of one's own subsystem names and who are not known there. `refused` counts by reason.
+    `echoes` has, by level, the latest stamp of one's own line that others were seen to have;
+    `strangers` those whom a line of one's own subsystem names and who are not known there.
+    `refused` counts by reason.
     """
 
     def __init__(self, view: View, contact: Contact, redundancy: int, silence: list[int]) -> None:
-        self.doubt = 0
         self.echoes: dict[int, int] = {}
         self.strangers: dict[str, Contact] = {}
         self.refused: Counter[str] = Counter()
@@ -57,9 +58,42 @@ class LineExchange:
         self._contact = contact
         self._redundancy = redundancy
         self._silence = silence
+        self._votes: dict[str, bool] = {}
+        self._verdict: bool | None = None
 
-    def compare(self, sender: Contact, digest: Iterable[LineStamp], now_us: int) -> Update | None:
-        """What the sender of a digest should hear: what is newer here, and what is wanted of it."""
+    @property
+    def doubts(self) -> bool:
+        """Whether the clocks of more of those heard last were refused than believed.
+
+        Each has one vote, so that one who lies is outvoted, however much it says.
+        """
+        return 2 * sum(self._votes.values()) < len(self._votes)
+
+    def forget(self) -> None:
+        """One is in no group any longer."""
+        self.echoes.clear()
+        self.strangers.clear()
+        self._votes.clear()
+
+    def _vote(self, sender: Contact) -> None:
+        """What a message said of the time is over: it counts as its sender's vote."""
+        if self._verdict is not None:
+            self._votes.pop(sender.place, None)
+            self._votes[sender.place] = self._verdict
+            if len(self._votes) > VOTERS_MAX:
+                del self._votes[next(iter(self._votes))]
+        self._verdict = None
+
+    def admit(self, newcomer: Contact, line: ViewLine, now_us: int) -> None:
+        """Takes the line of a newcomer."""
+        self.take(ToldLine(1, 0, line), now_us)
+        self._vote(newcomer)
+
+    def compare(self, sender: Contact, digest: Sequence[LineStamp], now_us: int) -> Update | None:
+        """What the sender of a digest should hear: what is newer here, and what is wanted of it.
+
+        What it does not tell of it lacks, unless it tells of as much as it can.
+        """
         lowest = distance(self._contact.address, sender.address)
         told: list[ToldLine] = []
         stamps: list[LineStamp] = []
@@ -82,7 +116,8 @@ class LineExchange:
                     told.append(ToldLine(stamp.level, age, held.line))
                     if self._is_contested(stamp.level, held, stamp.timestamp_us):
                         wanted.append((stamp.level, stamp.digit))
-        if seen:
+        self._vote(sender)
+        if seen and len(digest) < LINES_SENT_MAX:
             told += [
                 each
                 for each in self._view.told(lowest)
@@ -106,10 +141,12 @@ class LineExchange:
             if self._is_shared(lowest, told.level, told.line.digit):
                 self.take(told, now_us)
         if isinstance(message, Welcome):
+            self._vote(message.sender)
             return None
         for stamp in message.stamps:
             if self._is_shared(lowest, stamp.level, stamp.digit):
                 self._touch(stamp, now_us)
+        self._vote(message.sender)
         lines = []
         for level, digit in message.wanted:
             if self._is_shared(lowest, level, digit):
@@ -146,9 +183,9 @@ class LineExchange:
     def _is_believed(self, timestamp_us: int, now_us: int) -> bool:
         """Whether a timestamp is not too far ahead of the clock; counted."""
         if timestamp_us <= now_us + STAMP_AHEAD_MAX_US:
-            self.doubt = max(self.doubt - 1, 0)
+            self._verdict = True
             return True
-        self.doubt = min(self.doubt + 1, DOUBT_MAX)
+        self._verdict = self._verdict or False
         self.refused["clock"] += 1
         return False
 
@@ -202,11 +239,17 @@ def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
 
 def fitting(lines: Sequence[ToldLine]) -> tuple[ToldLine, ...]:
     """As many of the lines as one message takes."""
-    left = UPDATE_INTERESTS_BYTES_MAX
+    left = UPDATE_LINES_BYTES_MAX
     found: list[ToldLine] = []
     for told in lines[:LINES_SENT_MAX]:
-        left -= len(told.line.interests)
+        left -= len(told.line.interests) + _LINE_BYTES
+        left -= sum(_size_of(contact) for contact in told.line.delegates)
         if left < 0:
             break
         found.append(told)
     return tuple(found)
+
+
+def _size_of(contact: Contact) -> int:
+    """The bytes of a contact at most."""
+    return 8 + 4 * len(contact.place) + 4 * len(contact.address)

@@ -8,13 +8,15 @@ below and stamp the line anew when it has changed, or was not stamped for `REFRE
 A timestamp is the writer's clock, but always later than the one before. One that is further ahead
 of one's own clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a late
 one. For how long nobody has stamped a line is counted in rounds, not by a clock: a clock that jumps
-lets nobody die. Who has to refuse more for the clock than it takes *doubts* its own clock, and lets
-nothing grow old; what it writes meanwhile is earlier than what others write of the same subsystem.
+lets nobody die. Who has to refuse more of the others for the clock than it believes *doubts* its
+own clock, and lets nothing grow old; what it writes meanwhile is earlier than what others write of
+the same subsystem.
 
 A line that nobody stamps becomes silent after `silence_rounds`: so neighbours that crash are found
 out, and above, passively, subsystems of which everybody is gone. It stays as long again, so that
-older copies do not bring it back. A lie about oneself, and one about a subsystem that one is a
-delegate of, is overwritten by a later stamp.
+older copies do not bring it back. Whom it named is *lost*, and is sent a digest now and then: so a
+group that was parted for longer than that comes together again. A lie about oneself, and one about
+a subsystem that one is a delegate of, is overwritten by a later stamp.
 
 Source: EPFL 2503 §6.4.2, §6.6.1 (failure detection).
 """
@@ -24,6 +26,7 @@ from collections.abc import Iterable, Sequence
 from contrada.gossip.addresses import AddressSpace, distance
 from contrada.gossip.condensation import packed_interests
 from contrada.gossip.conduct import (
+    LOST_MAX,
     PINGS_MAX,
     REFRESH_ROUNDS,
     Chance,
@@ -80,7 +83,9 @@ class GroupMembership:
         self.conduct = conduct
         self.is_in = False
         self._rng = rng
-        self._interests = packed_interests([])
+        self._desired: Sequence[FilterSet] = ()
+        self._interests: bytes | None = None
+        self._lost: dict[str, Contact] = {}
         self._joining: Newcomer | None = None
         self._condensates: dict[int, tuple[int, Condensate]] = {}
         self._silence = [silence_rounds(parameters, level) for level in range(1, space.levels + 1)]
@@ -90,7 +95,13 @@ class GroupMembership:
 
     def want(self, filters: Sequence[FilterSet]) -> None:
         """Whatever one of these matches is wanted here; others learn it from the next round on."""
-        self._interests = packed_interests(filters)
+        self._desired, self._interests = filters, None
+
+    def _wanted(self) -> bytes:
+        """What one's own line says is wanted; condensed when it is asked for first."""
+        if self._interests is None:
+            self._interests = packed_interests(self._desired)
+        return self._interests
 
     def found(self, now_us: int) -> None:
         """Begins a group of one."""
@@ -98,7 +109,10 @@ class GroupMembership:
         self._write_lines(now_us)
 
     def join(self, places: Sequence[str], now_us: int) -> Outgoing:
-        """Asks for a place in the group that those at these places are in."""
+        """Asks for a place in the group that those at these places are in.
+
+        Who is in another one brings both together.
+        """
         self._joining = Newcomer(places)
         return self._ask_join(now_us)
 
@@ -107,6 +121,9 @@ class GroupMembership:
 
         Where one was the last of a subsystem, the line of that goes too.
         """
+        self._joining = None
+        if not self.is_in:
+            return []
         gone: list[ToldLine] = []
         others: list[Contact] = []
         for table in self.view.tables:
@@ -120,51 +137,65 @@ class GroupMembership:
                 gone.append(ToldLine(table.level, 0, line))
             if others:
                 break
-        self.is_in, self._joining = False, None
+        self.is_in = False
+        self._forget_others()
         told = min(len(others), self.parameters.redundancy + self.parameters.fanout)
         update = Update(self.contact, tuple(gone))
         return [(each.place, update) for each in self._rng.sample(others, told)]
+
+    def _forget_others(self) -> None:
+        """Empties the view, but for one's own line: what is said of oneself is later than that."""
+        for table in self.view.tables:
+            for held in list(table):
+                if table.level > 1 or not self.view.is_own(1, held.line.digit):
+                    table.forget(held.line.digit)
+        self._lost.clear()
+        self.exchange.forget()
 
     # --- rounds --------------------------------------------------------------------------------
 
     def advance(self, now_us: int) -> Outgoing:
         """A round begins: old lines become silent, own lines are written, newcomers ask again."""
         self.view.round += 1
-        if not self.is_in:
-            return self._ask_join(now_us) if self._joining is not None else []
-        if self.conduct.is_static:
-            return []
+        asked = self._ask_join(now_us)
+        if not self.is_in or self.conduct.is_static:
+            return asked
         probes = self._grow_old()
         self._write_lines(now_us)
-        return probes
+        return asked + probes
 
     def partners(self) -> list[Contact]:
-        """To whom the digest goes in this round: F others, and strangers.
+        """To whom the digest goes in this round: F others, strangers, and now and then a lost one.
 
-        Each is drawn at a level that is drawn first. Source: EPFL 2503 §6.4.2.
+        Each of the F is drawn at a level that is drawn first. Source: EPFL 2503 §6.4.2.
         """
         if not self.is_in or self.conduct.is_static:
             return []
         chosen = dict(self.exchange.strangers)
         self.exchange.strangers.clear()
+        if self._lost and not self._rng.randrange(self._silence[0]):
+            contact = [*self._lost.values()][self._rng.randrange(len(self._lost))]
+            chosen[contact.place] = contact
         for _ in range(self.parameters.fanout):
             level = 1 + self._rng.randrange(len(self.view.tables))
             known = self.view.table(level).known()
-            if known:
-                contact = known[self._rng.randrange(len(known))].contact
-                if contact != self.contact:
-                    chosen[contact.place] = contact
+            others = [each.contact for each in known if each.contact != self.contact]
+            if others:
+                contact = others[self._rng.randrange(len(others))]
+                chosen[contact.place] = contact
         return list(chosen.values())
 
     def digest_for(self, contact: Contact) -> tuple[LineStamp, ...]:
-        """The digest of what one shares with somebody. Empty: nothing, or too much."""
+        """The digest of what one shares with somebody; of too many lines as many as can be sent."""
         stamps = self.view.stamps(distance(self.contact.address, contact.address))
-        return stamps[:LINES_SENT_MAX]
+        if len(stamps) < LINES_SENT_MAX:
+            return stamps
+        return tuple(self._rng.sample(stamps, LINES_SENT_MAX))
 
     def _grow_old(self) -> Outgoing:
         """Old lines become silent, then are forgotten; where the bottom pings, it asks before."""
         probes: Outgoing = []
-        if self.exchange.doubt:
+        if self.exchange.doubts:
             for table in self.view.tables:
                 for held in table:
                     held.since += not self.view.is_own(table.level, held.line.digit)
@@ -181,13 +212,22 @@ class GroupMembership:
                         probes.append((held.line.delegates[0].place, Probe(self.contact)))
                     else:
                         table.silence(held)
+                        self._lose(held.line.delegates)
                 elif age >= 2 * silence + PINGS_MAX:
                     table.forget(held.line.digit)
         return probes
 
+    def _lose(self, contacts: Iterable[Contact]) -> None:
+        """Somebody was given up; of too many the earliest are forgotten."""
+        for contact in contacts:
+            if contact != self.contact:
+                self._lost[contact.place] = contact
+        while len(self._lost) > LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+
     def _write_lines(self, now_us: int) -> None:
         """Writes one's own line, and those of the subsystems that one is a delegate of."""
-        self._write(1, Condensate(self._interests, 1, (self.contact,)), now_us)
+        self._write(1, Condensate(self._wanted(), 1, (self.contact,)), now_us)
         for level in range(2, len(self.view.tables) + 1):
             below = self.view.table(level - 1)
             known = self._condensates.get(level)
@@ -235,7 +275,8 @@ class GroupMembership:
         return echo_us + REFRESH_ROUNDS * self.parameters.period_us
 
     def heard_from(self, contact: Contact) -> None:
-        """A message has come from somebody: a neighbour is there."""
+        """A message has come from somebody: who is lost is found, and a neighbour is there."""
+        self._lost.pop(contact.place, None)
         if distance(self.contact.address, contact.address) != 1:
             return
         held = self.view.table(1).get(contact.address[-1])
@@ -259,7 +300,7 @@ class GroupMembership:
             if apart == 0 or taken:
                 self.exchange.refused["address taken"] += 1
                 return [(place, TurnAway(self.contact, "the address is taken"))]
-            self.exchange.take(ToldLine(1, 0, line), now_us)
+            self.exchange.admit(newcomer, line, now_us)
         elif is_there and held and (nearer := _others(held.line.delegates, newcomer)):
             return [(place, Redirect(self.contact, nearer))]
         lines = self.view.told(max(apart, 1))
@@ -303,7 +344,7 @@ class GroupMembership:
             return []
         digit = self.view.digit(1)
         stamp = self._stamp(1, self.view.table(1).get(digit), now_us)
-        line = ViewLine(digit, stamp, self._interests, 1, (self.contact,))
+        line = ViewLine(digit, stamp, self._wanted(), 1, (self.contact,))
         return [(joining.whom(), AskJoin(self.contact, line))]
 
     def probed(self, place: str) -> Outgoing:
@@ -321,6 +362,7 @@ class GroupMembership:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold. Cost: the whole view."""
         redundancy = self.parameters.redundancy
+        assert len(self._lost) <= LOST_MAX, "who is lost is forgotten in the end"
         for table in self.view.tables:
             assert len(table) <= self.view.space.radix(table.level), "a line for each digit"
             for held in table:

@@ -45,6 +45,9 @@ RUMOURS_SENT_MAX: Final = 256
 LINES_SENT_MAX: Final = 4_096
 """Lines, or stamps of lines, in one message. Beyond it: the others wait for the next; not read."""
 
+NAMES_SENT_MAX: Final = 256
+"""Attributes that an event is announced with. Beyond it: it is sent whole; not read."""
+
 _Place: TypeAlias = Annotated[str, msgspec.Meta(max_length=PLACE_CHARS_MAX)]
 _Digit: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=RADIX_MAX)]
 _Level: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=HIERARCHY_LEVELS_MAX)]
@@ -116,7 +119,7 @@ class Rumour(_GossipSaid, frozen=True):
     prob: Annotated[float, msgspec.Meta(ge=0, le=1)]
     round: _Rounds
     level: _Level
-    names: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=LINES_SENT_MAX)] | None = None
+    names: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=NAMES_SENT_MAX)] | None = None
     acknowledge: bool = False
 
 

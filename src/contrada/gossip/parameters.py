@@ -52,7 +52,8 @@ class Parameters:
         target: the share of an audience that the other approximations ask for.
         bottom_redundancy: whether the lowest level counts each participant R times when it
             expects rounds, as line 27 of figure 6.6 does and equation 6.17 does not.
-        digest: audiences smaller than this also exchange digests; 0: none.
+        digest: audiences smaller than this also exchange digests; 0: none. None: as the thesis'
+            figures none, but real participants below `DIGEST_AUDIENCE`.
     """
 
     period_us: int = 100_000
@@ -68,7 +69,7 @@ class Parameters:
     constant: float = 0.0
     target: float = 0.999
     bottom_redundancy: bool = False
-    digest: int = 0
+    digest: int | None = None
 
     def __post_init__(self) -> None:
         """Refuses what cannot be, with the value."""
@@ -78,7 +79,8 @@ class Parameters:
         ):
             _whole(letter, name, getattr(self, name), 1)
         _whole("D", "audience", self.audience, 0)
-        _whole("digest", "an audience", self.digest, 0)
+        if self.digest is not None:
+            _whole("digest", "an audience", self.digest, 0)
         if self.rounds is not None:
             _whole("T", "rounds", self.rounds, 0)
         if self.levels > HIERARCHY_LEVELS_MAX:

@@ -57,6 +57,7 @@ from contrada.gossip.messages import (
     event_id,
 )
 from contrada.gossip.parameters import Parameters
+from contrada.gossip.rounds import with_digests
 from contrada.gossip.views import KnownContact
 from contrada.model import FilterSet, Notification
 
@@ -101,7 +102,7 @@ class GossipParticipant(ABC):
         rng: Chance,
         conduct: Conduct = _DEFAULT,
     ) -> None:
-        self.parameters = self._checked(space, parameters)
+        self.parameters = self._checked(space, with_digests(parameters))
         self.conduct = conduct
         self.membership = GroupMembership(contact, space, self.parameters, conduct, rng)
         self._desires: dict[str, FilterSet] = {}
@@ -152,7 +153,7 @@ class GossipParticipant(ABC):
                 return self._multicast(event, notification)
             case Desire() | Undesire():
                 return self._desire(event)
-            case JoinGroup() if self.membership.is_in:
+            case JoinGroup(()) if self.membership.is_in:
                 return self._turn_down(event, "in a group already")
             case JoinGroup(places):
                 if places:
@@ -161,8 +162,7 @@ class GossipParticipant(ABC):
                 return [Joined()]
             case LeaveGroup():
                 self.dissemination.clear()
-                is_in = self.membership.is_in
-                return _sent(self.membership.leave(now_us)) if is_in else []
+                return _sent(self.membership.leave(now_us))
 
     def _desire(self, event: Desire | Undesire) -> list[GossipEffect]:
         if isinstance(event, Undesire):
@@ -185,8 +185,9 @@ class GossipParticipant(ABC):
             return self._turn_down(cause, "no identity")
         if len(event.span) + len(event.body) > EVENT_BYTES_MAX:
             return self._turn_down(cause, "too large")
-        if not self.dissemination.publish(event):
-            return self._turn_down(cause, "published before")
+        reason = self.dissemination.publish(event)
+        if reason:
+            return self._turn_down(cause, reason)
         return self._give(event)
 
     def _turn_down(self, event: GossipEvent, reason: str) -> list[GossipEffect]:
@@ -284,7 +285,8 @@ class GossipParticipant(ABC):
         return []
 
     def _send_whole(self, place: str, ids: Iterable[LevelId]) -> list[GossipEffect]:
-        found = [self.dissemination.whole(level, (by, name)) for level, by, name in ids]
+        once = {(by, name): level for level, by, name in ids}
+        found = [self.dissemination.whole(level, identity) for identity, level in once.items()]
         me = self.membership.contact
         return [SendGossip(place, Gossip(me, (rumour,))) for rumour in found if rumour]
 

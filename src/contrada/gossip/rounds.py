@@ -7,6 +7,7 @@ Source: EPFL 2503 §6.2, §6.3.4, §6.5.1, §6.5.4; figure 6.6, lines 26 to 35.
 """
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from contrada.errors import InvalidValueError
 from contrada.gossip.parameters import Approximation, Parameters
+
+DIGEST_AUDIENCE: Final = 12
+"""The audience from which on the asymptote alone reaches nearly all: real participants exchange
+digests below it where nothing else is said."""
 
 ROUNDS_MAX: Final = 10_000
 """Rounds that an event is gossiped at a level. Beyond it: it is gossiped for so many."""
@@ -137,4 +142,14 @@ def exchanges_digests(parameters: Parameters, hits: int) -> bool:
 
     Pittel's asymptote is for large audiences. Source: EPFL 2503 §6.5.4.
     """
-    return 0 < hits < parameters.digest
+    return 0 < hits < (parameters.digest or 0)
+
+
+def with_digests(parameters: Parameters) -> Parameters:
+    """What real participants go by: where nothing is said of digests, small audiences have them.
+
+    Without, a lone participant that wants an event and is no delegate would never be told of it.
+    """
+    if parameters.digest is not None:
+        return parameters
+    return replace(parameters, digest=DIGEST_AUDIENCE)

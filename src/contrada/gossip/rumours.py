@@ -14,6 +14,10 @@ RUMOURS_MAX: Final = 10_000
 """Events in the buffers of a participant. Beyond it: one that comes is handed over, where it is
 wanted, and not gossiped; counted."""
 
+BUFFERED_BYTES_MAX: Final = 67_108_864
+"""Bytes of the attributes and bodies of the events that a participant gossips, or keeps for who
+asks. Beyond it: as beyond `RUMOURS_MAX`, and none is kept."""
+
 KEPT_ROUNDS: Final = 8
 """Rounds that an event is kept for who asks for it, when it is no longer gossiped."""
 
@@ -43,11 +47,17 @@ class RumourBuffers:
     def __init__(self, levels: int) -> None:
         self._by_level: list[dict[EventId, HeldRumour]] = [{} for _ in range(levels)]
         self._kept: dict[EventId, tuple[int, HeldRumour]] = {}
+        self._bytes = 0
+
+    def has_room(self, event: Notification) -> bool:
+        """Whether an event may be added."""
+        return len(self) < RUMOURS_MAX and self._bytes + size_of(event) <= BUFFERED_BYTES_MAX
 
     def add(self, rumour: HeldRumour) -> bool:
         """Puts an event into the buffer of its level. Whether there was room."""
-        if len(self) >= RUMOURS_MAX:
+        if not self.has_room(rumour.event):
             return False
+        self._bytes += size_of(rumour.event)
         self._by_level[rumour.level - 1][event_id(rumour.event)] = rumour
         return True
 
@@ -57,18 +67,23 @@ class RumourBuffers:
 
     def end(self, rumour: HeldRumour) -> None:
         """An event has had its rounds at its level."""
-        self._by_level[rumour.level - 1].pop(event_id(rumour.event), None)
+        if self._by_level[rumour.level - 1].pop(event_id(rumour.event), None) is not None:
+            self._bytes -= size_of(rumour.event)
 
     def keep(self, rumour: HeldRumour, round_: int) -> None:
         """Keeps an event for those who ask for it."""
-        if len(self._kept) < RUMOURS_MAX:
-            self._kept[event_id(rumour.event)] = round_ + KEPT_ROUNDS, rumour
+        identity, size = event_id(rumour.event), size_of(rumour.event)
+        fits = len(self._kept) < RUMOURS_MAX and self._bytes + size <= BUFFERED_BYTES_MAX
+        if fits and identity not in self._kept:
+            self._bytes += size
+            self._kept[identity] = round_ + KEPT_ROUNDS, rumour
 
     def forget(self, round_: int) -> None:
         """Drops what was kept for long enough."""
-        for identity, (until, _) in list(self._kept.items()):
+        for identity, (until, held) in list(self._kept.items()):
             if until > round_:
                 break
+            self._bytes -= size_of(held.event)
             del self._kept[identity]
 
     def find(self, identity: EventId) -> HeldRumour | None:
@@ -84,11 +99,15 @@ class RumourBuffers:
         for level in self._by_level:
             level.clear()
         self._kept.clear()
+        self._bytes = 0
 
     def validate(self) -> None:
         """Raises AssertionError where an event is at two levels, or at another than its own."""
         identities = list(chain.from_iterable(self._by_level))
         assert len(identities) == len(set(identities)), "an event is at one level"
+        kept = (held for _, held in self._kept.values())
+        total = sum(size_of(each.event) for each in chain(self, kept))
+        assert self._bytes == total <= BUFFERED_BYTES_MAX, "so many bytes are held"
         for number, level in enumerate(self._by_level, start=1):
             assert all(held.level == number for held in level.values()), "in its level's buffer"
 
@@ -97,6 +116,11 @@ class RumourBuffers:
 
     def __len__(self) -> int:
         return sum(map(len, self._by_level))
+
+
+def size_of(event: Notification) -> int:
+    """The bytes of an event that are its publisher's choice."""
+    return len(event.span) + len(event.body)
 
 
 class Announcements:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contrada.gossip.addresses import LogicalAddress, address_text
+from contrada.gossip.addresses import LogicalAddress, address_text, distance
 from contrada.gossip.condensation import Accuracy, packed_interests
 from contrada.gossip.conduct import Conduct, convergence_rounds, silence_rounds
 from contrada.gossip.messages import (
@@ -18,6 +18,7 @@ from contrada.gossip.messages import (
     Contact,
     Gossip,
     Heard,
+    JoinGroup,
     SendGossip,
     ToldLine,
     Update,
@@ -171,6 +172,93 @@ def test_two_who_find_a_subsystem_together_find_each_other() -> None:
     assert right_within(world, BOUND)
 
 
+@pytest.mark.parametrize("rounds", [20, 150])
+def test_a_group_that_was_parted_comes_together_again(rounds: int) -> None:
+    """Each half would forget the other, and both go on for ever as groups of their own."""
+    world = populated(1, count=60, checks=True)
+    is_parted = True
+
+    def half(place: str) -> int:
+        return sum(map(int, place.split("."))) % 2
+
+    world.tap(lambda place, sent: not is_parted or half(place) == half(sent.place))
+    world.rounds(rounds)
+    assert len(world.faults()) > 100
+    is_parted = False
+    assert right_within(world, BOUND)
+
+
+@pytest.mark.slow
+def test_two_groups_that_meet_become_one() -> None:
+    """Groups that were founded apart could not be brought together but by leaving one."""
+    world, rng = GossipWorld(GROUP, 1, checks=True), random.Random(1)
+    there = [world.space.of_number(n) for n in rng.sample(range(216), 50)]
+    for group in (there[:25], there[25:]):
+        world.join(group[0], WANTS)
+        for address in group[1:]:
+            world.join(address, rng.choice((WANTS, OTHER)), group[0])
+            world.rounds(1)
+    world.rounds(BOUND)
+    assert not is_right(world)
+    world.deliver(there[3], JoinGroup((address_text(there[30]),)))
+    assert right_within(world, BOUND)
+    identity = world.multicast(there[0], event())
+    world.rounds(40)
+    assert reached(world, identity) > 0.8
+
+
+def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
+    """Its old lines would put those who are gone into all views again, for ever."""
+    world = populated(3, count=40)
+    sleeper = world.addresses[10]
+    lines = world.participant(sleeper).membership.view.told(1)
+    for address in [sleeper, *(each for each in world.addresses[::8] if each != sleeper)]:
+        world.crash(address)
+    world.rounds(150)
+    assert is_right(world)
+    world.join(sleeper, WANTS, world.addresses[0])
+    world.rounds(10)
+    for told in world.addresses:
+        shared = tuple(line for line in lines if line.level >= distance(told, sleeper))
+        if told != sleeper:
+            slept = Update(Contact(sleeper, address_text(sleeper)), shared)
+            world.deliver(told, Heard(address_text(sleeper), slept))
+    assert not is_right(world)
+    assert right_within(world, BOUND)
+
+
+def test_one_who_lies_about_the_time_stops_nobody_from_being_given_up() -> None:
+    """One participant could make all others doubt their clocks, so that nobody grows old."""
+    world = populated(9)
+    liar = world.addresses[0]
+    far = ViewLine(liar[0], START_US + 2**52, packed_interests([]), 0, ())
+    lie = Update(Contact(liar, address_text(liar)), (ToldLine(3, 0, far),) * 100)
+    for address in gone(world, "a share of all"):
+        if address != liar:
+            world.crash(address)
+    for _ in range(BOUND):
+        for told in world.addresses:
+            if told != liar:
+                world.deliver(told, Heard(address_text(liar), lie))
+        world.rounds(1)
+    assert is_right(world)
+
+
+def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines beyond the first would never be stamped again by others, and be taken for dead."""
+    for module in ("membership", "exchange", "conduct"):
+        monkeypatch.setattr(f"contrada.gossip.{module}.LINES_SENT_MAX", 10)
+    group = Parameters(levels=1, branching=40, redundancy=2, fanout=3)
+    world = GossipWorld(group, 3)
+    world.settle({(n,): WANTS for n in range(40)})
+    world.want((39,), OTHER)
+    world.crash((20,))
+    assert right_within(world, convergence_rounds(group))
+    for _ in range(2 * silence_rounds(group, 1)):
+        world.rounds(1)
+        assert len(world.faults()) <= 3, "of 39 views"
+
+
 def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
     """Two would be one participant; or who restarts would be shut out by its own old line."""
     world = populated(5)
@@ -274,9 +362,13 @@ def test_whatever_the_conduct_views_converge(conduct: Conduct) -> None:
 
 
 def test_an_audience_of_one_needs_digests_or_a_threshold() -> None:
-    """It would be said to be reached: Pittel's asymptote has no round for one."""
+    """It would be said to be reached: Pittel's asymptote has no round for one.
+
+    Where nothing is said participants exchange digests, so that it is.
+    """
     given = []
-    for group in (GROUP, dataclasses.replace(GROUP, audience=3)):
+    plain = dataclasses.replace(GROUP, digest=0)
+    for group in (plain, dataclasses.replace(plain, audience=3), GROUP):
         world = GossipWorld(group, 17, conduct=Conduct(is_static=True))
         last = (5, 5, 5)
         world.settle({a: WANTS if a == last else OTHER for a in product(range(6), repeat=3)})
@@ -285,6 +377,7 @@ def test_an_audience_of_one_needs_digests_or_a_threshold() -> None:
         given.append(sum(len(world.given(identity)) for identity in identities))
     assert given[0] == 0
     assert given[1] > 10
+    assert given[2] >= 18
 
 
 # --- dissemination ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Kolmogorov and Smirnov, at the same level.
 
 import random
 from bisect import bisect_right
+from dataclasses import replace
 from math import log, sqrt
 from statistics import fmean, stdev
 
@@ -46,7 +47,7 @@ def conduct_of(plan: GossipPlan) -> Conduct:
 def world_of(plan: GossipPlan, seed: int) -> tuple[list[float], list[int]]:
     """Of each event of one world the share of the interested that it reached, and bystanders."""
     rng = random.Random(seed)
-    group = plan.hierarchy
+    group = replace(plan.hierarchy, digest=plan.hierarchy.digest or 0)
     space = AddressSpace.regular(group.levels, group.branching)
     addresses = [space.of_number(number) for number in range(space.size)]
     wanted = {

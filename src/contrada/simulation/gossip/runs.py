@@ -272,8 +272,10 @@ class _Dissemination:
         outsider = self._outsider(level)
         bound, key = threshold(group.loss), self._key(_LEVEL, level)
         sent = self._gossip(state, rounds, last, key, outsider, group.fanout, bound)
-        small = np.array([exchanges_digests(group, each) for each in range(group.digest + 1)])
-        told = small[np.minimum(hits, group.digest)]
+        small = np.array(
+            [exchanges_digests(group, each) for each in range((group.digest or 0) + 1)]
+        )
+        told = small[np.minimum(hits, group.digest or 0)]
         if told.any():
             # A digest is sent, asked for, and answered.
             rounds = rounds + told
