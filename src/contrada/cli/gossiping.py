@@ -89,8 +89,8 @@ _GROUP_OPTIONS: Final = (
     click.option(
         "--fanout", default=USUAL.fanout, show_default=True, help="F, how many are told in a round."
     ),
-    click.option("--levels", type=int, help="l, digits of an address.  [default: 3]"),
-    click.option("--branching", type=int, help="a, values of a digit.  [default: 22]"),
+    click.option("--levels", type=int, help="l, digits of an address.  [default: 4]"),
+    click.option("--branching", type=int, help="a, values of a digit.  [default: 64]"),
     click.option(
         "--redundancy",
         default=USUAL.redundancy,
@@ -303,7 +303,7 @@ def _parameters(
     protocol: str, space: AddressSpace | None, period: float, **given: Any
 ) -> Parameters:
     levels, branching = given.pop("levels"), given.pop("branching")
-    usual = (3, 22) if protocol == "hpmcast" else (1, 10_000)
+    usual = (USUAL.levels, USUAL.branching) if protocol == "hpmcast" else (1, 10_000)
     if space is not None:
         usual = space.levels, space.radix(1)
         for letter, value, fixed in (("l", levels, usual[0]), ("a", branching, usual[1])):

@@ -37,9 +37,9 @@ def test_a_key_is_made(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("join", "127.0.0.1:1x"), "expected HOST:PORT"),
-        (("join", "127.0.0.1:9", "--redundancy", "30"), "more than branching a = 22"),
+        (("join", "127.0.0.1:9", "--redundancy", "90"), "more than branching a = 64"),
         (("join", "127.0.0.1:9", "--address", "1.x"), "digits joined by dots"),
-        (("join", "127.0.0.1:9", "--address", "1.2.22"), "a digit below each of 22.22.22"),
+        (("join", "127.0.0.1:9", "--address", "1.2.22"), "a digit below each of 64.64.64.64"),
         (("join", "127.0.0.1:9", "--address", "ip", "--levels", "3"), "l is 6"),
         (("join", "127.0.0.1:9", "--protocol", "pmcast", "--levels", "2"), "pmcast has one"),
         (("join", "127.0.0.1:9", "--subscribe", "price <"), "column 8"),

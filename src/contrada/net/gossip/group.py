@@ -26,8 +26,14 @@ from contrada.net.gossip.pacing import Place
 
 GOSSIP_PORT_DEFAULT: Final = 7656
 
-USUAL: Final = Parameters(fanout=3, loss=0.05, crashes=0.01, audience=8, constant=2.0)
-"""What a group is like where nobody says otherwise: surer for the few than the smallest rounds."""
+USUAL: Final = Parameters(
+    levels=4, branching=64, fanout=3, loss=0.05, crashes=0.01, audience=8, constant=2.0
+)
+"""What a group is like where nobody says otherwise: surer for the few than the smallest rounds.
+
+It has 2^24 addresses, so that two who draw theirs at the same time seldom draw the same: a thousand
+do with a chance of 3 in 100.
+"""
 
 ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
 
