@@ -195,6 +195,14 @@ def test_entities_of_its_own_stand_for_texts_everywhere(strategy: str) -> None:
     assert [first[1:], last[1:]] == [whole[0][1:], whole[2][1:]]
 
 
+def test_a_long_entity_is_refused_everywhere() -> None:
+    """Else a document in pieces could become more than one that is whole."""
+    long = b"<!DOCTYPE r [<!ENTITY c '%s'>]><r><e>&c;</e></r>" % (b"x" * 4_097)
+    for found in (taken(Renderer(Reading(entries="e")).render(long)), streamed(long, entries="e")):
+        (bad,) = found
+        assert "ENTITY_CHARS_MAX" in bad.reason
+
+
 def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
     """Else a document that is read whole could not be read in pieces, or with a fault in it."""
     parts = b"<!DOCTYPE r [<!ENTITY % p SYSTEM 'no.dtd'> %p;]><r><e>1</e>\n<e>2</e><e/></r>"

@@ -231,7 +231,11 @@ def test_relax_ng_says_types() -> None:
     any_name = schema.replace(b"<name>t</name>", b"<anyName/>")
     (found,) = Renderer(Reading(schema=any_name)).render(data)
     assert isinstance(found, Record)
-    assert found.notification["r.b"] == 1
+    assert found.notification["r.b"] is not True
+    other = schema.replace(b'<data type="string"/>', b'<data type="string" datatypeLibrary=""/>', 1)
+    (found,) = Renderer(Reading(schema=other)).render(b"<r id='07'><s>7</s></r>")
+    assert isinstance(found, Record)
+    assert found.notification["r.s"] == 7
 
 
 def test_a_schema_opens_nothing(tmp_path: Path) -> None:
