@@ -370,3 +370,38 @@ def test_no_collector_goes_over_what_is_read(tmp_path: Path, subscriptions: str)
     match(tmp_path, "a.jsonl", subscriptions=subscriptions)
     assert gc.get_stats()[1]["collections"] - before <= 1
     assert gc.isenabled()
+
+
+SHEET = (
+    '<x:stylesheet version="1.0" xmlns:x="http://www.w3.org/1999/XSL/Transform">'
+    '<x:template match="/"><o n="{count(//s)}"/></x:template></x:stylesheet>'
+)
+
+
+def test_documents_by_strategy_stylesheet_and_schema(tmp_path: Path) -> None:
+    """Else what repeats in a document could not be told apart, or nonsense would pass."""
+    (tmp_path / "a.xml").write_text("<b><s>1</s><s>2</s></b>")
+    (tmp_path / "a.xsl").write_text(SHEET)
+    (tmp_path / "good.dtd").write_text("<!ELEMENT b (s+)><!ELEMENT s (#PCDATA)>")
+    (tmp_path / "other.dtd").write_text("<!ELEMENT b (s)><!ELEMENT s (#PCDATA)>")
+    for options, subscription, expected in (
+        (("--strategy", "index"), "`b.s.1` = 2", {"b.s.0": 1, "b.s.1": 2}),
+        (("--strategy", "last"), "`b.s` = 2", {"b.s": 2}),
+        (("--strategy", "xslt", "--stylesheet", "a.xsl"), "`o.n` = 2", {"o.n": 2}),
+        (("--schema", "good.dtd"), "`b.s` = 1", {"b.s": [1, 2]}),
+    ):
+        result = match(tmp_path, "a.xml", *options, subscriptions=f"w: {subscription}")
+        assert (result.exit_code, result.stderr) == (0, ""), options
+        assert json.loads(result.stdout)["attributes"] == expected
+    refused = match(tmp_path, "a.xml", "--schema", "other.dtd", subscriptions="w: `b.s` = 1")
+    assert "expected what the schema allows" in refused.stderr
+    for options, named in (
+        (("--strategy", "xslt"), "stylesheet"),
+        (("--strategy", "first"), "--strategy"),
+        (("--stylesheet", "other.dtd"), "stylesheet"),
+        (("--schema", "subs"), "schema"),
+        (("--schema", "none.xsd"), "--schema"),
+    ):
+        result = match(tmp_path, "a.xml", *options, subscriptions="w: `b.s` = 1")
+        assert result.exit_code != 0, options
+        assert named in result.stderr, options

@@ -4,6 +4,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -169,3 +170,67 @@ def test_repetition_is_told_of_pieces_too() -> None:
         renderer = Renderer(Reading(strategy=strategy, entries="entry"))
         list(renderer.render(Trickle(FEED, 64)))  # type: ignore[arg-type]
         assert renderer.repeated == expected, strategy
+
+
+OWN_ENTITIES = b"""<?xml version="1.0" encoding="ISO-8859-1"?>
+<!DOCTYPE r [ <!-- it's "own" -->
+<!ENTITY c "ACME \xe9"> <?of it's?> ]>
+<r a="&c;"><t>&c;</t><e>x &c;</e><e>
+  <f></f></e><e n="&c;">\xe9</e></r>"""
+
+
+@pytest.mark.parametrize("strategy", ["multi", "last", "index", "daemon"])
+def test_entities_of_its_own_stand_for_texts_everywhere(strategy: str) -> None:
+    """Else an event would depend on how a document came, or on a fault in another entry."""
+    options = {"strategy": strategy, "entries": "e"}
+    render = Renderer(Reading(**options)).render  # type: ignore[arg-type]
+    whole = taken(render(OWN_ENTITIES, "f"))
+    assert [each[1].get("r.e") for each in whole] == ["x ACME \xe9", None, "\xe9"]
+    assert {each[1]["r.t"] for each in whole} == {"ACME \xe9"}
+    assert whole[2][1]["r.e.n"] == "ACME \xe9"
+    for size in (1, 2**16):
+        assert streamed(OWN_ENTITIES, size, **options) == whole
+    bad, first, last = taken(render(OWN_ENTITIES.replace(b"</f>", b"</x>"), "f"))
+    assert (bad.line, bad.column) == (5, 10)
+    assert [first[1:], last[1:]] == [whole[0][1:], whole[2][1:]]
+
+
+def test_a_long_entity_is_refused_everywhere() -> None:
+    """Else a document in pieces could become more than one that is whole."""
+    long = b"<!DOCTYPE r [<!ENTITY c '%s'>]><r><e>&c;</e></r>" % (b"x" * 4_097)
+    for found in (taken(Renderer(Reading(entries="e")).render(long)), streamed(long, entries="e")):
+        (bad,) = found
+        assert "ENTITY_CHARS_MAX" in bad.reason
+
+
+def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
+    """Else a document that is read whole could not be read in pieces, or with a fault in it."""
+    parts = b"<!DOCTYPE r [<!ENTITY % p SYSTEM 'no.dtd'> %p;]><r><e>1</e>\n<e>2</e><e/></r>"
+    whole = taken(Renderer(Reading(entries="e")).render(parts, "f"))
+    assert [dict(each[1]) for each in whole[:2]] == [{"r.e": 1}, {"r.e": 2}]
+    for size in (1, 2**16):
+        assert streamed(parts, size, entries="e") == whole
+    bad, *rest = taken(
+        Renderer(Reading(entries="e")).render(parts.replace(b"<e/>", b"<e></x></e>"))
+    )
+    assert (bad.line, [each[1] for each in rest]) == (2, [each[1] for each in whole[:2]])
+    used = parts.replace(b"2<", b"&p;<")
+    assert isinstance(taken(Renderer(Reading(entries="e")).render(used))[-1], BadRecord)
+    assert isinstance(streamed(used, entries="e")[-1], BadRecord)
+    for use in (b"<e>&p;2</e>", b"<e n='&p;'/>"):
+        unknown = b"<!DOCTYPE r SYSTEM 'no.dtd'><r><e>1</e>" + use + b"<e/></r>"
+        assert isinstance(taken(Renderer(Reading(entries="e")).render(unknown))[0], BadRecord)
+        (bad,) = streamed(unknown, entries="e")
+        assert "Entity 'p' not defined" in bad.reason
+
+
+def test_one_fault_among_many_entries_is_soon_found() -> None:
+    """Else the time would be the square of a document's size, or that of all its namespaces."""
+    begin = process_time()
+    entries = b"<e>\n</e><e></e>" * 20_000 + b"<e></x></e>"
+    *records, bad = taken(Renderer(Reading(entries="e")).render(b"<r>%s</r>" % entries, "f"))[::-1]
+    assert (len(records), bad.line, bad.column) == (40_000, 20_001, 19)
+    spaces = b" ".join(b"xmlns:p%d='u'" % n for n in range(5_000))
+    (bad,) = Renderer(Reading(entries="e")).render(b"<r %s>%s</r>" % (spaces, entries))
+    assert isinstance(bad, BadRecord)
+    assert process_time() - begin < 10

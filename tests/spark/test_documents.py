@@ -96,3 +96,24 @@ def test_patterns_of_names(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "subs").write_text("x: `b.s.*.t` absent")
     with pytest.raises(InputError, match=r"x: .*pattern of names"):
         read_pipeline(tmp_path / "p.toml")
+
+
+def test_strategy_stylesheet_and_schema_of_a_source(spark: SparkSession, tmp_path: Path) -> None:
+    """A pipeline would read other documents than `contrada match`."""
+    (tmp_path / "0.xml").write_text("<b><s>1</s><s>2</s></b>")
+    (tmp_path / "1.xml").write_text("<b><t/></b>")
+    (tmp_path / "s.dtd").write_text("<!ELEMENT b (s+)><!ELEMENT s (#PCDATA)>")
+    (tmp_path / "s.xsl").write_text(
+        '<x:stylesheet version="1.0" xmlns:x="http://www.w3.org/1999/XSL/Transform">'
+        '<x:template match="/"><o n="{count(//s)}"/></x:template></x:stylesheet>'
+    )
+    (tmp_path / "subs").write_text("two: `o.n` = 2")
+    (tmp_path / "p.toml").write_text(
+        'subscriptions = "subs"\noutput = "out"\n[[source]]\nname = "documents"\nformat = "xml"\n'
+        'paths = ["*.xml"]\nstrategy = "xslt"\nstylesheet = "s.xsl"\nschema = "s.dtd"\n'
+    )
+    pipeline = read_pipeline(tmp_path / "p.toml")
+    result = run_pipeline(spark, pipeline)
+    assert result.matches == {"two": 1}
+    assert [(each.read, each.bad) for each in result.sources] == [(1, 1)]
+    assert written(pipeline) == expected(pipeline)[:2]

@@ -191,6 +191,53 @@ def test_a_schema_says_types_and_validates() -> None:
         assert "schema" in bad.reason
 
 
+TYPED_RELAX = b"""<grammar xmlns="http://relaxng.org/ns/structure/1.0"
+ datatypeLibrary="http://www.w3.org/2001/XMLSchema-datatypes">
+<start><element name="r">
+ <optional><attribute name="id"><data type="NMTOKEN"/></attribute></optional>
+ <oneOrMore><choice><element name="n"><ref name="number"/></element>
+ <element name="s"><data type="string"/></element><element name="b"><data type="boolean"/></element>
+ <element><name>t</name><data type="dateTime"/></element><ref name="both"/></choice></oneOrMore>
+</element></start>
+<define name="number"><choice><data type="decimal"/><ref name="whole"/></choice></define>
+<define name="whole"><data type="int"/></define>
+<define name="both"><element name="x"><attribute name="y"><data type="string"/></attribute>
+ <element name="y"><data type="decimal"/></element><element name="u"><text/></element></element>
+</define></grammar>"""
+
+
+def test_relax_ng_says_types() -> None:
+    """Else a text would be a number by its looks, though its grammar says what it is."""
+    data = (
+        b"<r id='07'><n>+1.50</n><s>007</s><b>1</b><t>2013-01-01T00:00:00Z</t>"
+        b"<x y='1'><y>02</y><u>3</u></x></r>"
+    )
+    schema = TYPED_RELAX
+    (found,) = Renderer(Reading(schema=schema)).render(data)
+    assert isinstance(found, Record), found
+    assert {name: str(value) for name, value in found.notification.items()} == {
+        "r.id": "07",
+        "r.n": "1.5",
+        "r.s": "007",
+        "r.b": "True",
+        "r.t": "2013-01-01 00:00:00+00:00",
+        "r.x.y": "(1, '02')",
+        "r.x.u": "3",
+    }
+    recursive = schema.replace(b'<data type="int"/>', b'<choice><data type="int"/><text/></choice>')
+    (found,) = Renderer(Reading(schema=recursive)).render(data.replace(b"+1.50", b"+1"))
+    assert isinstance(found, Record)
+    assert found.notification["r.n"] == "+1"
+    any_name = schema.replace(b"<name>t</name>", b"<anyName/>")
+    (found,) = Renderer(Reading(schema=any_name)).render(data)
+    assert isinstance(found, Record)
+    assert found.notification["r.b"] is not True
+    other = schema.replace(b'<data type="string"/>', b'<data type="string" datatypeLibrary=""/>', 1)
+    (found,) = Renderer(Reading(schema=other)).render(b"<r id='07'><s>7</s></r>")
+    assert isinstance(found, Record)
+    assert found.notification["r.s"] == 7
+
+
 def test_a_schema_opens_nothing(tmp_path: Path) -> None:
     """Else it would read files, or ask the network."""
     path = tmp_path / "more"

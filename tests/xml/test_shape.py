@@ -1,6 +1,7 @@
 """Documents that come back from notifications."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -180,3 +181,64 @@ def test_the_deepest_document_comes_back() -> None:
 def test_frozen_readings_can_be_changed() -> None:
     """Else one reading could not be made of another."""
     assert replace(Reading(), strategy="last").strategy == "last"
+
+
+def shaped(content: Any, *texts: str, form: str = "xml", strategy: str = "index") -> Notification:
+    head = [1, form, "k", strategy, None, [], list(texts), content]
+    body = msgspec.msgpack.encode(head)
+    return Notification({"a": "\x01", "n": 1}, body=body, content_type=SHAPE_TYPE)
+
+
+def element(name: Any, *content: Any, spaces: Any = (), attributes: Any = ()) -> list[Any]:
+    return [name, list(spaces), list(attributes), list(content)]
+
+
+def nested(inner: Any, times: int, wrap: Callable[[Any], Any]) -> Any:
+    for _ in range(times):
+        inner = wrap(inner)
+    return inner
+
+
+HOSTILE_SHAPES = {
+    "deep": shaped([[], nested(element(0), 240, lambda each: element(0, each)), []], "a"),
+    "a little too deep": shaped(
+        [[], nested(element(0), 64, lambda each: element(0, each)), []], "a"
+    ),
+    "deep objects": shaped(nested(None, 240, lambda each: {"a": each}), form="json"),
+    "deep arrays": shaped({"a": nested(None, 240, lambda each: [each])}, form="json"),
+    "deep bytes": shaped({"a": b"[" * 5_000 + b"]" * 5_000}, form="json"),
+    "a list": shaped([None], form="json"),
+    "a number": shaped({"a": 5}, form="json"),
+    "no text": shaped(["a", "b", "c"], "a"),
+    "nil": shaped(None, "a"),
+    "a map": shaped({"a": 1}, "a"),
+    "no name": shaped([[], element(0), []], ""),
+    "a name with a blank": shaped([[], element(0), []], "a b='c'"),
+    "a name with a tag": shaped([[], element(0), []], "a><b/></a><a"),
+    "a name with a digit": shaped([[], element(0), []], "1a"),
+    "an attribute with another": shaped([[], element(0, attributes=[1, 0]), []], "a", "b='1' c"),
+    "a prefix with an attribute": shaped([[], element(0, spaces=[1, 0]), []], "a", "b='1' c"),
+    "an unbound prefix": shaped([[], element(0), []], "p:a"),
+    "an instruction with a tag": shaped([[], element(0, [1, 2, 0]), []], "a", "p", "?><b/><?c "),
+    "a target with a tag": shaped([[], element(0, [1, 0, 0]), []], "a", "p?><b/><?c"),
+    "a negative position": shaped([[], element(-1), []], "a"),
+    "a true position": shaped([[], element(True), []], "a", "b"),
+    "a control in a text": shaped([[], element(0, 1), []], "a", "\x01"),
+    "another form": shaped([[], element(0), []], "a", form="yaml"),
+    "another strategy": shaped([[], element(0), []], "a", strategy="multi"),
+    "one text often": shaped([[], element(0, *[element(0, 1)] * 10_000), []], "a", "x" * 10**4),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_SHAPES)
+def test_hostile_shapes(name: str) -> None:
+    """Else a stranger's body would end the process, fill the memory, or write what it likes."""
+    for read in (document_of, names_in):
+        with pytest.raises(InputError, match="shape"):
+            read(HOSTILE_SHAPES[name])
+
+
+def test_a_value_that_xml_cannot_hold() -> None:
+    """Else what comes back would be no document."""
+    with pytest.raises(InputError, match="XML cannot hold"):
+        document_of(shaped([[], element(0, None), []], "a"))

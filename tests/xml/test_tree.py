@@ -4,6 +4,7 @@ import pytest
 
 from contrada.errors import LimitError, ParseError
 from contrada.xml import DOCUMENT_DEPTH_MAX, Element, parse_document
+from contrada.xml.tree import ENTITY_CHARS_MAX
 
 
 def test_texts_attributes_and_children() -> None:
@@ -56,13 +57,39 @@ def test_depth_is_bounded() -> None:
 
 def test_entities_bring_nothing_in() -> None:
     """Else a document could read our files or grow to gigabytes."""
-    bomb = b'<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><a>&z;</a>'
-    with pytest.raises(ParseError, match="entity &z;"):
-        parse_document(bomb)
-    outside = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">]><a b="&x;"/>'
-    with pytest.raises(ParseError):
-        parse_document(outside)
+    outside = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/hostname">%s]>%s'
+    for declared, use in (
+        (b"", b'<a b="&x;"/>'),
+        (b"", b"<a>&x;</a>"),
+        (b'<!ENTITY y "&x;">', b"<a>&y;</a>"),
+        (b"<!ENTITY % z '<!ENTITY y \"1\">'> %z;", b"<a>&y;</a>"),
+        (b"<!ENTITY % z SYSTEM 'file:///etc/hostname'> %z;<!ENTITY y '1'>", b"<a>&y;</a>"),
+    ):
+        with pytest.raises(ParseError, match=r"one that the document declares|entity &y;"):
+            parse_document(outside % (declared, use))
+    parts = outside % (b"<!ENTITY % z SYSTEM 'file:///etc/hostname'> %z; %z;", b"<a>1</a>")
+    assert parse_document(parts) == Element("a", texts=("1",))
+    for unknown in (b'<a b="&x;"/>', b"<a>&x;</a>"):
+        with pytest.raises(ParseError, match="'x' not defined"):
+            parse_document(b'<!DOCTYPE a SYSTEM "no.dtd">' + unknown)
     assert parse_document(b'<!DOCTYPE a SYSTEM "no.dtd"><a>1</a>') == Element("a", texts=("1",))
+
+
+def test_an_entity_stands_for_its_text() -> None:
+    """Else a document with a name of its own for a text would be refused."""
+    declared = b"<!DOCTYPE a [<!ENTITY x 'A&#38;amp;B'><!ENTITY y '<b>&x;</b>c'>]>"
+    found = parse_document(declared + b"<a n='&x;'>1 &x;&y;</a>")
+    inner = Element("b", texts=("A&B",))
+    assert found == Element("a", (("n", "A&B"),), ("1 A&B", "c"), (inner,))
+    longest = b"<!DOCTYPE a [<!ENTITY x '%s'><!ENTITY y '&x;%s'>]><a>&y;</a>"
+    half = ENTITY_CHARS_MAX // 2
+    (text,) = parse_document(longest % (b"x" * half, b"y" * (half - 3))).texts
+    assert len(text) == ENTITY_CHARS_MAX - 3
+    with pytest.raises(LimitError, match="ENTITY_CHARS_MAX"):
+        parse_document(longest % (b"x" * half, b"y" * (half - 2)))
+    chain = b"".join(b"<!ENTITY a%d '&a%d;'>" % (n, n + 1) for n in range(5_000))
+    with pytest.raises(LimitError, match="ENTITY_CHARS_MAX"):
+        parse_document(b"<!DOCTYPE a [" + chain + b"]><a/>")
 
 
 @pytest.mark.slow

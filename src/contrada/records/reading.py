@@ -23,7 +23,9 @@ from contrada.records.cells import (
     untyped_value,
     zone_of,
 )
+from contrada.xml.schema import validator_of
 from contrada.xml.strategies import STRATEGIES, base_of
+from contrada.xml.stylesheet import compiled
 
 NAMES_KEPT_MAX: Final = 2**16
 """Names that are known as those of attributes. Beyond it: all are looked at again."""
@@ -103,6 +105,10 @@ class Reading:
             raise InputError("strategy", f"found {self.strategy!r}, expected one of {known}")
         if self.strategy == "xslt" and self.stylesheet is None:
             raise InputError("strategy", "xslt needs a stylesheet")
+        if self.stylesheet is not None:
+            compiled(self.stylesheet)
+        if self.schema is not None:
+            validator_of(self.schema)
 
     @property
     def is_flat(self) -> bool:

@@ -37,7 +37,7 @@ from contrada.xml.shape import SHAPE_TYPE, AboutDocument, shape_of_element
 from contrada.xml.slots import ElementWay, Walk, kind_of, outermost_repeated
 from contrada.xml.splitting import Entry, entries_in, entries_of
 from contrada.xml.strategies import Original, base_of, is_escaping, named
-from contrada.xml.stylesheet import compiled, transformed
+from contrada.xml.stylesheet import transformed
 from contrada.xml.tree import Element, element_name, parsed
 
 PIECE_BYTES: Final = 2**16
@@ -47,8 +47,7 @@ PIECE_BYTES: Final = 2**16
 class Renderer:
     """Makes notifications of documents as `reading` says, and reports what is repeated in them.
 
-    `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema that is none,
-    or that is given for JSON.
+    `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema for JSON.
     """
 
     def __init__(self, reading: Reading | None = None, format_name: str = "xml") -> None:
@@ -57,8 +56,6 @@ class Renderer:
         if format_name not in ("xml", "json"):
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"
-        if self.reading.stylesheet is not None:
-            compiled(self.reading.stylesheet)
         self._values = Values(self.reading)
         self._keeps = is_escaping(self.reading.strategy)
         self._report = Report()

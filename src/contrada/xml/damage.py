@@ -5,27 +5,37 @@ cut out of the text instead, each is parsed alone, and the broken ones are blank
 ends stay, so that all places remain right). When the rest is well formed, or only ends too
 early, its entries are read. A document that is damaged outside its entries is not guessed at.
 
-The cost is that of a few passes over the document.
+The cost is that of a few passes over the document. What stands before the entries and says
+what is in them, namespaces and entities, is read with each.
 """
 
 import re
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
 from contrada.errors import ContradaError, ParseError
-from contrada.xml.tree import element_name, parsed, safe_parser, syntax_error, tree_of
+from contrada.xml.tree import element_name, parsed, tree_of
 
 Fault: TypeAlias = tuple[ParseError, bytes]
 """What is wrong, at its place in the document, and the piece of the document it is in."""
 
 _NAMESPACE: Final = re.compile(rb"""\sxmlns(?::[\w.-]+)?\s*=\s*(?:"[^"<]*"|'[^'<]*')""")
+_DECLARATION: Final = re.compile(rb"<\?xml\s[^<>]*\?>")
+_DOCTYPE: Final = re.compile(
+    rb"""<!DOCTYPE\s[^\[<>]*\[(?:<!--.*?-->|<\?.*?\?>|"[^"]*"|'[^']*'|[^\]"'])*+\]\s*>""", re.DOTALL
+)
 _BLANKED: Final = bytes(byte if byte in b"\r\n" else 32 for byte in range(256))
+_ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _CUT_TAG: Final = re.compile(rb"<[^<>]*\Z")
 _ENDED: Final = re.compile(rb"(</[^<>]*|/)>\Z")
 _INNER_LINE: Final = re.compile(r" line \d+")
 
+
+DECLARED_BYTES_MAX: Final = 16_384
+"""Bytes of the namespaces and the document type that stand before the entries of a document that is
+not well formed. Beyond it: the document is a bad record, and none of its entries is kept."""
 
 Root: TypeAlias = etree._Element | None
 
@@ -36,20 +46,44 @@ def without_damage(
     """The faults of a document, and the root of what is whole in it; None where it has none."""
     faults: list[Fault] = []
     pieces: list[bytes] = []
-    namespaces: bytes | None = None
+    opening: bytes | None = None
     done = 0
+    line, line_start, counted = 1, 0, 0
     for start, end in _spans(data, entries):
-        if namespaces is None:
-            declared = _NAMESPACE.findall(data[:start])
-            found = {one.split(b"=")[0].strip(): one for one in declared}
-            namespaces = b"".join(found.values())
-        fault = _fault(data, start, end, namespaces)
+        if opening is None:
+            opening = _opening(data[:start])
+            if not _is_whole(opening):
+                return [], None
+        line += data.count(b"\n", counted, start)
+        line_start = max(line_start, data.rfind(b"\n", counted, start) + 1)
+        counted = start
+        fault = _fault(data[start:end], opening, line, start - line_start)
         if fault is not None:
             faults.append((fault, data[start:end]))
             pieces += (data[done:start], data[start:end].translate(_BLANKED))
             done = end
     pieces.append(data[done:])
     return _parsed_rest(b"".join(pieces), faults, instructions)
+
+
+def _opening(before: bytes) -> bytes:
+    """What makes a document of an entry: encoding, document type and namespaces, on one line."""
+    encoding = _DECLARATION.match(before)
+    document_type = _DOCTYPE.search(before)
+    declared = _NAMESPACE.findall(before, document_type.end() if document_type else 0)
+    namespaces = {each.split(b"=")[0].strip(): each for each in declared}
+    parts = [each.group() for each in (encoding, document_type) if each]
+    return b"".join((*parts, b"<e", *namespaces.values(), b">")).translate(_ON_ONE_LINE)
+
+
+def _is_whole(opening: bytes) -> bool:
+    if len(opening) > DECLARED_BYTES_MAX:
+        return False
+    try:
+        parsed(opening + b"</e>")
+    except ContradaError:
+        return False
+    return True
 
 
 def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
@@ -72,24 +106,17 @@ def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
         yield start, len(data)
 
 
-def _fault(data: bytes, start: int, end: int, namespaces: bytes) -> ParseError | None:
-    """What is wrong with an entry, at its place in the document."""
-    opening = b"<e" + namespaces + b">"
-    line_start = data.rfind(b"\n", 0, start) + 1
-    line = data.count(b"\n", 0, start) + 1
-    if not _ENDED.search(data, start, end):
-        return ParseError(line, start - line_start + 1, "an entry without an end", "its end tag")
+def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError | None:
+    """What is wrong with an entry, of which so many bytes stand `before` on its first line."""
+    if not _ENDED.search(entry):
+        return ParseError(line, before + 1, "an entry without an end", "its end tag")
     try:
-        etree.fromstring(opening + data[start:end] + b"</e>", safe_parser())
-    except etree.XMLSyntaxError as error:
-        fault = syntax_error(error)
-        extra = opening.count(b"\n")
-        column = fault.column
-        if fault.line == 1 + extra:
-            column += start - line_start - len(opening)
+        parsed(opening + entry + b"</e>")
+    except ParseError as fault:
+        column = fault.column + (before - len(opening) if fault.line == 1 else 0)
         # Lines named inside the message count from the entry, not from the document.
         found = _INNER_LINE.sub("", fault.found)
-        return ParseError(line + fault.line - 1 - extra, max(column, 1), found, fault.expected)
+        return ParseError(line + fault.line - 1, max(column, 1), found, fault.expected)
     return None
 
 
@@ -117,8 +144,9 @@ def _checked(data: bytes, instructions: bool) -> etree._Element:
 
 def _closing_tags(data: bytes) -> bytes:
     """The end tags that a document lacks which ends too early."""
+    internal: Any = "internal"
     parser = etree.XMLPullParser(
-        events=("start", "end"), resolve_entities=False, no_network=True, load_dtd=False
+        events=("start", "end"), resolve_entities=internal, no_network=True, load_dtd=False
     )
     open_tags: list[str] = []
     try:

@@ -2,8 +2,10 @@
 
 Validation is lxml's. The types of an XML Schema, which `xmlschema` reads, also say which values the
 texts are: booleans, numbers and times. A text that is valid and is none of these values here (a
-time without a zone) stays text; so do texts of all other types. Where a schema says no type, as a
-DTD and RELAX NG do here, values are inferred.
+time without a zone) stays text; so do texts of all other types. Of RELAX NG the types are those of
+XML Schema that its `data` and `value` say of an element or attribute, by its own name: all patterns
+for that name must say the same one. Where a schema says no type, values are inferred: so they are
+of a DTD, which knows text only.
 
 A schema is one text: what asks for others is refused.
 
@@ -12,13 +14,14 @@ Source: Erenkrantz 2001 §3.1, §3.3 (documents that conform to their DTD).
 
 import io
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
 from contrada.errors import InputError, MissingRequirementError, ParseError
-from contrada.xml.tree import safe_parser
+from contrada.xml.tree import Node, safe_parser
 
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
 _RELAX_NG: Final = "http://relaxng.org/ns/structure/1.0"
@@ -35,13 +38,22 @@ _OUTSIDE: Final = re.compile(rb"<!ENTITY\s[^>]*?\s(?:SYSTEM|PUBLIC)\s")
 SCHEMA_NAMES_MAX: Final = 65_536
 """Names whose types a schema was asked for. Beyond it: all are forgotten, and asked for again."""
 
+_INTEGERS: Final = (
+    *("integer", "long", "int", "short", "byte", "nonNegativeInteger", "positiveInteger"),
+    *("nonPositiveInteger", "negativeInteger"),
+    *("unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte"),
+)
 _KINDS: Final = {
     "boolean": "bool",
     "decimal": "number",
     "float": "number",
     "double": "number",
     "dateTime": "time",
+    "dateTimeStamp": "time",
+    **dict.fromkeys(_INTEGERS, "number"),
 }
+_NAME: Final = f"{{{_RELAX_NG}}}name"
+_TYPES_OF_XSD: Final = f"{_XSD}-datatypes"
 
 Validator: TypeAlias = "etree.DTD | etree.XMLSchema | etree.RelaxNG"
 
@@ -102,14 +114,16 @@ class SchemaTypes:
         """Raises InputError for what is no schema, MissingRequirementError without xmlschema."""
         validator_of(schema)
         root = _root(schema)
-        self._schema: Any = _read(schema) if root is not None and _is_xsd(root) else None
+        is_xsd = root is not None and _is_xsd(root)
+        self._schema: Any = _read(schema) if is_xsd else None
+        self._by_name = {} if root is None or is_xsd else _types_of_grammar(root)
         self._elements: dict[str, Any] = {}
         self._kinds: dict[str, str | None] = {}
 
     def kind(self, name: str) -> str | None:
         """`bool`, `number`, `time` or `text`; None where the schema says nothing of a name."""
         if self._schema is None:
-            return None
+            return self._by_name.get(name.rpartition(".")[2].rpartition(":")[2])
         if len(self._kinds) >= SCHEMA_NAMES_MAX:
             self._kinds.clear()
             self._elements.clear()
@@ -135,6 +149,67 @@ class SchemaTypes:
                 content = list(self._schema.elements.values())
             self._elements[name] = _by_local_name(content, last)
         return self._elements[name]
+
+
+def _types_of_grammar(root: Node) -> dict[str, str]:
+    """The types that RELAX NG says of elements and attributes, by local names.
+
+    A name has none where its patterns differ, or one of them may hold anything else.
+    """
+    defined: dict[str, list[Node]] = {}
+    for each in root.iter(f"{{{_RELAX_NG}}}define"):
+        defined.setdefault(each.get("name"), []).append(each)
+    found: dict[str, set[str | None]] = {}
+    for each in root.iter(f"{{{_RELAX_NG}}}element", f"{{{_RELAX_NG}}}attribute"):
+        content = list(each)
+        name = each.get("name") or next((e.text for e in each if e.tag == _NAME), None)
+        kinds: set[str | None] = set()
+        _hold(content, defined, set(), kinds)
+        if name is None:
+            return {}  # A class of names: no name has one pattern alone.
+        found.setdefault(name.strip().rpartition(":")[2], set()).update(kinds)
+    return {
+        name: kind
+        for name, kinds in found.items()
+        if len(kinds) == 1 and (kind := next(iter(kinds))) is not None
+    }
+
+
+def _hold(
+    patterns: Iterable[Node],
+    defined: dict[str, list[Node]],
+    seen: set[str],
+    kinds: set[str | None],
+) -> None:
+    """Adds the types of the texts that patterns hold; None for text of no type."""
+    waiting = list(patterns)
+    while waiting:
+        each = waiting.pop()
+        tag = str(each.tag).removeprefix(f"{{{_RELAX_NG}}}")
+        if tag in ("data", "value"):
+            kinds.add(_kind_of_data(each))
+        elif tag in ("text", "list", "mixed", "parentRef", "externalRef"):
+            kinds.add(None)
+        elif tag == "ref" and each.get("name") not in seen:
+            seen.add(each.get("name"))
+            waiting += defined.get(each.get("name"), [])
+        elif tag not in ("element", "attribute", "name", "anyName", "nsName"):
+            waiting += list(each)
+
+
+def _kind_of_data(pattern: Node) -> str | None:
+    library = next(
+        (
+            each.get("datatypeLibrary")
+            for each in (pattern, *pattern.iterancestors())
+            if each.get("datatypeLibrary") is not None
+        ),
+        None,
+    )
+    kind = pattern.get("type")
+    if library != _TYPES_OF_XSD or kind is None:
+        return None
+    return _KINDS.get(kind, "text")
 
 
 def _read(schema: bytes) -> Any:

@@ -17,6 +17,7 @@ follows the content itself, with nil for a scalar that an attribute holds, other
 Source: Erenkrantz 2001 §5.2 (what is lost without it), §6.5.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from xml.sax.saxutils import escape
 import msgspec
 from lxml import etree
 
-from contrada.errors import ContradaError, InputError
+from contrada.errors import ContradaError, InputError, LimitError
 from contrada.model import Notification
 from contrada.model.algebra.nesting import time_text
 from contrada.xml.objects import (
@@ -48,7 +49,15 @@ SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
 
 VERSION: Final = 1
 
+SHAPE_CHARS_MAX: Final = 64 * 2**20
+"""Characters of the document that comes back of a shape, which may say one text often. Beyond it:
+it does not come back."""
+
 _PLACEHOLDER: Final = "x"
+
+_FORMS: Final = ("xml", "json")
+_NO_NAME: Final = re.compile(r"[\s<>/&'\"=?!]|^$")
+_NO_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _MALFORMED: Final = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
@@ -183,6 +192,9 @@ def _head_of(notification: Notification) -> _Head:
         head = _decode(notification.body)
     if head.version != VERSION:
         raise InputError("shape", f"found version {head.version}, expected {VERSION}")
+    if head.form not in _FORMS or head.strategy not in ("index", "daemon"):
+        reason = f"found the form {head.form!r} of {head.strategy!r}"
+        raise InputError("shape", f"{reason}, expected xml or json, of index or daemon")
     return head
 
 
@@ -304,6 +316,7 @@ class _XmlWriter:
     ) -> None:
         self._texts, self._value, self._is_naming = texts, value, is_naming
         self._parts: list[str] = []
+        self._size = 0
 
     def document(self, content: Any) -> bytes:
         """The whole document."""
@@ -315,20 +328,41 @@ class _XmlWriter:
             self._instruction(each)
         return "".join(self._parts).encode()
 
+    def _put(self, part: str) -> None:
+        self._size += len(part)
+        if self._size > SHAPE_CHARS_MAX:
+            raise LimitError("SHAPE_CHARS_MAX", SHAPE_CHARS_MAX)
+        self._parts.append(part)
+
+    def _said(self, position: Any) -> str:
+        """One of the texts of the shape."""
+        if type(position) is not int or position < 0:
+            raise InputError("shape", f"damaged: found {position!r}, expected a text's position")
+        return self._texts[position]
+
+    def _name(self, position: Any) -> str:
+        """A text that is a name, as far as it cannot be anything else in XML."""
+        name = self._said(position)
+        if _NO_NAME.search(name):
+            raise InputError("shape", f"damaged: found {name!r}, expected a name of XML")
+        return name
+
     def _element(self, element: Any) -> None:
-        name, spaces, attributes, content = element
-        name = self._texts[name]
-        self._parts.append(f"<{name}")
+        position, spaces, attributes, content = element
+        name = self._name(position)
+        self._put(f"<{name}")
         for prefix, uri in zip(spaces[::2], spaces[1::2], strict=True):
-            prefix = self._texts[prefix]
-            shown = escape(self._texts[uri], _IN_ATTRIBUTES)
-            self._parts.append(f' xmlns:{prefix}="{shown}"' if prefix else f' xmlns="{shown}"')
+            shown = escape(self._said(uri), _IN_ATTRIBUTES)
+            is_default = not self._said(prefix)
+            self._put(
+                f' xmlns="{shown}"' if is_default else f' xmlns:{self._name(prefix)}="{shown}"'
+            )
         for written, value in zip(attributes[::2], attributes[1::2], strict=True):
             shown = escape(self._text(value), _IN_ATTRIBUTES)
-            self._parts.append(f' {self._texts[written]}="{shown}"')
-        self._parts.append(">")
+            self._put(f' {self._name(written)}="{shown}"')
+        self._put(">")
         self._content(content)
-        self._parts.append(f"</{name}>")
+        self._put(f"</{name}>")
 
     def _content(self, content: list[Any]) -> None:
         run: list[Any] = []
@@ -345,27 +379,29 @@ class _XmlWriter:
         """What stands between two elements: of what instructions part, each text is as it was."""
         is_one = len(run) == 1 and not (isinstance(run[0], list) and len(run[0]) == 3)
         if is_one or (run and run[0] is False):
-            self._parts.append(escape(self._text(run[0]), {"\r": "&#13;"}))
+            self._put(escape(self._text(run[0]), {"\r": "&#13;"}))
             run = run[1:]
-        if "".join(self._texts[each] for each in run if isinstance(each, int)).strip(XML_BLANKS):
+        if any(self._said(each).strip(XML_BLANKS) for each in run if isinstance(each, int)):
             self._value()
         for each in run:
             if isinstance(each, int):
-                self._parts.append(escape(self._texts[each], {"\r": "&#13;"}))
+                self._put(escape(self._said(each), {"\r": "&#13;"}))
             else:
                 self._instruction(each)
 
     def _instruction(self, instruction: Any) -> None:
         target, text, _ = instruction
-        shown = f" {self._texts[text]}" if self._texts[text] else ""
-        self._parts.append(f"<?{self._texts[target]}{shown}?>")
+        said = self._said(text)
+        if "?>" in said:
+            raise InputError("shape", f"damaged: found {said[:80]!r} in an instruction")
+        self._put(f"<?{self._name(target)}{' ' * bool(said)}{said}?>")
 
     def _text(self, value: Any) -> str:
         if value is False:
             self._value()
             return _PLACEHOLDER if self._is_naming else ""
         if isinstance(value, int):
-            text = self._texts[value]
+            text = self._said(value)
             if text.strip(XML_BLANKS):
                 self._value()  # It is a slot all the same.
             return text
@@ -373,6 +409,8 @@ class _XmlWriter:
         found = text_of_value(self._value())
         if found is None:
             raise InputError("notification", LACKING)
+        if odd := _NO_CHARACTER.search(found):
+            raise InputError("notification", f"found {odd.group()!r}, which XML cannot hold")
         if before is None or behind is None:
             return found
-        return f"{self._texts[before]}{found}{self._texts[behind]}"
+        return f"{self._said(before)}{found}{self._said(behind)}"

@@ -17,12 +17,16 @@ from contrada.errors import InputError, LimitError
 from contrada.xml.slots import ElementWay, Walk, adds
 from contrada.xml.strategies import Slot
 from contrada.xml.tree import (
+    DOCTYPE_BYTES_MAX,
     DOCUMENT_DEPTH_MAX,
     XML_BLANKS,
     Node,
+    check_entities,
     element_name,
+    has_parts,
     pull_parser,
     syntax_error,
+    unknown_entity,
 )
 
 ENTRY_BYTES_MAX: Final = 16 * 2**20
@@ -60,22 +64,41 @@ def entries_in(
     parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
     held = [0]
+    before = b""
     try:
         for piece in _joined(pieces, held):
             held[0] += len(piece)
             fault = _fed(parser, piece)
-            for _, node in parser.read_events():
-                if chain.is_outermost(node):
-                    yield chain.entry(node)
-                    held[0] = len(piece)
+            if chain.is_first and len(before) < DOCTYPE_BYTES_MAX:
+                before += piece
+                if any(has_parts(each.message, before) for each in parser.feed_error_log):
+                    tag = _tag(entries)
+                    parser = pull_parser(tag, instructions=exact, blanks=exact, entities=False)
+                    fault = _fed(parser, before)
+            if fault is None and (unknown := unknown_entity(parser.feed_error_log)):
+                raise unknown  # The parser goes on, and leaves it out: so no entry is certain.
+            for entry in _read(parser, chain):
+                yield entry
+                held[0] = len(piece)
             if fault is not None:
                 raise fault
             if held[0] > ENTRY_BYTES_MAX:
                 raise LimitError("ENTRY_BYTES_MAX", ENTRY_BYTES_MAX)
         parser.close()
+        yield from _read(parser, chain)  # It may have waited for the end, behind some doctypes.
     except etree.XMLSyntaxError as error:
         raise syntax_error(error) from None
     chain.end()
+
+
+def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[Entry]:
+    """The entries that the parser has read. Raises as `entries_in`."""
+    node: Node
+    for _, node in parser.read_events():
+        if chain.is_first:
+            check_entities(node)
+        if chain.is_outermost(node):
+            yield chain.entry(node)
 
 
 def _joined(pieces: Iterable[bytes], held: list[int]) -> Iterator[bytes]:
@@ -112,6 +135,11 @@ class _Chain:
         self._last: tuple[Node, ElementWay, list[Slot]] | None = None
         self._count = 0
         self._known: dict[Node, tuple[ElementWay, list[Slot]]] = {}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no entry was given yet."""
+        return self._last is None
 
     def is_outermost(self, node: Node) -> bool:
         """Whether an element of the tag has the very name, and is within no other entry."""

@@ -2,8 +2,10 @@
 
 Comments, processing instructions and the order of differently named children are gone; blanks
 around texts too. Names keep the prefix that the document wrote (`cap:event`), since that is
-what people read in it. The parser opens nothing outside the document, expands no entities of a
-document type, and is bounded in depth and size.
+what people read in it. The parser opens nothing outside the document, and is bounded in depth and
+size. An entity that the document itself declares as a text stands for that; one that is anywhere
+else is refused where it is used. Where a document type has parts (`%part;`) these are passed over,
+and all entities are refused.
 
 Source: Erenkrantz 2001 §3.3 (the parser assumes nothing about the document), §5.1.
 """
@@ -24,9 +26,22 @@ Node: TypeAlias = Any
 DOCUMENT_DEPTH_MAX: Final = 64
 """Elements within elements. Beyond it: the document is a bad record."""
 
+ENTITY_CHARS_MAX: Final = 4_096
+"""Characters of an entity that a document declares, with those of the entities in it. Beyond it:
+the document is a bad record, and so it is where all entities become, beyond a megabyte, more than
+5 times what was read: that is the parser's own bound."""
+
+DOCTYPE_BYTES_MAX: Final = 65_536
+"""Bytes at the beginning of a document in which its document type may use parts. Beyond it: the
+document is a bad record."""
+
 XML_BLANKS: Final = " \t\r\n"
 XML_NAMESPACE: Final = "http://www.w3.org/XML/1998/namespace"
 
+_ENTITY_DEPTH_MAX: Final = 40
+_UNKNOWN: Final = re.compile("Entity '([^']*)' not defined")
+_DECLARED: Final = "one that the document declares as a text"
+_REFERENCE: Final = re.compile(r"&([^#;&][^;&]*);")
 _POSITION: Final = re.compile(r"(, line \d+, column \d+)?( \(<string>, line \d+\))?$")
 
 
@@ -47,7 +62,8 @@ def parse_document(data: bytes) -> Element:
     """The tree of a document.
 
     Cost: proportional to the document. Raises ParseError where it is not well formed or uses
-    entities of its own, and LimitError where it is deeper than DOCUMENT_DEPTH_MAX.
+    entities that it does not declare as texts, and LimitError where it is deeper than
+    DOCUMENT_DEPTH_MAX or its entities are longer than ENTITY_CHARS_MAX.
     """
     return tree_of(parsed(data))
 
@@ -55,14 +71,58 @@ def parse_document(data: bytes) -> Element:
 def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
     """The root of a document as the parser gives it, in document order.
 
-    Processing instructions stay where they are asked for. Raises ParseError.
+    Processing instructions stay where they are asked for. Raises ParseError and LimitError.
     """
     try:
-        return etree.fromstring(data, safe_parser(instructions=instructions))
+        try:
+            root = etree.fromstring(data, safe_parser(instructions=instructions))
+        except etree.XMLSyntaxError as error:
+            if not has_parts(error.msg or "", data):
+                raise
+            root = etree.fromstring(data, safe_parser(instructions=instructions, entities=False))
     except etree.XMLSyntaxError as error:
         raise syntax_error(error) from None
     except ValueError as error:  # lxml's answer to what it cannot even begin to read
         raise ParseError(1, 1, str(error), "an XML document") from None
+    check_entities(root)
+    return root
+
+
+def has_parts(message: str, data: bytes) -> bool:
+    """Whether a part of the document type is what a parser told of a document."""
+    named = _UNKNOWN.match(message)
+    return named is not None and b"%%%s;" % named[1].encode() in data[:DOCTYPE_BYTES_MAX]
+
+
+def unknown_entity(log: Any) -> ParseError | None:
+    """What is said of an entity that a parser told of and left out; None where it did not."""
+    for each in log:
+        if _UNKNOWN.match(each.message):
+            return ParseError(max(each.line, 1), max(each.column, 1), each.message, _DECLARED)
+    return None
+
+
+def check_entities(root: Node) -> None:
+    """Raises LimitError where the document of an element declares an entity that is too long."""
+    declared = root.getroottree().docinfo.internalDTD
+    if declared is None:
+        return
+    texts = {each.name: each.content or "" for each in declared.iterentities()}
+    sizes: dict[str, int] = {}
+
+    def size(name: str, depth: int) -> int:
+        if depth > _ENTITY_DEPTH_MAX:  # The parser allows no more either, where it is used.
+            raise LimitError("ENTITY_CHARS_MAX", ENTITY_CHARS_MAX)
+        if name not in sizes:
+            text = texts[name]
+            inner = (each for each in _REFERENCE.findall(text) if each in texts)
+            sizes[name] = len(text) + sum(size(each, depth + 1) for each in inner)
+            if sizes[name] > ENTITY_CHARS_MAX:
+                raise LimitError("ENTITY_CHARS_MAX", ENTITY_CHARS_MAX)
+        return sizes[name]
+
+    for name in texts:
+        size(name, 1)
 
 
 def tree_of(root: etree._Element) -> Element:
@@ -70,25 +130,25 @@ def tree_of(root: etree._Element) -> Element:
     return _tree(root, 1)
 
 
-def safe_parser(*, instructions: bool = False) -> etree.XMLParser:
-    """A parser that reads nothing but the bytes it is given and expands no entities."""
-    return etree.XMLParser(**_safely(instructions))
+def safe_parser(*, instructions: bool = False, entities: bool = True) -> etree.XMLParser:
+    """A parser of nothing but the bytes it is given; it may leave `entities` as they are."""
+    return etree.XMLParser(**_safely(instructions, entities))
 
 
 def pull_parser(
-    tag: str, *, instructions: bool = False, blanks: bool = True
+    tag: str, *, instructions: bool = False, blanks: bool = True, entities: bool = True
 ) -> etree.XMLPullParser:
     """As `safe_parser`, for bytes that come in pieces; it tells the ends of elements of a tag.
 
     Without `blanks` texts of blanks alone are left out, most of them.
     """
-    options = {**_safely(instructions), "remove_blank_text": not blanks}
+    options = {**_safely(instructions, entities), "remove_blank_text": not blanks}
     return etree.XMLPullParser(events=("end",), tag=tag, **options)
 
 
-def _safely(instructions: bool) -> dict[str, Any]:
+def _safely(instructions: bool, entities: bool) -> dict[str, Any]:
     return {
-        "resolve_entities": False,
+        "resolve_entities": "internal" if entities else False,
         "no_network": True,
         "load_dtd": False,
         "dtd_validation": False,
@@ -104,8 +164,9 @@ def _safely(instructions: bool) -> dict[str, Any]:
 def syntax_error(error: etree.XMLSyntaxError) -> ParseError:
     """The parser's error, with its place and what it found."""
     line, column = error.position
-    found = _POSITION.sub("", error.msg or "nothing that can be read")
-    return ParseError(max(line, 1), max(column, 1), found, "well-formed XML")
+    found = _POSITION.sub("", error.msg or "nothing that can be read").strip()
+    expected = _DECLARED if _UNKNOWN.match(found) else "well-formed XML"
+    return ParseError(max(line, 1), max(column, 1), found, expected)
 
 
 def element_name(node: "etree._Element") -> str:
