@@ -152,8 +152,11 @@ def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitError, match="ATTRIBUTES_MAX"):
         read_feed(b"<rss><item " + many + b"/></rss>", "f")
     bomb = b'<!DOCTYPE rss [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
-    (entry,) = read_feed(bomb + b"<rss><item><title>&b;</title></item></rss>", "f").entries
-    assert entry.node.findtext("title") in (None, "")
+    used = b"<rss><item><title>&b;</title></item></rss>"
+    (entry,) = read_feed(bomb + used, "f").entries
+    assert entry.node.findtext("title") == "a" * 80
+    with pytest.raises(LimitError, match="ENTITY_CHARS_MAX"):
+        read_feed(bomb.replace(b"aaaaaaaaaa", b"a" * 600) + used, "f")
     monkeypatch.setattr(formats, "FEED_ENTRIES_MAX", 2)
     with pytest.raises(LimitError, match="FEED_ENTRIES_MAX"):
         read_feed(RSS, "f")
