@@ -61,6 +61,27 @@ DOCUMENTS: dict[str, Callable[[Path], bytes]] = {
 """Each is refused, or an entry of it."""
 
 
+@pytest.mark.parametrize("strategy", ["multi", "index"])
+def test_a_small_document_does_not_become_much(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of many small entries would get all that stands around, a thousand times its bytes."""
+    monkeypatch.setattr(names, "CONTEXT_ADDED_MAX", 50_000)
+    head, entries = b"<r>" + b"<n>1</n>" * 900, b"<e/>" * 500
+    data = head + entries + b"</r>"
+    renderer = Renderer(Reading(strategy=strategy, entries="e"))
+    whole = list(renderer.render(data))
+    pieces = list(renderer.render(io.BytesIO(data)))
+    for found in (whole, pieces):
+        *good, bad = found
+        assert isinstance(bad, BadRecord)
+        assert "CONTEXT_ADDED_MAX" in bad.reason
+        assert len(good) == (50_000 + len(data)) // 900
+    monkeypatch.setattr(names, "CONTEXT_ADDED_MAX", 500 * 900 - len(data))
+    for what in (data, io.BytesIO(data)):
+        assert all(isinstance(each, Record) for each in renderer.render(what))
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("strategy", ["multi", "index", "daemon"])
 def test_hostile_documents(

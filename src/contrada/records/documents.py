@@ -62,7 +62,7 @@ def read_flat(
 
 def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
     """The records of a tree, whoever has parsed it."""
-    return _records(_entries_of_tree(root, source, reading), source, reading)
+    return _records(_entries_of_tree(root, 0, source, reading), source, reading)
 
 
 def entries_of_document(
@@ -88,12 +88,14 @@ def entries_of_document(
     if tree is not None:
         if see is not None:
             see(tree)
-        yield from _entries_of_tree(tree, source, reading)
+        yield from _entries_of_tree(tree, len(data), source, reading)
 
 
-def _entries_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Entry | BadRecord]:
+def _entries_of_tree(
+    root: Element, size: int, source: str, reading: Reading
+) -> Iterator[Entry | BadRecord]:
     try:
-        yield from enumerate(named_texts(root, reading.entries), start=1)
+        yield from enumerate(named_texts(root, reading.entries, size), start=1)
     except ContradaError as error:
         yield bad_record(source, error, None)
 

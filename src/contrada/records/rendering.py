@@ -140,14 +140,16 @@ class Renderer:
             yield bad_record(source, fault, None, beginning(piece))
         if root is not None:
             try:
-                yield from self._of_root(root, source)
+                yield from self._of_root(root, source, len(data))
             except ContradaError as error:
                 yield bad_record(source, error, None, beginning(data))
 
     def _see(self, root: Element) -> None:
         note_repeated(root, root.name, self._walk.note)
 
-    def _of_root(self, root: etree._Element, source: str) -> Iterator[Record | BadRecord]:
+    def _of_root(
+        self, root: etree._Element, source: str, size: int
+    ) -> Iterator[Record | BadRecord]:
         reading = self.reading
         if reading.schema is not None:
             validate(root, reading.schema)
@@ -160,7 +162,8 @@ class Renderer:
             yield self._record(source, 1, root, kind_of(root))
             return
         kind = kind_of(root)
-        for number, entry in enumerate(entries_of(root, entries, self._walk), start=1):
+        found = entries_of(root, entries, self._walk, size)
+        for number, entry in enumerate(found, start=1):
             yield self._record(source, number, entry.node, kind, entry)
 
     def _split(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:

@@ -18,22 +18,42 @@ CONTEXT_VALUES_MAX: Final = 1_000
 """Values that the elements around may add to an entry. More would square the work. Beyond it: the
 document is a bad record."""
 
+CONTEXT_ADDED_MAX: Final = 1_000_000
+"""Values that the elements around may add to all entries of a document together, beside one for
+each of its bytes. Else a small document could become a thousand times as much. Beyond it: the
+document is a bad record from there on."""
+
 Texts: TypeAlias = dict[str, list[str]]
 """The texts of a document or an entry by name."""
 
 
-def named_texts(root: Element, entries: str | None) -> Iterator[Texts]:
+class ContextRoom:
+    """How many values may still be added to entries by the elements around them."""
+
+    def __init__(self, size: int) -> None:
+        """`size` is that of the document in bytes."""
+        self.left = CONTEXT_ADDED_MAX + size
+
+    def take(self, values: int) -> None:
+        """So many are added to one entry. Raises LimitError."""
+        self.left -= values
+        if self.left < 0:
+            raise LimitError("CONTEXT_ADDED_MAX", CONTEXT_ADDED_MAX)
+
+
+def named_texts(root: Element, entries: str | None, size: int = 0) -> Iterator[Texts]:
     """The texts of a document, or of each of its entries.
 
     With `entries` each element of that name (the outermost ones) is a part of its own: its
     content, and of each element around it the attributes, the own text and the children that
     hold text only. Cost: proportional to the document, once more for each level above the
-    entries, plus for each entry what stands around it. Raises LimitError beyond CONTEXT_VALUES_MAX.
+    entries, plus for each entry what stands around it. Raises LimitError beyond CONTEXT_VALUES_MAX,
+    and beyond CONTEXT_ADDED_MAX, to which the `size` of the document in bytes is added.
     """
     if entries is None:
         yield _texts(root, root.name)
     else:
-        yield from _entries_within(root, root.name, entries, {})
+        yield from _entries_within(root, root.name, entries, {}, ContextRoom(size))
 
 
 def note_repeated(element: Element, path: str, note: Callable[[str, int], None]) -> None:
@@ -48,9 +68,12 @@ def note_repeated(element: Element, path: str, note: Callable[[str, int], None])
             note(f"{path}.{name}", count)
 
 
-def _entries_within(element: Element, path: str, entries: str, context: Texts) -> Iterator[Texts]:
+def _entries_within(
+    element: Element, path: str, entries: str, context: Texts, room: ContextRoom
+) -> Iterator[Texts]:
     """The outermost entries of an element, each with what stands around it."""
     if element.name == entries:
+        room.take(sum(map(len, context.values())))
         yield _texts(element, path, context)
         return
     inner: Texts | None = None
@@ -59,7 +82,7 @@ def _entries_within(element: Element, path: str, entries: str, context: Texts) -
             continue
         if inner is None:
             inner = _context(element, path, entries, context)
-        yield from _entries_within(child, f"{path}.{child.name}", entries, inner)
+        yield from _entries_within(child, f"{path}.{child.name}", entries, inner, room)
 
 
 def _holds(element: Element, entries: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from lxml import etree
 
 from contrada.errors import InputError, LimitError
+from contrada.xml.names import ContextRoom
 from contrada.xml.slots import ElementWay, Walk, adds
 from contrada.xml.strategies import Slot
 from contrada.xml.tree import (
@@ -42,9 +43,9 @@ class Entry(NamedTuple):
     around: list[Slot]
 
 
-def entries_of(root: Node, entries: str, walk: Walk) -> Iterator[Entry]:
-    """The outermost entries of a whole document. Raises LimitError and ParseError."""
-    chain = _Chain(entries, walk)
+def entries_of(root: Node, entries: str, walk: Walk, size: int) -> Iterator[Entry]:
+    """The outermost entries of a whole document of `size` bytes. Raises LimitError, ParseError."""
+    chain = _Chain(entries, walk, size)
     for node in root.iter(_tag(entries)):
         if chain.is_outermost(node):
             yield chain.entry(node)
@@ -68,6 +69,7 @@ def entries_in(
     try:
         for piece in _joined(pieces, held):
             held[0] += len(piece)
+            chain.room.left += len(piece)
             fault = _fed(parser, piece)
             if chain.is_first and len(before) < DOCTYPE_BYTES_MAX:
                 before += piece
@@ -130,7 +132,8 @@ def _tag(entries: str) -> str:
 class _Chain:
     """The elements around the entries of a document, and what each of them adds."""
 
-    def __init__(self, entries: str, walk: Walk) -> None:
+    def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
+        self.room = ContextRoom(size)
         self._entries, self._walk = entries, walk
         self._last: tuple[Node, ElementWay, list[Slot]] | None = None
         self._count = 0
@@ -162,6 +165,7 @@ class _Chain:
             self._count = 0 if last is None or parent is not last[0] else self._count
             self._last = last = (parent, way, around)
         self._count += 1
+        self.room.take(len(last[2]))
         if self._count > 1:
             self._walk.note(last[1].plain, self._count)
         return Entry(node, last[1], last[2])
