@@ -26,6 +26,7 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
         assert column.split()[0] in result.stdout
 
 
+@pytest.mark.slow
 def test_points_are_lines_of_json() -> None:
     """No other program could read what came out."""
     options = ("--figure", "6.10", "--json", "--loss", "0.1", "--crashes", "0.05")
@@ -39,6 +40,7 @@ def test_points_are_lines_of_json() -> None:
     assert all(0 < each["simulated"] <= 1 and each["runs"] == 2 for each in records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -57,6 +59,7 @@ def test_what_cannot_be_is_refused(options: tuple[str, str], told: str) -> None:
     assert told in result.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     """Minutes of runs would be lost to a slip in the name of a folder."""
     taken = tmp_path / "taken"

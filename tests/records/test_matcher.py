@@ -324,6 +324,7 @@ def test_hostile_cells_beside_others(
         check(file, f"{name}\n" + "\n".join(HOSTILE_CELLS), "csv", reading)
 
 
+@pytest.mark.slow
 def test_hostile_cells_alone(file: Path) -> None:
     """Else what stands in the first row, or what makes all of a block doubtful, would be missed."""
     for pair in PAIRS:

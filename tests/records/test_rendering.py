@@ -153,6 +153,7 @@ ENTRIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENTRIES)
 def test_real_feeds_in_pieces(shared_data: Callable[..., Path], name: str) -> None:
     """Else a real feed would be read otherwise because it is large."""
@@ -224,6 +225,7 @@ def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
         assert "Entity 'p' not defined" in bad.reason
 
 
+@pytest.mark.slow
 def test_one_fault_among_many_entries_is_soon_found() -> None:
     """Else the time would be the square of a document's size, or that of all its namespaces."""
     begin = process_time()

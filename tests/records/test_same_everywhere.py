@@ -62,6 +62,7 @@ def test_match_renders_as_the_renderer(strategy: str, tmp_path: Path) -> None:
     assert {each.number for each in read} == {1, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", PLAIN)
 def test_every_real_document_renders(shared_data: Callable[..., Path], strategy: str) -> None:
     """Else a document of a real source would be refused, or changed on the way."""

@@ -506,6 +506,7 @@ async def test_the_state_of_the_connection_is_told(
     assert caplog.text.count("ValueError: own") == len(told)
 
 
+@pytest.mark.quick_first
 @on_loop
 async def test_a_backlog_leaves_by_priority_and_in_time(name: str) -> None:
     """A reader that was busy would find the small talk first, or what is over."""

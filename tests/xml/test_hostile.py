@@ -61,6 +61,7 @@ DOCUMENTS: dict[str, Callable[[Path], bytes]] = {
 """Each is refused, or an entry of it."""
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("strategy", ["multi", "index"])
 def test_a_small_document_does_not_become_much(
     strategy: str, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +83,7 @@ def test_a_small_document_does_not_become_much(
         assert all(isinstance(each, Record) for each in renderer.render(what))
 
 
+@pytest.mark.quick_every(7)
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("strategy", ["multi", "index", "daemon"])
 def test_hostile_documents(

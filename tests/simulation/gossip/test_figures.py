@@ -38,6 +38,7 @@ def thinned(name: str, step: int) -> GossipFigure:
     return dataclasses.replace(figure, points=figure.points[::step])
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_thesis() -> None:
     """A figure would be of another group than its caption says."""
     every = figures()
@@ -60,6 +61,7 @@ def test_figures_are_those_of_the_thesis() -> None:
     assert len(plans_of([every["6.7"], every["6.13"]], 2, 0)) == 4 * len(shares)
 
 
+@pytest.mark.slow
 def test_parameters_are_replaced_where_a_figure_does_not_vary_them() -> None:
     """One could not look at another group."""
     every = figures({"branching": 6, "fanout": 4, "loss": 0.1, "audience": 5})
@@ -79,6 +81,7 @@ def test_parameters_are_replaced_where_a_figure_does_not_vary_them() -> None:
     assert {point.parameters.branching for point in wide.points} == {50}
 
 
+@pytest.mark.slow
 def test_points_have_chance_of_their_own() -> None:
     """A curve would be bent as a whole, outside of all its intervals, by what one run drew."""
     first, second = figures()["6.9"].points[10:12]
@@ -90,6 +93,7 @@ def test_points_have_chance_of_their_own() -> None:
     assert first.plans(1, 0) == msgspec.structs.replace(first, curve="again").plans(1, 0)
 
 
+@pytest.mark.slow
 def test_a_figure_tells_its_group() -> None:
     """Nobody could tell a chart with loss from one without."""
     every = figures({"loss": 0.05})
@@ -99,6 +103,7 @@ def test_a_figure_tells_its_group() -> None:
     assert (row.curve, row.group) == ("D = 12", "a = 22, l = 3, R = 3, F = 2, D = 12")
 
 
+@pytest.mark.slow
 def test_simulation_and_analysis_agree_in_a_figure() -> None:
     """A chart would show two curves of which one is wrong."""
     for row in rows(thinned("6.7", 4), 15):
@@ -109,6 +114,7 @@ def test_simulation_and_analysis_agree_in_a_figure() -> None:
             assert row.printed < row.simulated
 
 
+@pytest.mark.slow
 def test_rounds_of_figure_6_9() -> None:
     """Pittel's asymptote would not be held against how long it takes."""
     found = rows(thinned("6.9", 10), 40)
@@ -119,6 +125,7 @@ def test_rounds_of_figure_6_9() -> None:
         assert row.printed < row.refined < row.printed * 1.4
 
 
+@pytest.mark.slow
 def test_intervals_are_students() -> None:
     """Few runs would look as sure as many."""
     for count in (2, 3, 4, 10, 30):
@@ -131,6 +138,7 @@ def test_intervals_are_students() -> None:
     assert interval([0.5]) == (0.5, -math.inf, math.inf)
 
 
+@pytest.mark.slow
 def test_figures_are_written(tmp_path: Path) -> None:
     """A figure would have no table, or no chart."""
     figure = thinned("6.13", 11)
@@ -149,6 +157,7 @@ def test_figures_are_written(tmp_path: Path) -> None:
     assert [(row.low, row.high) for row in single] == [(0, 1)] * len(single)
 
 
+@pytest.mark.slow
 def test_analysis_in_processes_is_the_same() -> None:
     """A table would depend on how many processes there are."""
     figure = thinned("6.12", 3)

@@ -142,6 +142,7 @@ def test_who_is_gone_is_forgotten_in_time(how: str, who: str) -> None:
             assert is_right(world), "nobody comes back by an old line"
 
 
+@pytest.mark.slow
 def test_neighbours_may_be_pinged_before_they_are_given_up() -> None:
     """Who crashed would be probed for ever, or who only was quiet be given up."""
     world = populated(3, conduct=Conduct(pings_bottom=True))
@@ -161,6 +162,7 @@ def test_neighbours_may_be_pinged_before_they_are_given_up() -> None:
     assert probes.count("Probe") == 0
 
 
+@pytest.mark.slow
 def test_two_who_find_a_subsystem_together_find_each_other() -> None:
     """Each would believe that it is alone there, for ever: each is the other's stranger."""
     world = GossipWorld(GROUP, 4, checks=True)
@@ -172,6 +174,7 @@ def test_two_who_find_a_subsystem_together_find_each_other() -> None:
     assert right_within(world, BOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [20, 150])
 def test_a_group_that_was_parted_comes_together_again(rounds: int) -> None:
     """Each half would forget the other, and both go on for ever as groups of their own."""
@@ -207,6 +210,7 @@ def test_two_groups_that_meet_become_one() -> None:
     assert reached(world, identity) > 0.8
 
 
+@pytest.mark.slow
 def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
     """Its old lines would put those who are gone into all views again, for ever."""
     world = populated(3, count=40)
@@ -227,6 +231,7 @@ def test_who_was_asleep_for_long_brings_nobody_back_for_good() -> None:
     assert right_within(world, BOUND)
 
 
+@pytest.mark.slow
 def test_one_who_lies_about_the_time_stops_nobody_from_being_given_up() -> None:
     """One participant could make all others doubt their clocks, so that nobody grows old."""
     world = populated(9)
@@ -244,6 +249,7 @@ def test_one_who_lies_about_the_time_stops_nobody_from_being_given_up() -> None:
     assert is_right(world)
 
 
+@pytest.mark.slow
 def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines beyond the first would never be stamped again by others, and be taken for dead."""
     for module in ("membership", "exchange", "conduct"):
@@ -259,6 +265,7 @@ def test_views_with_more_lines_than_a_digest_converge(monkeypatch: pytest.Monkey
         assert len(world.faults()) <= 3, "of 39 views"
 
 
+@pytest.mark.slow
 def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
     """Two would be one participant; or who restarts would be shut out by its own old line."""
     world = populated(5)
@@ -275,6 +282,7 @@ def test_an_address_is_given_once_and_who_comes_back_has_it_again() -> None:
     assert right_within(world, BOUND)
 
 
+@pytest.mark.slow
 def test_a_newcomer_learns_that_nobody_answers_only_by_waiting() -> None:
     """It would take itself for the group, or ask without a pause."""
     world = GossipWorld(GROUP, 6)
@@ -286,6 +294,7 @@ def test_a_newcomer_learns_that_nobody_answers_only_by_waiting() -> None:
     assert right_within(world, BOUND)
 
 
+@pytest.mark.slow
 def test_interests_that_change_are_known_above() -> None:
     """Events would go to who no longer wants them, or not to who does now."""
     world = populated(7, group=dataclasses.replace(GROUP, digest=9))
@@ -324,6 +333,7 @@ def test_clocks_that_jump_change_nothing(by_us: int) -> None:
     assert is_right(world)
 
 
+@pytest.mark.slow
 def test_who_lies_changes_little_and_not_for_long() -> None:
     """One participant could take others out of all views, or put strangers into them."""
     world = populated(9, checks=True)
@@ -342,6 +352,7 @@ def test_who_lies_changes_little_and_not_for_long() -> None:
     assert right_within(world, BOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "conduct",
     [
@@ -361,6 +372,7 @@ def test_whatever_the_conduct_views_converge(conduct: Conduct) -> None:
     assert reached(world, identity) > 0.8
 
 
+@pytest.mark.slow
 def test_an_audience_of_one_needs_digests_or_a_threshold() -> None:
     """It would be said to be reached: Pittel's asymptote has no round for one.
 
@@ -454,6 +466,7 @@ def test_what_is_only_announced_is_handed_over_whole() -> None:
     assert {each.body for each in told} == {b""}
 
 
+@pytest.mark.slow
 def test_a_surer_protocol_at_the_top_tells_all_delegates() -> None:
     """A delegate of an interested subsystem would be left out although it is up."""
     group = Parameters(levels=2, branching=8, redundancy=2, fanout=1, loss=0.3)
@@ -472,6 +485,7 @@ def top_of(world: GossipWorld) -> list[Any]:
     return world.participant(world.addresses[0]).membership.view.tables[-1].known()
 
 
+@pytest.mark.slow
 def test_digests_reach_small_audiences() -> None:
     """Of a few that want an event some would never hear of it, though neighbours have it."""
     shares = []
@@ -497,6 +511,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
     assert runs[0] == runs[1] == runs[2]
 
 
+@pytest.mark.slow
 def test_nobody_multicasts_before_it_is_in() -> None:
     """An event would be published to nobody, and nobody would be told."""
     world = GossipWorld(GROUP, 16)
