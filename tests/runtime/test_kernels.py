@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from contrada.matching.kernels import jit
+from contrada.runtime import kernels
 
 SCRIPT = """
 import asyncio, contrada as ct
@@ -38,3 +39,23 @@ def test_a_service_goes_over_to_compiled_kernels_while_it_works() -> None:
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.strip() == "False [2, 3, 4, 9] True"
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_threads_take_short_turns_while_kernels_load_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    """Beside a loop that is never idle, loading would take half a minute."""
+    before = sys.getswitchinterval()
+    seen = []
+
+    def compiled() -> bool:
+        seen.append(sys.getswitchinterval())
+        if is_broken:
+            raise OSError("no kernels")
+        return True
+
+    monkeypatch.setattr(jit, "compiled", compiled)
+    kernels._load()
+    assert seen == [pytest.approx(kernels.TURN_S)]
+    assert seen[0] < before == sys.getswitchinterval()
