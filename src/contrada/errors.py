@@ -166,6 +166,10 @@ class ServiceClosedError(ServiceError):
     """The service, or the connection to it, is closed."""
 
 
+class NotPermittedError(ServiceError):
+    """Who asked for it may not have it done. Carries `reason`."""
+
+
 class TooSlowError(ServiceError):
     """A subscription that is to end when it does not keep up has ended; see `WhenFull`."""
 

@@ -1,18 +1,18 @@
 """`contrada adv`: advertise from the command line, and list what is on offer."""
 
-import ssl
 import sys
 from contextlib import AsyncExitStack
 
 import click
 import msgspec
 
+from contrada.cli.access import access_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import lost, run
-from contrada.cli.tls import tls_options
 from contrada.model import Filter
 from contrada.net import connect
+from contrada.net.wire import Access
 from contrada.routing.messages import Offer
 from contrada.runtime.calling import checked_timeout, next_of
 from contrada.service import Advertisements, Service
@@ -29,7 +29,7 @@ from contrada.service import Advertisements, Service
     help="With --follow: end when nothing has changed for S seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@tls_options
+@access_options
 @extension_option
 def adv(
     advertisements: tuple[str, ...],
@@ -37,7 +37,7 @@ def adv(
     follow: bool,
     timeout: float | None,
     as_json: bool,
-    tls: ssl.SSLContext | None,
+    access: Access,
 ) -> None:
     """Advertise what will be published, until Ctrl-C, or list with --follow what is on offer.
 
@@ -53,7 +53,7 @@ def adv(
         raise click.UsageError("say what to advertise, or --follow")
     if timeout is not None and not follow:
         raise click.UsageError("--timeout goes with --follow")
-    service = connect(to, reconnect=False, tls=tls)
+    service = connect(to, reconnect=False, tls=access.tls, token=access.token)
     run(_advertise(service, advertisements, follow, checked_timeout(timeout), as_json))
 
 

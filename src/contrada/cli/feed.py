@@ -1,6 +1,5 @@
 """`contrada feed`: poll feeds, and tell what is new or changed in them."""
 
-import ssl
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from contrada.cli.access import access_options
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.reading import (
     check_named,
@@ -21,13 +21,13 @@ from contrada.cli.reading import (
 )
 from contrada.cli.running import run
 from contrada.cli.showing import json_line
-from contrada.cli.tls import tls_options
 from contrada.feeds.fetching import is_address
 from contrada.feeds.names import Names
 from contrada.feeds.polling import FeedPoller, Poll
 from contrada.feeds.seen import FeedStates
 from contrada.feeds.sending import Sender
 from contrada.net import connect
+from contrada.net.wire import TCP, Access
 from contrada.records import BadRecord, Record
 from contrada.service import Service
 
@@ -73,7 +73,7 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 @click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
 @document_options
 @naming_options
-@tls_options
+@access_options
 def feed(
     sources: tuple[str, ...],
     identity: str | None,
@@ -85,7 +85,7 @@ def feed(
     publisher: str | None,
     names: bool,
     add: tuple[str, ...],
-    tls: ssl.SSLContext | None,
+    access: Access,
     **options: Any,
 ) -> None:
     """Poll feeds at files and addresses of HTTP; give each entry that is new or changed.
@@ -110,13 +110,19 @@ def feed(
     for source in sources:
         if not is_address(source) and not Path(source).is_file():
             raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
-    if to is None and (publisher is not None or names or tls is not None):
-        raise click.UsageError("--publisher, --names and --tls-… are for --to ADDRESS")
+    if to is None and (publisher is not None or names or access != TCP):
+        raise click.UsageError("--publisher, --names, --tls-… and tokens are for --to ADDRESS")
     reading = reading_of(add=constants(add), **options)
     check_named(reading, names)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
     told = _PollReport(again_s=None if once else every)
-    service = None if to is None else connect(to, publisher=publisher, reconnect=not once, tls=tls)
+    service = (
+        None
+        if to is None
+        else connect(
+            to, publisher=publisher, reconnect=not once, tls=access.tls, token=access.token
+        )
+    )
     sender = None
     if service is not None:
         is_named = names or reading.strategy == "daemon"

@@ -1,20 +1,20 @@
 """`contrada inspect`: what a broker holds, and where a notification would go there, and why."""
 
-import ssl
 from collections.abc import Sequence
 
 import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli.access import access_options
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.stats import answered
 from contrada.cli.tables import output
-from contrada.cli.tls import tls_options
 from contrada.net.client import TcpService
 from contrada.net.content import packed_content
 from contrada.net.inspection import HeldText, Inspection
+from contrada.net.wire import Access
 from contrada.records import BadRecord, notification_of_shown
 from contrada.records.record import record_of
 
@@ -23,10 +23,8 @@ from contrada.records.record import record_of
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @click.option("--notification", metavar="JSON", help="Where would this go?")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@tls_options
-def inspect(
-    address: str, notification: str | None, as_json: bool, tls: ssl.SSLContext | None
-) -> None:
+@access_options
+def inspect(address: str, notification: str | None, as_json: bool, access: Access) -> None:
     """Show what the broker at ADDRESS holds: links, clients, filters and advertisements.
 
     Of each the first, with who asked for it: a client, by its number at that broker, a neighbour,
@@ -39,7 +37,7 @@ def inspect(
     contrada inspect --notification '{"symbol": "DIS", "price": 61.5}'
     """  # noqa: D301 - click reads the escape
     packed = b"" if notification is None else _packed(notification)
-    found = run(_asked(address, packed, tls))
+    found = run(_asked(address, packed, access))
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     elif notification is None:
@@ -56,8 +54,8 @@ def _packed(text: str) -> bytes:
     return packed_content(record.notification)
 
 
-async def _asked(address: str, packed: bytes, tls: ssl.SSLContext | None) -> Inspection:
-    async with TcpService(address, reconnect=False, tls=tls) as service:
+async def _asked(address: str, packed: bytes, access: Access) -> Inspection:
+    async with TcpService(address, reconnect=False, access=access) as service:
         return await answered(address, service.inspection(packed))
 
 

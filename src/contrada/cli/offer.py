@@ -1,7 +1,6 @@
 """`contrada offer`: offer a table or files from the command line, to be asked."""
 
 import asyncio
-import ssl
 import sys
 from contextlib import closing, suppress
 from typing import Any, Final, get_args
@@ -9,12 +8,13 @@ from typing import Any, Final, get_args
 import click
 import msgspec
 
+from contrada.cli.access import access_options
 from contrada.cli.adv import show
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import first_of, lost, run
-from contrada.cli.tls import tls_options
 from contrada.net import connect
+from contrada.net.wire import Access
 from contrada.query import DataSource, FileSource, Question, TableSource
 from contrada.query.sources.describing import FRESH_S
 from contrada.query.sources.files import FileFormat
@@ -66,7 +66,7 @@ _EVERYTHING: Final = Question("everything")
     "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@tls_options
+@access_options
 @extension_option
 def offer(
     at: str,
@@ -78,7 +78,7 @@ def offer(
     name: str,
     seconds: float | None,
     as_json: bool,
-    tls: ssl.SSLContext | None,
+    access: Access,
 ) -> None:
     """Offer a table or files, to be asked by `contrada ask`, until Ctrl-C.
 
@@ -108,7 +108,7 @@ def offer(
         source = TableSource(table[0], table[1].split(".", 1), fresh_s=0)
     else:
         source = FileSource(files, file_format, fresh_s=0)
-    service = connect(at, reconnect=False, tls=tls)
+    service = connect(at, reconnect=False, tls=access.tls, token=access.token)
     told = _Told(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, told, name=name)
     _check(source)

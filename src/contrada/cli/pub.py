@@ -1,6 +1,5 @@
 """`contrada pub`: publish from the command line."""
 
-import ssl
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,14 +9,15 @@ from typing import Any, Final
 
 import click
 
+from contrada.cli.access import access_options
 from contrada.cli.arriving import LineRecords, Make, Recording, RowRecords, arriving, size_of_stream
 from contrada.cli.literals import attributes_of
 from contrada.cli.reading import cell_options, hint_for, naming_options, reading_of
 from contrada.cli.running import run
 from contrada.cli.tables import progress_of_bytes
-from contrada.cli.tls import tls_options
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
+from contrada.net.wire import Access
 from contrada.records import (
     BadRecord,
     Reading,
@@ -52,7 +52,7 @@ ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 )
 @cell_options
 @naming_options
-@tls_options
+@access_options
 def pub(
     attributes: tuple[str, ...],
     to: str,
@@ -62,7 +62,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
-    tls: ssl.SSLContext | None,
+    access: Access,
     **options: Any,
 ) -> None:
     """Publish one notification, or one for each line of a file of JSON objects, or row of CSV.
@@ -95,7 +95,7 @@ def pub(
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
     timed = partial(transmitted, ttl_s=ttl, priority=priority) if is_timed else None
-    service = connect(to, publisher=publisher, reconnect=False, tls=tls)
+    service = connect(to, publisher=publisher, reconnect=False, tls=access.tls, token=access.token)
     if source is None:
         one = Notification(attributes_of(attributes))
         counts = run(_publish_one(service, timed(one) if timed else one))

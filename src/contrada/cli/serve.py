@@ -15,12 +15,12 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
+from contrada.cli.access import tls_files
 from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log
 from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
-from contrada.cli.tls import tls_files
 from contrada.errors import ContradaError
 from contrada.extensions.loading import load
 from contrada.matching.kernels import jit

@@ -1,7 +1,6 @@
 """`contrada stats`: what a broker did so far."""
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
@@ -9,13 +8,14 @@ import click
 import msgspec
 from rich.table import Table
 
+from contrada.cli.access import access_options
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.tables import output
-from contrada.cli.tls import tls_options
 from contrada.errors import ConnectionFailedError
 from contrada.net.client import TcpService
 from contrada.net.reconnecting import CONNECT_WAIT_S
+from contrada.net.wire import Access
 
 T = TypeVar("T")
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 @click.command()
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@tls_options
-def stats(address: str, as_json: bool, tls: ssl.SSLContext | None) -> None:
+@access_options
+def stats(address: str, as_json: bool, access: Access) -> None:
     """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
 
     What was dropped, refused or could not be decided is counted by reason. A broker tells that
@@ -34,15 +34,15 @@ def stats(address: str, as_json: bool, tls: ssl.SSLContext | None) -> None:
     contrada stats
     contrada stats contrada://10.0.0.7:7655 --json | jq .dropped
     """  # noqa: D301 - click reads the escape
-    counts = run(_asked(address, tls))
+    counts = run(_asked(address, access))
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
         output().print(_table(address, counts))
 
 
-async def _asked(address: str, tls: ssl.SSLContext | None) -> dict[str, Any]:
-    async with TcpService(address, reconnect=False, tls=tls) as service:
+async def _asked(address: str, access: Access) -> dict[str, Any]:
+    async with TcpService(address, reconnect=False, access=access) as service:
         return await answered(address, service.broker_statistics())
 
 

@@ -8,7 +8,6 @@ publishes or subscribes meanwhile waits.
 
 import asyncio
 import contextlib
-import ssl
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from contrada.delivery.classes import delivery_class
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
+    NotPermittedError,
     ServiceClosedError,
     ServiceError,
 )
@@ -60,7 +60,7 @@ from contrada.net.publishing import (
 )
 from contrada.net.reconnecting import Reconnecting
 from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
-from contrada.net.wire import GOODBYE_WAIT_S
+from contrada.net.wire import GOODBYE_WAIT_S, TCP, Access
 from contrada.routing.messages import Unsubscribe
 from contrada.runtime.calling import (
     batches_of,
@@ -106,7 +106,7 @@ class TcpService(DisseminatingService):
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
-        tls: ssl.SSLContext | None = None,
+        access: Access = TCP,
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
@@ -115,7 +115,7 @@ class TcpService(DisseminatingService):
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._reconnecting = Reconnecting(
-            parse_addresses(address), self, self._states, give_up_after_s, tls
+            parse_addresses(address), self, self._states, give_up_after_s, access
         )
         self._stamp = Stamp(publisher)
         self.now_us = self._stamp.now_us
@@ -452,7 +452,8 @@ class TcpService(DisseminatingService):
 
     def _replied(self, frame: Reply) -> None:
         refused = f"{self._reconnecting.address} refused: {frame.reason}"
-        error = ServiceError(refused) if frame.code else None
+        kind = NotPermittedError if frame.code == NotPermittedError.__name__ else ServiceError
+        error = kind(refused) if frame.code else None
         if self._publishing is not None and self._publishing.answered(
             frame.number, frame.dropped, error
         ):

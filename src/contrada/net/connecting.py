@@ -7,6 +7,7 @@ async with connect(neighbours=["contrada://127.0.0.1:7655"], name="desk") as ser
 
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,6 +16,7 @@ from contrada.errors import ServiceError
 from contrada.net.client import TcpService
 from contrada.net.member import MemberService
 from contrada.net.network import NetworkOptions, membership_of
+from contrada.net.wire import Access
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.service import ConnectionState, Service
@@ -30,6 +32,7 @@ def connect(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: ssl.SSLContext | None = None,
+    token: str = "",
     **network: Unpack[NetworkOptions],
 ) -> Service:
     """A service, to be used inside `async with`.
@@ -49,7 +52,8 @@ def connect(
 
     Over TLS, "contradas://a:7655", the broker's certificate has to be for this host, and of
     somebody whom `tls` trusts: `ssl.create_default_context(cafile="authority.pem")`. Without `tls`
-    that is whom the system trusts.
+    that is whom the system trusts. `token`, "NAME.SECRET", tells the broker whose connection it is;
+    `contrada user add` makes one.
 
     With `neighbours=["contrada://a:7655"], name="desk"` an embedded service is a server of a
     network of brokers; see `NetworkOptions`. Opening it fails where none of them can be had.
@@ -57,7 +61,7 @@ def connect(
     Raises AddressError, InputError, ServiceError.
     """
     is_bounded = not reconnect or reconnect_wait_s is not None
-    _check(address, network, is_bounded, has_store=store is not None, has_tls=tls is not None)
+    _check(address, network, is_bounded, has_store=store is not None, is_known=bool(tls or token))
     own: dict[str, Any] = {
         "publisher": publisher,
         "publish_wait_s": publish_wait_s,
@@ -65,14 +69,15 @@ def connect(
     }
     if address is not None:
         again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
-        return TcpService(address, tls=tls, **again, **own)
+        return TcpService(address, access=Access(tls, token), **again, **own)
     if network:
-        return MemberService(membership_of(network), store=store, tls=tls, **own)
+        membership = replace(membership_of(network), token=token)
+        return MemberService(membership, store=store, tls=tls, **own)
     return EmbeddedService(store=store, **own)
 
 
 def _check(
-    address: object, network: NetworkOptions, is_bounded: bool, *, has_store: bool, has_tls: bool
+    address: object, network: NetworkOptions, is_bounded: bool, *, has_store: bool, is_known: bool
 ) -> None:
     """Refuses options of one kind of service for another. Raises ServiceError."""
     if address is not None:
@@ -83,8 +88,8 @@ def _check(
             raise ServiceError("a store belongs to an embedded service, not to one at an address")
     elif network and is_bounded:
         raise ServiceError("a link to a neighbour is made again for ever: say no `reconnect`")
-    elif has_tls and not network:
-        raise ServiceError("tls is for a service at an address, not for an embedded one")
+    elif is_known and not network:
+        raise ServiceError("tls and token are for a service at an address, not for an embedded one")
 
 
 def connect_sync(
@@ -97,6 +102,7 @@ def connect_sync(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: ssl.SSLContext | None = None,
+    token: str = "",
     **network: Unpack[NetworkOptions],
 ) -> BlockingService:
     """The same for code that does not await, to be used inside `with`; see `connect`."""
@@ -110,6 +116,7 @@ def connect_sync(
             reconnect_wait_s=reconnect_wait_s,
             on_connection=on_connection,
             tls=tls,
+            token=token,
             **network,
         )
     )

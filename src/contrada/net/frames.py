@@ -51,11 +51,12 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Frame, frozen=True):
-    """The first frame of each side: who speaks, and what it can do."""
+    """The first frame of each side: who speaks and what it can do; a token shows whose it is."""
 
     role: str
     software: str = ""
     capabilities: dict[str, int | str | bool] = {}
+    token: str = ""
 
 
 class Goodbye(Frame, frozen=True):

@@ -71,6 +71,8 @@ class Membership:
     slack_us: int = PATTERN_SLACK_US
     sequencer: str = ""
     neighbours: tuple[Wanted, ...] = field(default=())
+    token: str = field(default="", repr=False)
+    """Tells neighbours to which it makes links whose they are."""
 
     def router(self) -> Router:
         """The router of such a server. Raises InvalidValueError."""
@@ -224,7 +226,7 @@ class Neighbours:
     def _hello(self, wanted: Wanted) -> Hello:
         """What this broker says of itself to one that it wants for a neighbour."""
         said = self.capabilities() | {"as": str(_OTHER[wanted.role]), "cost": wanted.cost}
-        return Hello(NEIGHBOUR, self._broker.hello.software, said)
+        return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
 
     def capabilities(self) -> dict[str, int | str | bool]:
         """What every hello of this broker says."""

@@ -15,8 +15,8 @@ Invariants:
 import asyncio
 import itertools
 import logging
-import ssl
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
@@ -24,7 +24,7 @@ from contrada.net.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
 from contrada.net.tls import Tls
-from contrada.net.wire import ClientWire, dial, why_not
+from contrada.net.wire import Access, ClientWire, dial, why_not
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.calling import check_loop
 from contrada.runtime.states import ConnectionStates
@@ -66,18 +66,20 @@ class Reconnecting:
         owner: Connected,
         states: ConnectionStates,
         give_up_after_s: float | None,
-        tls: ssl.SSLContext | None = None,
+        access: Access,
     ) -> None:
         """`give_up_after_s` bounds how long a lost connection is tried anew; None does not.
 
-        `tls` is for addresses over TLS; without it, whom the system trusts is trusted.
-        Raises ServiceError.
+        Without TLS in `access`, whom the system trusts is trusted. Raises ServiceError.
         """
         has_tls = any(each.is_tls for each in addresses)
+        tls = access.tls
         if tls is not None and not has_tls:
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(addresses)}"
             raise ServiceError(reason)
-        self._tls = tls or (Tls().going() if has_tls else None)
+        if has_tls and tls is None:
+            access = replace(access, tls=Tls().going())
+        self._access = access
         self.address = addresses[0]
         """Of the connection that is there, or was last."""
         self.is_up = False
@@ -202,12 +204,12 @@ class Reconnecting:
 
     async def _connect(self, address: Address) -> ClientWire:
         """A connection on which the broker has said hello. Raises ConnectionFailedError."""
-        wire = ClientWire(
-            Hello(CLIENT, "contrada"), self._owner.received, lambda why: self._lost(wire, why)
-        )
+        hello = Hello(CLIENT, "contrada", {}, self._access.token)
+        wire = ClientWire(hello, self._owner.received, lambda why: self._lost(wire, why))
+        reach = self._access.reach
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
-                await dial(wire, address, self._tls)
+                await (reach(wire) if reach else dial(wire, address, self._access.tls))
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)

@@ -5,7 +5,8 @@ import errno
 import socket
 import ssl
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from contrada.errors import FrameError, ProtocolError
@@ -21,6 +22,22 @@ acts."""
 GOODBYE_WAIT_S: Final = 5.0
 """How long closing a client waits for the broker to take what was written to it. Beyond it: the
 connection is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client comes to its broker, and by what it is known there.
+
+    `tls` is for addresses over TLS; `token` says whose connection it is. Where `reach` is given it
+    connects an end, instead of TCP.
+    """
+
+    tls: ssl.SSLContext | None = None
+    token: str = field(default="", repr=False)
+    reach: Callable[[asyncio.Protocol], Awaitable[None]] | None = None
+
+
+TCP: Final = Access()
 
 
 async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:

@@ -29,8 +29,8 @@ def load_beside() -> None:
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    # Loading is thousands of short calls into LLVM, and each gives the interpreter away. Beside a loop
-    # that is never idle the thread would wait a whole turn for each, and load for half a minute.
+    # Loading is thousands of short calls into LLVM, and each gives the interpreter away. Beside a
+    # loop that is never idle the thread would wait a turn for each, and load for half a minute.
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, TURN_S))
     try:

@@ -9,6 +9,7 @@ from contrada.errors import ServiceError
 from contrada.model.domains.values import time_us_of
 from contrada.net.client import TcpService
 from contrada.net.tls import Tls
+from contrada.net.wire import Access
 from contrada.spark.connector.numbering import BATCH_MAX
 
 RECONNECT_WAIT_S: Final = 60.0
@@ -42,6 +43,7 @@ class Options:
     tls_certificate: str = ""
     tls_key: str = ""
     tls_authority: str = ""
+    token: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Options":
@@ -67,7 +69,7 @@ class Options:
             self.address,
             publisher=publisher,
             reconnect_wait_s=self.reconnect_wait,
-            tls=tls.going() if is_told else None,
+            access=Access(tls.going() if is_told else None, self.token),
         )
 
 

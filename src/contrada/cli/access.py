@@ -1,0 +1,72 @@
+"""The options that say whom a command trusts over TLS, and who it is itself."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from contrada.errors import InputError
+from contrada.net.tls import Tls
+from contrada.net.wire import Access
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PEM: Final = click.Path(dir_okay=False)
+
+TOKEN_VARIABLE: Final = "CONTRADA_TOKEN"
+"""The environment variable that holds a token, where no file is named."""
+
+
+def tls_files(command: F) -> F:
+    """Adds the options --tls-certificate, --tls-key and --tls-authority."""
+    for name, said in (
+        ("--tls-authority", "Trust who has a certificate of it; else whom the system trusts."),
+        ("--tls-key", "The key of the certificate, where it is in a file of its own."),
+        ("--tls-certificate", "Be this one to the other side."),
+    ):
+        command = click.option(name, type=PEM, metavar="PEM", help=said)(command)
+    return command
+
+
+def access_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a client, and its token: the command is called with `access`, an `Access`."""
+
+    @wraps(command)
+    def with_access(
+        *args: Any,
+        tls_certificate: str | None,
+        tls_key: str | None,
+        tls_authority: str | None,
+        token_file: str | None,
+        **options: Any,
+    ) -> None:
+        has_tls = tls_certificate or tls_key or tls_authority
+        tls = Tls(tls_certificate, tls_key, tls_authority).going() if has_tls else None
+        command(*args, access=Access(tls, token_from(token_file)), **options)
+
+    token = click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help=f"Says whose connection it is; else the variable {TOKEN_VARIABLE} does, if it is set.",
+    )
+    return token(tls_files(with_access))
+
+
+def token_from(path: str | None) -> str:
+    """The token in a file, or else in the environment; empty where there is none.
+
+    Raises InputError.
+    """
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    try:
+        token = Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(path, getattr(error, "strerror", None) or "expected a token") from None
+    if not token:
+        raise InputError(path, "expected a token, found nothing")
+    return token
