@@ -259,7 +259,7 @@ def test_what_makes_no_tls_is_refused(authority: Authority) -> None:
         Tls(authority.path, require_certificate=True)
     context = ssl.create_default_context()
     for address in (None, "contrada://127.0.0.1"):
-        with pytest.raises(ServiceError, match="tls (and token are|is) for"):
+        with pytest.raises(ServiceError, match=r"tls (and token are|is) for"):
             connect(address, tls=context)
 
 

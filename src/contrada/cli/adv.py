@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack
 import click
 import msgspec
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import lost, run
 from contrada.model import Filter
 from contrada.net import connect
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.routing.messages import Offer
 from contrada.runtime.calling import checked_timeout, next_of
 from contrada.service import Advertisements, Service
@@ -29,7 +29,7 @@ from contrada.service import Advertisements, Service
     help="With --follow: end when nothing has changed for S seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@access_options
+@approach_options
 @extension_option
 def adv(
     advertisements: tuple[str, ...],
@@ -37,7 +37,7 @@ def adv(
     follow: bool,
     timeout: float | None,
     as_json: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Advertise what will be published, until Ctrl-C, or list with --follow what is on offer.
 
@@ -53,7 +53,7 @@ def adv(
         raise click.UsageError("say what to advertise, or --follow")
     if timeout is not None and not follow:
         raise click.UsageError("--timeout goes with --follow")
-    service = connect(to, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(to, reconnect=False, tls=approach.tls, token=approach.token)
     run(_advertise(service, advertisements, follow, checked_timeout(timeout), as_json))
 
 

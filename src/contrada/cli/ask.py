@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INCOMPLETE
 from contrada.cli.pub import ADDRESS_DEFAULT
@@ -17,7 +17,7 @@ from contrada.cli.showing import group_lines, json_group, json_line, parts_of
 from contrada.cli.tables import output
 from contrada.model import Notification
 from contrada.net import connect
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.routing.combining import Aggregate, AggregateKind
 from contrada.routing.messages import SourceReport, SourceState
 from contrada.service import Answers, Service
@@ -86,7 +86,7 @@ def _best(kind: str, text: str) -> Aggregate:
     help="Wait for answers for S seconds at most.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@access_options
+@approach_options
 @extension_option
 def ask(
     question: str,
@@ -98,7 +98,7 @@ def ask(
     unique: bool,
     timeout: float,
     as_json: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Ask all sources whose description QUESTION meets; print their answers, one per line.
 
@@ -121,7 +121,7 @@ def ask(
         raise click.UsageError("--limit, --sort and --unique are for answers, not what is computed")
     if by and not aggregates:
         raise click.UsageError("--by is for what is computed: say what, as --count")
-    service = connect(at, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
     answers: Answers[Any]
     show: Show
     if aggregates:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import click
 import msgspec
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_UNREACHABLE
 from contrada.cli.running import run
 from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
@@ -24,7 +24,7 @@ from contrada.net.address import check_host
 from contrada.net.client import TcpService
 from contrada.net.frames import VERSION
 from contrada.net.link import ON_ITS_WAY
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.records.settings import read_toml
 from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL
@@ -68,8 +68,10 @@ class Finding(msgspec.Struct, frozen=True):
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @click.option("--config", type=click.Path(dir_okay=False), metavar="TOML", help="As for serve.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@access_options
-def doctor(addresses: tuple[str, ...], config: str | None, as_json: bool, access: Access) -> None:
+@approach_options
+def doctor(
+    addresses: tuple[str, ...], config: str | None, as_json: bool, approach: Approach
+) -> None:
     """Look whether all is well here, at the brokers at these addresses, and in a file for serve.
 
     Each line is ok, a warning or a fault, with what to do. The status is 1 where there is a fault.
@@ -82,7 +84,7 @@ def doctor(addresses: tuple[str, ...], config: str | None, as_json: bool, access
     contrada doctor --config contrada.toml --json
     """  # noqa: D301 - click reads the escape
     has_fault = False
-    for each in _findings(addresses, config, access):
+    for each in _findings(addresses, config, approach):
         has_fault = has_fault or each.level == "fault"
         if as_json:
             click.echo(msgspec.json.encode(each).decode())
@@ -94,12 +96,14 @@ def doctor(addresses: tuple[str, ...], config: str | None, as_json: bool, access
         raise click.exceptions.Exit(EXIT_UNREACHABLE)
 
 
-def _findings(addresses: tuple[str, ...], config: str | None, access: Access) -> Iterator[Finding]:
+def _findings(
+    addresses: tuple[str, ...], config: str | None, approach: Approach
+) -> Iterator[Finding]:
     yield from _installed()
     if config is not None:
         yield from _configured(Path(config))
     for address in addresses:
-        yield from _broker(address, access)
+        yield from _broker(address, approach)
 
 
 def _installed() -> Iterator[Finding]:
@@ -161,9 +165,9 @@ def _made(settings: BrokerSettings) -> str:
 # --- a broker -------------------------------------------------------------------------------------
 
 
-def _broker(address: str, access: Access) -> Iterator[Finding]:
+def _broker(address: str, approach: Approach) -> Iterator[Finding]:
     try:
-        hello_s, answer_s, counts = run(_asked(address, access))
+        hello_s, answer_s, counts = run(_asked(address, approach))
     except ContradaError as error:
         todo = "is it started, is this its address, is a firewall between? contrada serve runs one"
         yield Finding("fault", address, str(error).removeprefix(f"{address}: "), todo)
@@ -188,10 +192,10 @@ def _broker(address: str, access: Access) -> Iterator[Finding]:
             yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)
 
 
-async def _asked(address: str, access: Access) -> tuple[float, float, Mapping[str, Any]]:
+async def _asked(address: str, approach: Approach) -> tuple[float, float, Mapping[str, Any]]:
     """How long a broker took to say hello, and to answer; and its statistics."""
     began_s = time.monotonic()
-    async with TcpService(address, reconnect=False, access=access) as service:
+    async with TcpService(address, reconnect=False, approach=approach) as service:
         greeted_s = time.monotonic()
         counts = await answered(address, service.broker_statistics())
         return greeted_s - began_s, time.monotonic() - greeted_s, counts

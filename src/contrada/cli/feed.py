@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.reading import (
     check_named,
@@ -27,7 +27,7 @@ from contrada.feeds.polling import FeedPoller, Poll
 from contrada.feeds.seen import FeedStates
 from contrada.feeds.sending import Sender
 from contrada.net import connect
-from contrada.net.wire import TCP, Access
+from contrada.net.wire import TCP, Approach
 from contrada.records import BadRecord, Record
 from contrada.service import Service
 
@@ -73,7 +73,7 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 @click.option("--time", metavar="NAME", help="The attribute whose time stamps the envelope.")
 @document_options
 @naming_options
-@access_options
+@approach_options
 def feed(
     sources: tuple[str, ...],
     identity: str | None,
@@ -85,7 +85,7 @@ def feed(
     publisher: str | None,
     names: bool,
     add: tuple[str, ...],
-    access: Access,
+    approach: Approach,
     **options: Any,
 ) -> None:
     """Poll feeds at files and addresses of HTTP; give each entry that is new or changed.
@@ -110,7 +110,7 @@ def feed(
     for source in sources:
         if not is_address(source) and not Path(source).is_file():
             raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
-    if to is None and (publisher is not None or names or access != TCP):
+    if to is None and (publisher is not None or names or approach != TCP):
         raise click.UsageError("--publisher, --names, --tls-… and tokens are for --to ADDRESS")
     reading = reading_of(add=constants(add), **options)
     check_named(reading, names)
@@ -120,7 +120,7 @@ def feed(
         None
         if to is None
         else connect(
-            to, publisher=publisher, reconnect=not once, tls=access.tls, token=access.token
+            to, publisher=publisher, reconnect=not once, tls=approach.tls, token=approach.token
         )
     )
     sender = None

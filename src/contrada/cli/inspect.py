@@ -6,7 +6,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.stats import answered
@@ -14,7 +14,7 @@ from contrada.cli.tables import output
 from contrada.net.client import TcpService
 from contrada.net.content import packed_content
 from contrada.net.inspection import HeldText, Inspection
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.records import BadRecord, notification_of_shown
 from contrada.records.record import record_of
 
@@ -23,8 +23,8 @@ from contrada.records.record import record_of
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @click.option("--notification", metavar="JSON", help="Where would this go?")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@access_options
-def inspect(address: str, notification: str | None, as_json: bool, access: Access) -> None:
+@approach_options
+def inspect(address: str, notification: str | None, as_json: bool, approach: Approach) -> None:
     """Show what the broker at ADDRESS holds: links, clients, filters and advertisements.
 
     Of each the first, with who asked for it: a client, by its number at that broker, a neighbour,
@@ -37,7 +37,7 @@ def inspect(address: str, notification: str | None, as_json: bool, access: Acces
     contrada inspect --notification '{"symbol": "DIS", "price": 61.5}'
     """  # noqa: D301 - click reads the escape
     packed = b"" if notification is None else _packed(notification)
-    found = run(_asked(address, packed, access))
+    found = run(_asked(address, packed, approach))
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     elif notification is None:
@@ -54,8 +54,8 @@ def _packed(text: str) -> bytes:
     return packed_content(record.notification)
 
 
-async def _asked(address: str, packed: bytes, access: Access) -> Inspection:
-    async with TcpService(address, reconnect=False, access=access) as service:
+async def _asked(address: str, packed: bytes, approach: Approach) -> Inspection:
+    async with TcpService(address, reconnect=False, approach=approach) as service:
         return await answered(address, service.inspection(packed))
 
 

@@ -8,13 +8,13 @@ from typing import Any, Final, get_args
 import click
 import msgspec
 
-from contrada.cli.access import access_options
 from contrada.cli.adv import show
+from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import first_of, lost, run
 from contrada.net import connect
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.query import DataSource, FileSource, Question, TableSource
 from contrada.query.sources.describing import FRESH_S
 from contrada.query.sources.files import FileFormat
@@ -66,7 +66,7 @@ _EVERYTHING: Final = Question("everything")
     "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@access_options
+@approach_options
 @extension_option
 def offer(
     at: str,
@@ -78,7 +78,7 @@ def offer(
     name: str,
     seconds: float | None,
     as_json: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Offer a table or files, to be asked by `contrada ask`, until Ctrl-C.
 
@@ -108,7 +108,7 @@ def offer(
         source = TableSource(table[0], table[1].split(".", 1), fresh_s=0)
     else:
         source = FileSource(files, file_format, fresh_s=0)
-    service = connect(at, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
     told = _Told(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, told, name=name)
     _check(source)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.arriving import LineRecords, Make, Recording, RowRecords, arriving, size_of_stream
 from contrada.cli.literals import attributes_of
 from contrada.cli.reading import cell_options, hint_for, naming_options, reading_of
@@ -17,7 +17,7 @@ from contrada.cli.running import run
 from contrada.cli.tables import progress_of_bytes
 from contrada.model import Notification
 from contrada.net import PORT_DEFAULT, connect
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.records import (
     BadRecord,
     Reading,
@@ -52,7 +52,7 @@ ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 )
 @cell_options
 @naming_options
-@access_options
+@approach_options
 def pub(
     attributes: tuple[str, ...],
     to: str,
@@ -62,7 +62,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
-    access: Access,
+    approach: Approach,
     **options: Any,
 ) -> None:
     """Publish one notification, or one for each line of a file of JSON objects, or row of CSV.
@@ -95,7 +95,9 @@ def pub(
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
     timed = partial(transmitted, ttl_s=ttl, priority=priority) if is_timed else None
-    service = connect(to, publisher=publisher, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(
+        to, publisher=publisher, reconnect=False, tls=approach.tls, token=approach.token
+    )
     if source is None:
         one = Notification(attributes_of(attributes))
         counts = run(_publish_one(service, timed(one) if timed else one))

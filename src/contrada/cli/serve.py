@@ -15,7 +15,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
-from contrada.cli.access import tls_files
+from contrada.cli.approach import tls_files
 from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED

@@ -8,14 +8,14 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.tables import output
 from contrada.errors import ConnectionFailedError
 from contrada.net.client import TcpService
 from contrada.net.reconnecting import CONNECT_WAIT_S
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 
 T = TypeVar("T")
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 @click.command()
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@access_options
-def stats(address: str, as_json: bool, access: Access) -> None:
+@approach_options
+def stats(address: str, as_json: bool, approach: Approach) -> None:
     """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
 
     What was dropped, refused or could not be decided is counted by reason. A broker tells that
@@ -34,15 +34,15 @@ def stats(address: str, as_json: bool, access: Access) -> None:
     contrada stats
     contrada stats contrada://10.0.0.7:7655 --json | jq .dropped
     """  # noqa: D301 - click reads the escape
-    counts = run(_asked(address, access))
+    counts = run(_asked(address, approach))
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
         output().print(_table(address, counts))
 
 
-async def _asked(address: str, access: Access) -> dict[str, Any]:
-    async with TcpService(address, reconnect=False, access=access) as service:
+async def _asked(address: str, approach: Approach) -> dict[str, Any]:
+    async with TcpService(address, reconnect=False, approach=approach) as service:
         return await answered(address, service.broker_statistics())
 
 

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias, get_args
 
 import click
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.showing import ENVELOPE, json_line, parts_of
 from contrada.model import Notification
 from contrada.net import connect
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.records import plain_time
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.outlet import BLOCK
@@ -55,7 +55,7 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
-@access_options
+@approach_options
 @extension_option
 def sub(
     filter_text: str | None,
@@ -68,7 +68,7 @@ def sub(
     when_full: WhenFull,
     as_json: bool,
     envelope: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 
@@ -93,7 +93,7 @@ def sub(
             "Missing argument 'FILTER': what to ask for; `everything` matches all"
         )
     show = as_json_line if as_json else _line
-    service = connect(to, reconnect=durable is not None, tls=access.tls, token=access.token)
+    service = connect(to, reconnect=durable is not None, tls=approach.tls, token=approach.token)
     if end:
         run(_end(service, str(durable)))
         return

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_UNREACHABLE
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
@@ -20,7 +20,7 @@ from contrada.cli.stats import answered
 from contrada.cli.tables import output
 from contrada.errors import ServiceError
 from contrada.net.client import TcpService
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
 """Counts of a broker of which the change in a second is shown."""
@@ -51,13 +51,13 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
 )
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N pictures.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per broker and picture.")
-@access_options
+@approach_options
 def top(
     addresses: tuple[str, ...],
     interval: float,
     count: int | None,
     as_json: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Show how fast the brokers at these addresses work: what they do in a second, and hold now.
 
@@ -70,7 +70,7 @@ def top(
     contrada top contrada://10.0.0.7:7655 contrada://10.0.0.8:7655 --interval 1
     contrada top --json --count 10 | jq .published_per_s
     """  # noqa: D301 - click reads the escape
-    watched = [_Watched(each, access) for each in addresses or (ADDRESS_DEFAULT,)]
+    watched = [_Watched(each, approach) for each in addresses or (ADDRESS_DEFAULT,)]
     pictures = run(_watch(watched, interval, count, as_json=as_json))
     if all("error" in each for each in pictures):
         raise click.exceptions.Exit(EXIT_UNREACHABLE)
@@ -79,14 +79,14 @@ def top(
 class _Watched:
     """A broker, and what it had counted when it was last asked."""
 
-    def __init__(self, address: str, access: Access) -> None:
+    def __init__(self, address: str, approach: Approach) -> None:
         self._address = address
-        self._access = access
+        self._approach = approach
         self._service = self._new_service()  # A bad address is found out before.
         self._before: tuple[float, Mapping[str, Any]] | None = None
 
     def _new_service(self) -> TcpService:
-        return TcpService(self._address, reconnect=False, access=self._access)
+        return TcpService(self._address, reconnect=False, approach=self._approach)
 
     async def picture(self) -> dict[str, Any]:
         """What has changed since it was asked before; or why it does not answer."""

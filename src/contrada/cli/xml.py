@@ -12,7 +12,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.access import access_options
+from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.logs import log
 from contrada.cli.pub import ADDRESS_DEFAULT
@@ -36,7 +36,7 @@ from contrada.feeds.receiving import Receiver
 from contrada.feeds.sending import Sender
 from contrada.model import Filter, Notification
 from contrada.net import connect
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.subscription import UNSUBSCRIBED
@@ -179,7 +179,7 @@ def render(
 @click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
 @click.option("--names", is_flag=True, help="Tell naming services all names, for patterns.")
 @_reading_options
-@access_options
+@approach_options
 def send(
     sources: tuple[str, ...],
     to: str,
@@ -187,7 +187,7 @@ def send(
     names: bool,
     format_name: str | None,
     add: tuple[str, ...],
-    access: Access,
+    approach: Approach,
     **options: Any,
 ) -> None:
     """Publish the notifications that documents become.
@@ -203,7 +203,9 @@ def send(
     """  # noqa: D301 - click reads the escape
     rendering = _rendering(sources, format_name, add, options)
     check_named(rendering.reading, names)
-    service = connect(to, publisher=publisher, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(
+        to, publisher=publisher, reconnect=False, tls=approach.tls, token=approach.token
+    )
     is_named = names or options["strategy"] == "daemon"
 
     async def publish() -> None:
@@ -250,7 +252,7 @@ def send(
     "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
-@access_options
+@approach_options
 def receive(
     filter_text: str,
     at: str,
@@ -262,7 +264,7 @@ def receive(
     timeout: float | None,
     seconds: float | None,
     as_json: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Print the notifications of documents that match FILTER, one per line, as they come.
 
@@ -279,7 +281,7 @@ def receive(
         raise click.UsageError("--document shows no names: leave --names and --json out")
     if known and not patterns:
         raise click.UsageError("--known is for --patterns")
-    service = connect(at, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
     asked = Names(service)
     receiver = Receiver(
         service,
@@ -353,14 +355,14 @@ def _document(found: Notification) -> str:
     "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
 )
 @click.option("-v", "--verbose", count=True, help="Log more.")
-@access_options
+@approach_options
 def daemon(
     at: str,
     store: str | None,
     name: str,
     seconds: float | None,
     verbose: int,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """Keep generated names, and answer who asks for them, until Ctrl-C or SIGTERM.
 
@@ -373,7 +375,7 @@ def daemon(
     contrada xml daemon --at contrada://10.0.0.7:7655 --name north
     """  # noqa: D301 - click reads the escape
     log(verbose, as_json=False)
-    service = connect(at, tls=access.tls, token=access.token)
+    service = connect(at, tls=approach.tls, token=approach.token)
     kept = NamingService(service, None if store == MEMORY else store, name=name)
 
     async def work() -> None:
@@ -409,7 +411,7 @@ def daemon(
     help="Wait for naming services for S seconds at most.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@access_options
+@approach_options
 def list_names(
     at: str,
     kind: str | None,
@@ -417,7 +419,7 @@ def list_names(
     generated: str | None,
     timeout: float,
     as_json: bool,
-    access: Access,
+    approach: Approach,
 ) -> None:
     """List what naming services know of generated names.
 
@@ -428,7 +430,7 @@ def list_names(
     """  # noqa: D301 - click reads the escape
     asked = {"kind": kind, "original": original, "generated": generated}
     where = Filter({name: text for name, text in asked.items() if text is not None})
-    service = connect(at, reconnect=False, tls=access.tls, token=access.token)
+    service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
 
     async def ask() -> NamingTable:
         async with service:

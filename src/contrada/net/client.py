@@ -60,7 +60,7 @@ from contrada.net.publishing import (
 )
 from contrada.net.reconnecting import Reconnecting
 from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
-from contrada.net.wire import GOODBYE_WAIT_S, TCP, Access
+from contrada.net.wire import GOODBYE_WAIT_S, TCP, Approach
 from contrada.routing.messages import Unsubscribe
 from contrada.runtime.calling import (
     batches_of,
@@ -106,7 +106,7 @@ class TcpService(DisseminatingService):
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
-        access: Access = TCP,
+        approach: Approach = TCP,
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
@@ -115,7 +115,7 @@ class TcpService(DisseminatingService):
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._reconnecting = Reconnecting(
-            parse_addresses(address), self, self._states, give_up_after_s, access
+            parse_addresses(address), self, self._states, give_up_after_s, approach
         )
         self._stamp = Stamp(publisher)
         self.now_us = self._stamp.now_us

@@ -16,7 +16,7 @@ from contrada.errors import ServiceError
 from contrada.net.client import TcpService
 from contrada.net.member import MemberService
 from contrada.net.network import NetworkOptions, membership_of
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.service import ConnectionState, Service
@@ -69,7 +69,7 @@ def connect(
     }
     if address is not None:
         again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
-        return TcpService(address, access=Access(tls, token), **again, **own)
+        return TcpService(address, approach=Approach(tls, token), **again, **own)
     if network:
         membership = replace(membership_of(network), token=token)
         return MemberService(membership, store=store, tls=tls, **own)

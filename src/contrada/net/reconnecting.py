@@ -24,7 +24,7 @@ from contrada.net.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
 from contrada.net.tls import Tls
-from contrada.net.wire import Access, ClientWire, dial, why_not
+from contrada.net.wire import Approach, ClientWire, dial, why_not
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.calling import check_loop
 from contrada.runtime.states import ConnectionStates
@@ -66,20 +66,20 @@ class Reconnecting:
         owner: Connected,
         states: ConnectionStates,
         give_up_after_s: float | None,
-        access: Access,
+        approach: Approach,
     ) -> None:
         """`give_up_after_s` bounds how long a lost connection is tried anew; None does not.
 
-        Without TLS in `access`, whom the system trusts is trusted. Raises ServiceError.
+        Without TLS in `approach`, whom the system trusts is trusted. Raises ServiceError.
         """
         has_tls = any(each.is_tls for each in addresses)
-        tls = access.tls
+        tls = approach.tls
         if tls is not None and not has_tls:
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(addresses)}"
             raise ServiceError(reason)
         if has_tls and tls is None:
-            access = replace(access, tls=Tls().going())
-        self._access = access
+            approach = replace(approach, tls=Tls().going())
+        self._approach = approach
         self.address = addresses[0]
         """Of the connection that is there, or was last."""
         self.is_up = False
@@ -204,12 +204,12 @@ class Reconnecting:
 
     async def _connect(self, address: Address) -> ClientWire:
         """A connection on which the broker has said hello. Raises ConnectionFailedError."""
-        hello = Hello(CLIENT, "contrada", {}, self._access.token)
+        hello = Hello(CLIENT, "contrada", {}, self._approach.token)
         wire = ClientWire(hello, self._owner.received, lambda why: self._lost(wire, why))
-        reach = self._access.reach
+        reach = self._approach.reach
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
-                await (reach(wire) if reach else dial(wire, address, self._access.tls))
+                await (reach(wire) if reach else dial(wire, address, self._approach.tls))
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)

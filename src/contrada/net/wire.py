@@ -25,7 +25,7 @@ connection is cut."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Approach:
     """How a client comes to its broker, and by what it is known there.
 
     `tls` is for addresses over TLS; `token` says whose connection it is. Where `reach` is given it
@@ -37,7 +37,7 @@ class Access:
     reach: Callable[[asyncio.Protocol], Awaitable[None]] | None = None
 
 
-TCP: Final = Access()
+TCP: Final = Approach()
 
 
 async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:

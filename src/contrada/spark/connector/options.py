@@ -9,7 +9,7 @@ from contrada.errors import ServiceError
 from contrada.model.domains.values import time_us_of
 from contrada.net.client import TcpService
 from contrada.net.tls import Tls
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 from contrada.spark.connector.numbering import BATCH_MAX
 
 RECONNECT_WAIT_S: Final = 60.0
@@ -69,7 +69,7 @@ class Options:
             self.address,
             publisher=publisher,
             reconnect_wait_s=self.reconnect_wait,
-            access=Access(tls.going() if is_told else None, self.token),
+            approach=Approach(tls.going() if is_told else None, self.token),
         )
 
 

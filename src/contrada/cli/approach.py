@@ -10,7 +10,7 @@ import click
 
 from contrada.errors import InputError
 from contrada.net.tls import Tls
-from contrada.net.wire import Access
+from contrada.net.wire import Approach
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,11 +31,11 @@ def tls_files(command: F) -> F:
     return command
 
 
-def access_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a client, and its token: the command is called with `access`, an `Access`."""
+def approach_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a client, and its token: the command gets `approach`, an `Approach`."""
 
     @wraps(command)
-    def with_access(
+    def with_approach(
         *args: Any,
         tls_certificate: str | None,
         tls_key: str | None,
@@ -45,7 +45,7 @@ def access_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         has_tls = tls_certificate or tls_key or tls_authority
         tls = Tls(tls_certificate, tls_key, tls_authority).going() if has_tls else None
-        command(*args, access=Access(tls, token_from(token_file)), **options)
+        command(*args, approach=Approach(tls, token_from(token_file)), **options)
 
     token = click.option(
         "--token-file",
@@ -53,7 +53,7 @@ def access_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="FILE",
         help=f"Says whose connection it is; else the variable {TOKEN_VARIABLE} does, if it is set.",
     )
-    return token(tls_files(with_access))
+    return token(tls_files(with_approach))
 
 
 def token_from(path: str | None) -> str:
