@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct, field, structs
 
-from contrada.errors import AddressError, ContradaError, InputError
+from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.net import PORT_DEFAULT, parse_address
 from contrada.net.address import Address, check_host
+from contrada.net.identifying import is_loopback
 from contrada.net.network import LinkSettings, NetworkSettings
 from contrada.net.tls import Tls
 from contrada.records.settings import checked, read_toml
@@ -70,6 +71,9 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
     extensions: list[str] = field(default_factory=list)
     log: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
+    users: str | None = None
+    anyone: bool = False
+    token_file: str | None = None
 
     @property
     def address(self) -> Address:
@@ -127,6 +131,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         store = each.get("store")
         if isinstance(store, str) and store != MEMORY and "://" not in store:
             each["store"] = str(path.parent / store)
+        for key in ("users", "token_file"):
+            if isinstance(each.get(key), str):
+                each[key] = str(path.parent / each[key])
         tls = each.get("tls")
         if isinstance(tls, dict):
             each["tls"] = {
@@ -134,6 +141,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
                 for key, value in tls.items()
             }
     return common, brokers
+
+
+def _check_reach(settings: BrokerSettings) -> None:
+    """Raises ServiceError where others than this machine reach it, and it asks nobody."""
+    if is_loopback(settings.host) or settings.anyone:
+        return
+    if settings.users is None and not settings.tls.require_certificate:
+        raise ServiceError(
+            f"at {settings.host} others than this machine reach it, and it asks nobody who he is: "
+            "add --users FILE (see contrada user), or --anyone"
+        )
 
 
 def _joined(below: _Given, above: _Given) -> dict[str, Any]:
@@ -173,6 +191,7 @@ def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> Brok
         check_host(resolved.host)
         resolved.tls.tls()
         resolved.membership()
+        _check_reach(resolved)
         check_store(resolved.place())
     except ContradaError as error:
         raise InputError(source, str(error)) from None
