@@ -26,6 +26,7 @@ from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.address import Address
 from contrada.net.connection import NEIGHBOUR
 from contrada.net.frames import FRAME_BYTES_MAX, Hello
+from contrada.net.identifying import is_private_way
 from contrada.net.link import Link
 from contrada.net.patterns import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.net.peer import Host, Peer
@@ -199,6 +200,8 @@ class Neighbours:
 
     async def _make(self, wanted: Wanted) -> str:
         """Makes a link, and waits until it is gone; why there was none, or it is gone."""
+        if self._broker.network.token and not is_private_way(wanted.address):
+            return "a token goes over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
         peer = Peer(self._broker, hello=self._hello(wanted))
         up: asyncio.Future[None] = loop.create_future()
