@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Generator
+from dataclasses import replace
 from typing import Final, Protocol
 
 from contrada.errors import FrameError
@@ -399,6 +400,8 @@ class Peer(Wire):
                 self._welcome(found, hello)
         except FrameError as error:
             self._end(error)
+        except Exception as fault:  # noqa: BLE001 - else it would wait for its hello for ever
+            self._end(told_of(fault))
         finally:
             self._is_unknown = False
         self._work_off()
@@ -424,6 +427,8 @@ class Peer(Wire):
         That is where something in force may not be any more, or was granted in part only.
         """
         assert self.principal is not None
+        if principal == replace(self.principal, expires_us=principal.expires_us):
+            return True
         if not principal.covers(self.principal) or (self.permit and self.permit.has_narrowed):
             return False
         self.principal = principal

@@ -127,6 +127,8 @@ class TokenCheck:
                 is_right = await asyncio.to_thread(is_token, token, record)
         finally:
             self._waiting -= 1
+        # What is kept may have changed meanwhile.
+        is_right = is_right and record == self._record_of_name(name_in(token))
         if is_right:
             if len(self._known) >= KNOWN_TOKENS_MAX:
                 del self._known[next(iter(self._known))]
