@@ -21,7 +21,6 @@ from contrada.routing.messages import (
     Client,
     DeliverQuestion,
     Describe,
-    More,
     SourceReport,
     SourceState,
     TellClient,
@@ -29,6 +28,7 @@ from contrada.routing.messages import (
 )
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import ENTRY_BYTES
+from contrada.security.permits import Permit
 
 SOURCES_PER_CLIENT_MAX: Final = 1_000
 """Sources of a connection. Beyond it: it is refused, the connection stays."""
@@ -94,7 +94,10 @@ class GuestQuestions:
         for each in frame.messages:
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    message = self._answerable(unpacked_about(each))
+                    message = unpacked_about(each)
+                if isinstance(message, Answer) and self._peer.permit is not None:
+                    message = yield from self._answerable(self._peer.permit, message)
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     self._exchange.say(self._client, message)
             except ContradaError as error:
                 self._peer.fail(failure := FrameError("malformed", f"of a question: {error}"))
@@ -103,14 +106,11 @@ class GuestQuestions:
                 self._asked.discard((message.asker, message.identity))
             yield
 
-    def _answerable(self, message: Answer | More | Cancel) -> Answer | More | Cancel:
-        """What is said, of an answer what the client may publish. Raises FrameError."""
-        permit = self._peer.permit
-        if permit is None or not isinstance(message, Answer):
-            return message
+    def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
+        """Of an answer what the client may publish. Raises FrameError."""
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
-        refused = permit.unpublishable(message.items)
+        refused = yield from permit.unpublishable(message.items)
         if not refused:
             return message
         self._peer.broker.dropped[NOT_PERMITTED] += len(refused)

@@ -161,6 +161,8 @@ class Link:
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
         # What is promised is carried by those who may carry everything.
         self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._is_trusted else None
+        if self._ferry is None and peer.permit is not None:
+            peer.permit.has_narrowed = True  # It is made anew, should it be trusted later.
 
     @property
     def held_bytes(self) -> int:
@@ -232,7 +234,7 @@ class Link:
             if isinstance(message, Publish):
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
                 if permit is not None:
-                    message = self._permitted(permit, message)
+                    message = yield from self._permitted(permit, message)
                 self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
             has_told = has_told or isinstance(message, TookLinks)
@@ -264,8 +266,8 @@ class Link:
         self.peer.broker.refused[NOT_PERMITTED] += 1
         return False
 
-    def _permitted(self, permit: Permit, message: Publish) -> Publish:
-        refused = set(permit.unpublishable(message.notifications))
+    def _permitted(self, permit: Permit, message: Publish) -> Generator[None, None, Publish]:
+        refused = set((yield from permit.unpublishable(message.notifications)))
         if not refused:
             return message
         self.peer.broker.dropped[NOT_PERMITTED] += len(refused)

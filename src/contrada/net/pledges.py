@@ -317,8 +317,13 @@ class GuestLogs:
             return
         if isinstance(message, Arrive):
             permit.check_publisher(message.publisher)
-        elif not message.name.startswith(f"{IN_MEMORY}-"):
-            permit.check_durable(message.name)
+            return
+        names = [message.name]
+        if isinstance(message, ReadLog) and message.retention and message.retention.dead_letter:
+            names.append(message.retention.dead_letter)
+        for each in names:
+            if not each.startswith(f"{IN_MEMORY}-"):
+                permit.check_durable(each)
 
     # --- publishing ---------------------------------------------------------------------------
 
@@ -342,10 +347,11 @@ class GuestLogs:
         if len({each.envelope.publisher for each in notifications}) > 1:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
-        permit = self._peer.permit
-        if permit is not None and (refused := permit.unpublishable(notifications)):
-            self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
-            raise permit.why_unpublishable(notifications[refused[0]])
+        if (permit := self._peer.permit) is not None:
+            refused = yield from permit.unpublishable(notifications)
+            if refused:
+                self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
+                raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))
         if self.held_bytes + size > PENDING_BYTES_MAX:
             limit = f"PENDING_BYTES_MAX = {PENDING_BYTES_MAX}"
