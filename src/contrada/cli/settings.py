@@ -90,10 +90,12 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
     """What a broker is told by a file, where there is one, and by flags, which win.
 
-    Raises InputError.
+    Raises InputError, ServiceError.
     """
     if path is None:
-        return checked("flags", flags, BrokerSettings)
+        found = checked("flags", flags, BrokerSettings)
+        _check_reach(found)
+        return found
     common, brokers = _read(path)
     if not brokers:
         return _resolved(str(path), _joined(common, flags), {})

@@ -8,7 +8,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Iterator
 from socket import AF_UNIX
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.address import Address
@@ -18,13 +18,13 @@ from contrada.net.users import ANONYMOUS, Users
 from contrada.runtime.stamping import wall_clock_us
 from contrada.security.principals import Principal
 
-NOT_PERMITTED = "not permitted"
+NOT_PERMITTED: Final = "not permitted"
 """The name under which a broker counts who may not come, or may no longer."""
 
-_LOG = logging.getLogger(__name__)
+_LOG: Final = logging.getLogger(__name__)
 
 
-class Carried(Protocol):
+class Carriage(Protocol):
     """What is known of a connection; see `asyncio.BaseTransport`."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...  # noqa: D102
@@ -38,7 +38,7 @@ class Doorkeeper:
         """Those who may come now; they may change."""
         self._check = TokenCheck(lambda name: self.users.records.get(name))
 
-    def identify(self, transport: Carried, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(self, transport: Carriage, hello: Hello) -> Principal | Awaitable[Principal]:
         """Whose connection it is, or what tells it when a token is checked.
 
         Raises FrameError, or what is awaited does, where it is nobody's who may come.
@@ -75,7 +75,7 @@ class Doorkeeper:
         return principal
 
 
-def is_private(transport: Carried) -> bool:
+def is_private(transport: Carriage) -> bool:
     """Whether nobody else can read what goes over a connection."""
     if transport.get_extra_info("ssl_object") is not None:
         return True
