@@ -90,7 +90,7 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
     """What a broker is told by a file, where there is one, and by flags, which win.
 
-    Raises InputError, ServiceError.
+    Raises InputError, AddressError, ServiceError.
     """
     if path is None:
         found = checked("flags", flags, BrokerSettings)
@@ -146,7 +146,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
 
 def _check_reach(settings: BrokerSettings) -> None:
-    """Raises ServiceError where others than this machine reach it, and it asks nobody."""
+    """Raises AddressError, and ServiceError where others reach it and it asks nobody."""
+    check_host(settings.host)
     if is_loopback(settings.host) or settings.anyone:
         return
     if settings.users is None and not settings.tls.require_certificate:
@@ -190,10 +191,9 @@ def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> Brok
         links[address] = structs.replace(link, to=address)
     resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
     try:  # What no broker can be made of is found out before one is.
-        check_host(resolved.host)
+        _check_reach(resolved)
         resolved.tls.tls()
         resolved.membership()
-        _check_reach(resolved)
         check_store(resolved.place())
     except ContradaError as error:
         raise InputError(source, str(error)) from None
