@@ -114,7 +114,7 @@ class Broker(Server):
 
         Raises InvalidValueError, InputError, ServiceError for what is no store.
         """
-        self._coming = tls.coming(self._fail_handshake) if tls else None
+        self._coming = tls.coming(self._fail_handshake, asks=users is not None) if tls else None
         super().__init__(
             network or Membership(),
             store,
