@@ -93,9 +93,9 @@ def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
     Raises InputError, AddressError, ServiceError.
     """
     if path is None:
-        found = checked("flags", flags, BrokerSettings)
-        _check_reach(found)
-        return found
+        told = checked("flags", flags, BrokerSettings)
+        _check_reach(told)
+        return told
     common, brokers = _read(path)
     if not brokers:
         return _resolved(str(path), _joined(common, flags), {})
