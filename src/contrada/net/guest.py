@@ -266,6 +266,8 @@ class Guest:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = unpacked(request.message)
             if isinstance(message, Publish):
+                if self.peer.permit is not None:
+                    message = yield from self._permitted(self.peer.permit, request.number, message)
                 self._accept(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
@@ -469,20 +471,20 @@ class Guest:
             return  # Unanswered: by the goodbye its client learns that nobody knows of it.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
-        if self.peer.permit is not None:
-            message = self._permitted(self.peer.permit, request.number, message)
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:
             self.peer.fail(error)
             raise
 
-    def _permitted(self, permit: Permit, number: int, message: Publish) -> Publish:
+    def _permitted(
+        self, permit: Permit, number: int, message: Publish
+    ) -> Generator[None, None, Publish]:
         """What may be published of it; what is refused costs the others nothing.
 
         Raises NotPermittedError where that is all of it.
         """
-        refused = permit.unpublishable(message.notifications)
+        refused = yield from permit.looked_at(message.notifications)
         if not refused:
             return message
         error = permit.why_unpublishable(message.notifications[refused[0]])

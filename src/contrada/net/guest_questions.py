@@ -76,6 +76,8 @@ class GuestQuestions:
         if question.hops or question.source:
             raise FrameError("options", "a question of a client has come over no link yet")
         if self._peer.permit is not None:
+            if question.asker:
+                self._peer.permit.check_publisher(question.asker, "ask")
             asked = self._peer.permit.asked(question.alternatives)
             question = replace(question, alternatives=asked)
         _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)

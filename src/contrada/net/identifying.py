@@ -47,7 +47,7 @@ class Doorkeeper:
             if not is_private(transport):
                 raise _refused("a token is taken over TLS (contradas://) or from this machine only")
             if self._check.is_known(hello.token):
-                return self._in_time(self.users.principals[name_in(hello.token)])
+                return self._in_time(self.users.principals.get(name_in(hello.token)))
             return self._checked(hello.token)
         names = [*names_in(transport.get_extra_info("peercert") or {})]
         found = self.users.of_certificate(names) if names else None
@@ -67,9 +67,11 @@ class Doorkeeper:
         if not await self._check.is_right(token):
             _LOG.info("a token of %r is refused", name_in(token))
             raise _refused("the token is not, or no longer, that of a user")
-        return self._in_time(self.users.principals[name_in(token)])
+        return self._in_time(self.users.principals.get(name_in(token)))
 
-    def _in_time(self, principal: Principal) -> Principal:
+    def _in_time(self, principal: Principal | None) -> Principal:
+        if principal is None:  # It was removed while its token was checked.
+            raise _refused("this user is gone")
         if _is_over(principal):
             raise _refused(f"the user {principal.name!r} has expired")
         return principal

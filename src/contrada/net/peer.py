@@ -21,7 +21,7 @@ from contrada.net.wire import Wire
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange
 from contrada.security.permits import Permit
-from contrada.security.principals import Principal
+from contrada.security.principals import ANYBODY, Principal, owns
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
 """Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
@@ -407,16 +407,19 @@ class Peer(Wire):
         """It is known whose connection it is. Raises FrameError."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal)
-        if hello.role != CLIENT and not principal.may_link:
-            reason = f"{principal.name!r} may not be a neighbour of this broker"
-            raise FrameError(NOT_PERMITTED, reason)
+        if hello.role != CLIENT:
+            self._check_neighbour(principal, hello.capabilities.get("name"))
         self._connection.welcome()
         self._talk = self.broker.meet(self, hello)
 
-    @property
-    def token(self) -> str:
-        """What the other side has shown; empty where that was nothing."""
-        return self._connection.peer.token if self._connection.peer else ""
+    def _check_neighbour(self, principal: Principal, name: object) -> None:
+        """Raises FrameError for one who may be no neighbour, or not the one that it says it is."""
+        if not principal.may_link:
+            reason = f"{principal.name!r} may not be a neighbour of this broker"
+            raise FrameError(NOT_PERMITTED, reason)
+        if principal is not ANYBODY and not owns((principal.name,), str(name)):
+            reason = f"{principal.name!r} may not be the broker {name!r}, but {principal.name!r}"
+            raise FrameError(NOT_PERMITTED, reason)
 
     def change_to(self, principal: Principal) -> bool:
         """Whose it is may do something else from now on; False where it has to come again.
@@ -424,7 +427,11 @@ class Peer(Wire):
         That is where something in force may not be any more, or was granted in part only.
         """
         assert self.principal is not None
-        if not principal.covers(self.principal) or (self.permit and self.permit.has_narrowed):
+        if principal == self.principal:
+            return True
+        if self.who == NEIGHBOUR or not principal.covers(self.principal):
+            return False
+        if self.permit is not None and self.permit.has_narrowed:
             return False
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal)

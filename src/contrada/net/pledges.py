@@ -334,7 +334,7 @@ class GuestLogs:
         self._answer(number, packed(known))
 
     def _publish(
-        self, request: LogRequest, notifications: Sequence[Notification]
+        self, request: LogRequest, notifications: tuple[Notification, ...]
     ) -> Generator[None]:
         """Publishes all at once, or where that is too much work one by one."""
         if not notifications:
@@ -343,7 +343,8 @@ class GuestLogs:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
         permit = self._peer.permit
-        if permit is not None and (refused := permit.unpublishable(notifications)):
+        refused = (yield from permit.looked_at(notifications)) if permit else []
+        if permit is not None and refused:
             self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
             raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))

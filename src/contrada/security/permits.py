@@ -14,7 +14,8 @@ and records. An answer that cannot be decided within the limits of the algebra i
 Source: PODC 2000 §6 (security), §3 (relations).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from contrada.errors import LimitError, NotPermittedError, shortened
@@ -33,7 +34,14 @@ T = TypeVar("T")
 
 CHECK_WORK_MAX: Final = 50_000
 """Steps to look whether one may publish, or read, what came together. Beyond it: each is looked at
-alone, and one for which that is too much is refused."""
+alone, with as many; one for which that is too much is refused."""
+
+CHECK_ALONE_WORK_MAX: Final = 500_000
+"""Steps to look at all of them alone. Beyond it: the rest is refused."""
+
+CHECKED_TOGETHER_MAX: Final = 256
+"""Notifications that are looked at in one go, where others may have a turn. Beyond it: they get
+one."""
 
 
 class Permit:
@@ -117,6 +125,16 @@ class Permit:
         strange = (at for at, publisher in enumerate(said) if not owns(mine, publisher))
         return sorted({*refused, *strange})
 
+    def looked_at(self, notifications: Notifications) -> Generator[None, None, list[int]]:
+        """As `unpublishable`; where it yields the others may have a turn."""
+        refused: list[int] = []
+        for begin in range(0, len(notifications), CHECKED_TOGETHER_MAX):
+            if begin:
+                yield
+            part = notifications[begin : begin + CHECKED_TOGETHER_MAX]
+            refused += (begin + at for at in self.unpublishable(part))
+        return refused
+
     def why_unpublishable(self, notification: Notification) -> NotPermittedError:
         """What one is told who may not publish it."""
         name, publisher = self.principal.name, notification.envelope.publisher
@@ -137,10 +155,10 @@ class Permit:
                 f"{self.principal.name!r} may not use the durable subscription {name!r}"
             )
 
-    def check_publisher(self, publisher: str) -> None:
-        """Raises NotPermittedError where the name of a publisher is not its own."""
-        if not owns(self.principal.publishers, publisher):
-            raise NotPermittedError(f"{self.principal.name!r} may not publish as {publisher!r}")
+    def check_publisher(self, name: str, what: str = "publish") -> None:
+        """Raises NotPermittedError where it may not publish, or ask, under a name."""
+        if not owns(self.principal.publishers, name):
+            raise NotPermittedError(f"{self.principal.name!r} may not {what} as {name!r}")
 
     def check_inspect(self) -> None:
         """Raises NotPermittedError where it may not look at what a broker holds and did."""
@@ -201,7 +219,7 @@ class _Check:
             with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
                 return self._unmatched(self._index, notifications)
         except LimitError:
-            return [at for at, each in enumerate(notifications) if not self._holds(each)]
+            return self._each_alone(notifications)
 
     def _unmatched(
         self, index: Index[int], notifications: Notifications | Sequence[Notification]
@@ -213,12 +231,20 @@ class _Check:
             return []
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
 
-    def _holds(self, notification: Notification) -> bool:
-        try:
-            with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
-                return self._filters.matches(notification)
-        except LimitError:
-            return False
+    def _each_alone(self, notifications: Iterable[Notification]) -> list[int]:
+        refused, left = [], CHECK_ALONE_WORK_MAX
+        for at, each in enumerate(notifications):
+            work = Work("CHECK_WORK_MAX", min(CHECK_WORK_MAX, left), is_strict=True)
+            holds, most = False, work.left
+            if most > 0:
+                with suppress(LimitError), work:
+                    try:
+                        holds = self._filters.matches(each)
+                    finally:
+                        left -= most - max(work.left, 0)
+            if not holds:
+                refused.append(at)
+        return refused
 
 
 def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:
