@@ -11,7 +11,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar, cast
 
-from contrada.errors import ContradaError, ServiceClosedError, ServiceError
+from contrada.errors import (
+    ContradaError,
+    NotVerifiedError,
+    ServiceClosedError,
+    ServiceError,
+)
 from contrada.model import Filter, FilterSet, Notification
 from contrada.runtime.calling import check_loop, next_of, running_loop
 from contrada.runtime.handling import called, handle_all
@@ -249,8 +254,9 @@ class QueuedSubscription(Subscription[T]):
         await handle_all(self, function, concurrency, failed)
 
     def _tell_unreadable(self, error: Exception) -> None:
-        is_first = not (self._dropped and self._dropped[UNREADABLE])
-        self.count_dropped(UNREADABLE, 1)
+        reason = why_dropped(error)
+        is_first = not (self._dropped and self._dropped[reason])
+        self.count_dropped(reason, 1)
         self._tell(is_first, "a notification for %s is unreadable: %r", error)
 
     def _tell(self, is_first: bool, what: str, error: Exception) -> None:
@@ -277,6 +283,11 @@ class QueuedSubscription(Subscription[T]):
     @abstractmethod
     def _lost_before(self) -> tuple[int, int]:
         """How many found no room, and how many expired, where that is counted elsewhere."""
+
+
+def why_dropped(error: Exception) -> str:
+    """The reason by which is counted what a reader raises for."""
+    return error.reason if isinstance(error, NotVerifiedError) else UNREADABLE
 
 
 def _subject_of(reader: Callable[[Any], Any] | None) -> Any:
