@@ -257,8 +257,11 @@ def test_a_store_that_was_not_made_whole_is_made_anew(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
+        # pragma: allowlist nextline secret
         ("postgresql://me:secret@h/db?nonsense=1", 'invalid URI query parameter: "nonsense"'),
+        # pragma: allowlist nextline secret
         ("postgresql://me:se%zzcret@h/db", 'invalid percent-encoded token: "…"'),
+        # pragma: allowlist nextline secret
         ("postgresql://me:secret@[h/db", "IPv6"),
         ("postgresql://me:secret@127.0.0.1:1/db", "connection failed"),
         ("postgresql://me:secret@h/db?schema=", "expected a schema of 1 to 63 bytes"),
