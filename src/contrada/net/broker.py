@@ -160,7 +160,7 @@ class Broker(Server):
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
         self.begin()
-        _LOG.info("listening at %s", self.address)
+        _LOG.info("listening at %(address)s", {"address": self.address})
 
     def arrival(self) -> Peer:
         """This side of a connection that is being made to it, whatever carries it; see `dial`."""
@@ -305,7 +305,7 @@ class Broker(Server):
 
     def _fail_handshake(self, reason: str) -> None:
         self.refused[TLS_FAULT] += 1
-        _LOG.info("one who came is refused: %s", reason)
+        _LOG.info("one who came is refused: %(reason)s", {"reason": reason})
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -359,7 +359,10 @@ class Guest:
                     if permit is not None:
                         asked = replace(asked, filters=permit.subscribed(asked.filters))
                     self._exchange.enter(route, asked)
-                _LOG.debug("client %s subscribed to %s", self.peer.name, asked.filters)
+                _LOG.debug(
+                    "client %(peer)s subscribed to %(filters)s",
+                    {"peer": self.peer.name, "filters": asked.filters},
+                )
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
             except NotPermittedError as error:
@@ -510,7 +513,10 @@ class Guest:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.refused[code] += 1
         reason = shortened(str(error))
-        _LOG.info("client %s is refused a request: %s", self.peer.name, reason)
+        _LOG.info(
+            "client %(peer)s is refused a request: %(reason)s",
+            {"peer": self.peer.name, "code": code, "reason": reason},
+        )
         self.peer.send(Reply(number, code=code, reason=reason))
 
 

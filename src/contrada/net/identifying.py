@@ -65,7 +65,7 @@ class Doorkeeper:
 
     async def _checked(self, token: str) -> Principal:
         if not await self._check.is_right(token):
-            _LOG.info("a token of %r is refused", name_in(token))
+            _LOG.info("a token of %(user)r is refused", {"user": name_in(token)})
             raise _refused("the token is not, or no longer, that of a user")
         return self._in_time(self.users.principals.get(name_in(token)))
 

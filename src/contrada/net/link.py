@@ -275,7 +275,10 @@ class Link:
     def _refuse(self, refused: Refused) -> None:
         self.peer.broker.refused[refused.reason] += 1
         if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
-            _LOG.info("neighbour %s is refused: %s", self.name, refused.reason)
+            _LOG.info(
+                "neighbour %(neighbour)s is refused: %(reason)s",
+                {"neighbour": self.name, "reason": refused.reason},
+            )
 
     def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
         """What came has its place everywhere, or has none; as much may come."""

@@ -197,7 +197,7 @@ class Peer(Wire):
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.name = self._transport.get_extra_info("peername")
-        _LOG.info("%s %s connected", self.who, self.name)
+        _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
         if not self.broker.admit(self):
             self.end(FrameError("full", "this broker has as many connections as it may"))
 
@@ -206,7 +206,8 @@ class Peer(Wire):
         self.failure = self.failure or self._why_lost(error)
         self._transport = None
         self._count_unread()
-        _LOG.info("%s %s is gone%s", self.who, self.name, f": {error}" if error else "")
+        said = {"who": self.who, "peer": self.name, "reason": error or "in order"}
+        _LOG.info("%(who)s %(peer)s is gone: %(reason)s", said)
         self._withdraw_all()
         self.broker.forget(self)
         if not self.ended.done():
@@ -475,5 +476,8 @@ class Peer(Wire):
     def _end(self, error: FrameError) -> None:
         self.failure = str(error)
         self.broker.refused[error.code] += 1
-        _LOG.info("%s %s is ended: %s", self.who, self.name, error)
+        _LOG.info(
+            "%(who)s %(peer)s is ended: %(reason)s",
+            {"who": self.who, "peer": self.name, "code": error.code, "reason": error},
+        )
         super()._end(error)

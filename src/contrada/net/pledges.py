@@ -557,6 +557,13 @@ class GuestLogs:
     def _refuse(self, number: int, error: ContradaError) -> None:
         self._unanswered -= 1
         self._peer.broker.refused[type(error).__name__] += 1
-        _LOG.info("client %s is refused: %s", self._peer.name, shortened(str(error)))
+        _LOG.info(
+            "client %(peer)s is refused a request: %(reason)s",
+            {
+                "peer": self._peer.name,
+                "code": type(error).__name__,
+                "reason": shortened(str(error)),
+            },
+        )
         if number:
             self._peer.send(refusal(number, error))

@@ -287,7 +287,10 @@ class HostedSubscription(StandingSubscription[T]):
             return None
         if item is None:
             self._dropped[DAMAGED] += 1
-            _LOG.warning("%s: record %d is damaged: %s", self._name, position, record.reason)
+            _LOG.warning(
+                "%(subscription)s: record %(position)d is damaged: %(reason)s",
+                {"subscription": self._name, "position": position, "reason": record.reason},
+            )
             return None
         self._newest = max(self._newest, position)
         self._has[position] = None
@@ -315,7 +318,11 @@ class HostedSubscription(StandingSubscription[T]):
         reason = why_dropped(error)
         self._dropped[reason] += 1
         level = logging.WARNING if self._dropped[reason] == 1 else logging.DEBUG
-        _LOG.log(level, "%s: record %d is unreadable: %r", self._name, position, error)
+        _LOG.log(
+            level,
+            "%(subscription)s: record %(position)d is unreadable: %(reason)r",
+            {"subscription": self._name, "position": position, "reason": error},
+        )
         heappush(self._unreadable, position)
         if len(self._unreadable) > UNREADABLE_MAX:
             self._settle((heappop(self._unreadable),))

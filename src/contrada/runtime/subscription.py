@@ -244,12 +244,14 @@ class QueuedSubscription(Subscription[T]):
 
         async def failed(error: Exception, item: T) -> None:
             self._failed += 1
-            self._tell(self._failed == 1, "a handler of %s raised: %r", error)
+            self._tell(self._failed == 1, "a handler of %(filters)s raised: %(reason)r", error)
             if on_error is not None:
                 try:
                     await called(on_error, error, item)
                 except Exception as further:  # noqa: BLE001 - the subscriber's own code
-                    self._tell(True, "on_error of a handler of %s raised: %r", further)
+                    self._tell(
+                        True, "on_error of a handler of %(filters)s raised: %(reason)r", further
+                    )
 
         await handle_all(self, function, concurrency, failed)
 
@@ -257,13 +259,13 @@ class QueuedSubscription(Subscription[T]):
         reason = why_dropped(error)
         is_first = not (self._dropped and self._dropped[reason])
         self.count_dropped(reason, 1)
-        self._tell(is_first, "a notification for %s is unreadable: %r", error)
+        self._tell(is_first, "a notification for %(filters)s is unreadable: %(reason)r", error)
 
     def _tell(self, is_first: bool, what: str, error: Exception) -> None:
         """Logs a fault of the subscriber's own code; after the first for debugging only."""
         level = logging.WARNING if is_first else logging.DEBUG
         trace = None if isinstance(error, ContradaError) else error
-        _LOG.log(level, what, self.filters, error, exc_info=trace)
+        _LOG.log(level, what, {"filters": self.filters, "reason": error}, exc_info=trace)
 
     @abstractmethod
     async def _enter(self) -> None:
