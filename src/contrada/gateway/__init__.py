@@ -1,0 +1,1 @@
+"""What a broker offers over HTTP."""
