@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
-from contrada.cli.approach import tls_files
+from contrada.cli.approach import tls_files, token_from
 from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
@@ -26,6 +27,7 @@ from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 from contrada.net.broker import CONNECTIONS_MAX
+from contrada.net.users import Users
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
 
@@ -86,6 +88,23 @@ _LOG: Final = logging.getLogger(__name__)
     help="Whoever comes has to show a certificate of the authority.",
 )
 @click.option(
+    "--users",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Only these may come, and do what they may: see contrada user --help.",
+)
+@click.option(
+    "--anyone",
+    is_flag=True,
+    help="Whoever reaches it may come and do everything, also from elsewhere than this machine.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Says to neighbours who it is, where they have users.",
+)
+@click.option(
     "-v",
     "--verbose",
     count=True,
@@ -113,11 +132,14 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     it breaks; a neighbour that is away is tried until it is there. --general, --trees and
     --advertisements must be the same at all of them: where they are not, -v says so.
 
+    Where others than this machine reach it, --users says who may come (see contrada user --help);
+    tokens are taken over TLS, or from this machine.
+
     With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port.
 
     \b
     contrada serve
-    contrada serve --host 0.0.0.0 --port 9000
+    contrada serve --host 0.0.0.0 --users users.toml --tls-certificate broker.pem
     contrada serve --store /var/lib/contrada/events.db
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
@@ -125,7 +147,8 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     contrada serve --extension geometry.operators:Shapes
 
     --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
-    neighbours come and go, and a renewed certificate is shown; clients stay.
+    neighbours come and go, users get and lose what they may, and a renewed certificate is shown;
+    clients stay.
 
     \b
     name = "south"
@@ -214,21 +237,24 @@ async def _serve(
         except ContradaError as error:
             _LOG.error("%s; nothing is changed", error)
         else:
-            _LOG.info("read %s again", path)
+            _LOG.info("read %s again", path or settings.users)
 
+    users = _users(settings)
+    token = token_from(settings.token_file) if settings.token_file else ""
     broker = Broker(
         settings.host,
         settings.port,
-        network=settings.membership(),
+        network=replace(settings.membership(), token=token),
         tls=settings.tls.tls(),
         store=settings.place(),
+        users=users,
     )
     if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
         load_beside()
     async with broker:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)
-        if path is not None:
+        if path is not None or users is not None:
             loop.add_signal_handler(signal.SIGHUP, read_again)
         if until_input_ends:
             watching = asyncio.create_task(_input_ended())
@@ -251,11 +277,15 @@ def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> Broker
     shown = structs.replace(old.tls, certificate=new.tls.certificate, key=new.tls.key)
     if bool(old.tls.certificate) != bool(new.tls.certificate):
         shown = old.tls
-    taken = structs.replace(old, neighbours=new.neighbours, tls=shown)
+    users_file = new.users if old.users and new.users else old.users
+    taken = structs.replace(old, neighbours=new.neighbours, tls=shown, users=users_file)
     wanted = taken.membership().neighbours
     tls = shown.tls()
+    users = _users(taken)
     if tls is not None:
         broker.renew(tls)
+    if users is not None:
+        broker.permit(users)
     broker.neighbours.change(wanted)
     for key in new.__struct_fields__:
         here, there = getattr(taken, key), getattr(new, key)
@@ -266,6 +296,10 @@ def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> Broker
                 *(msgspec.json.encode(each).decode() for each in (here, there)),
             )
     return taken
+
+
+def _users(settings: BrokerSettings) -> Users | None:
+    return None if settings.users is None else Users.read(Path(settings.users))
 
 
 def _summary(counts: BrokerStatistics) -> str:

@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct, field, structs
 
-from contrada.errors import AddressError, ContradaError, InputError
+from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.net import PORT_DEFAULT, parse_address
 from contrada.net.address import Address, check_host
+from contrada.net.identifying import is_loopback
 from contrada.net.network import LinkSettings, NetworkSettings
 from contrada.net.tls import Tls
 from contrada.records.settings import checked, read_toml
@@ -70,6 +71,9 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
     extensions: list[str] = field(default_factory=list)
     log: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
+    users: str | None = None
+    anyone: bool = False
+    token_file: str | None = None
 
     @property
     def address(self) -> Address:
@@ -86,10 +90,12 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
     """What a broker is told by a file, where there is one, and by flags, which win.
 
-    Raises InputError.
+    Raises InputError, AddressError, ServiceError.
     """
     if path is None:
-        return checked("flags", flags, BrokerSettings)
+        told = checked("flags", flags, BrokerSettings)
+        _check_reach(told)
+        return told
     common, brokers = _read(path)
     if not brokers:
         return _resolved(str(path), _joined(common, flags), {})
@@ -127,6 +133,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         store = each.get("store")
         if isinstance(store, str) and store != MEMORY and "://" not in store:
             each["store"] = str(path.parent / store)
+        for key in ("users", "token_file"):
+            if isinstance(each.get(key), str):
+                each[key] = str(path.parent / each[key])
         tls = each.get("tls")
         if isinstance(tls, dict):
             each["tls"] = {
@@ -134,6 +143,18 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
                 for key, value in tls.items()
             }
     return common, brokers
+
+
+def _check_reach(settings: BrokerSettings) -> None:
+    """Raises AddressError, and ServiceError where others reach it and it asks nobody."""
+    check_host(settings.host)
+    if is_loopback(settings.host) or settings.anyone:
+        return
+    if settings.users is None and not settings.tls.require_certificate:
+        raise ServiceError(
+            f"at {settings.host} others than this machine reach it, and it asks nobody who he is: "
+            "add --users FILE (see contrada user), or --anyone"
+        )
 
 
 def _joined(below: _Given, above: _Given) -> dict[str, Any]:
@@ -170,7 +191,7 @@ def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> Brok
         links[address] = structs.replace(link, to=address)
     resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
     try:  # What no broker can be made of is found out before one is.
-        check_host(resolved.host)
+        _check_reach(resolved)
         resolved.tls.tls()
         resolved.membership()
         check_store(resolved.place())

@@ -90,6 +90,18 @@ class Bundle(Sequence[Notification]):
         """When each was published."""
         return self._parts[:, 1].tolist()  # type: ignore[no-any-return]
 
+    def publishers(self) -> set[str]:
+        """Who published them: mostly one. Cost: then one look at all of them together."""
+        import numpy as np
+
+        begins, lengths = self._parts[:, 4], self._parts[:, 5]
+        length = int(lengths[0])
+        if (lengths == length).all():
+            names = self._joined[begins[:, None] + np.arange(length)]
+            if (names == names[0]).all():
+                return {names[0].tobytes().decode()}
+        return {publisher for publisher, _ in self.identities()}
+
     def identities(self) -> Iterator[tuple[str, str]]:
         """The publisher and the id of each."""
         data = self._joined

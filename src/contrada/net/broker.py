@@ -11,7 +11,7 @@ says what was wrong, is closed and counted by the name of its fault; nobody else
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import chain
@@ -23,19 +23,22 @@ from typing import Final, Self
 import msgspec
 
 from contrada.delivery.store import Store
-from contrada.errors import ConnectionFailedError, ServiceError
+from contrada.errors import ConnectionFailedError, FrameError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import CLIENT, NEIGHBOUR
 from contrada.net.frames import Hello
 from contrada.net.guest import Guest
+from contrada.net.identifying import NOT_PERMITTED, Doorkeeper
 from contrada.net.latencies import Latencies
 from contrada.net.neighbours import Membership
 from contrada.net.peer import Peer, Talk
 from contrada.net.server import BROKER_BYTES_MAX, Server
 from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
+from contrada.net.users import Users
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.timekeeping import Timekeeper
+from contrada.security.principals import Principal
 
 CONNECTIONS_MAX: Final = 16_384
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""
@@ -104,15 +107,18 @@ class Broker(Server):
         network: Membership | None = None,
         tls: Tls | None = None,
         store: str | Path | Store | None = None,
+        users: Users | None = None,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
         `network` says what it is among other brokers; without it, it is alone. With a certificate
         in `tls`, whoever comes has to speak TLS. `store` is where it keeps what is durable or
-        certified, as in `connect`; without one all is in memory. Raises InvalidValueError,
-        InputError, ServiceError for what is no store.
+        certified, as in `connect`; without one all is in memory. With `users` nobody else may come,
+        and they do what they may; without them whoever comes may do everything.
+
+        Raises InvalidValueError, InputError, ServiceError for what is no store.
         """
-        self._coming = tls.coming(self._fail_handshake) if tls else None
+        self._coming = tls.coming(self._fail_handshake, asks=users is not None) if tls else None
         super().__init__(
             network or Membership(),
             store,
@@ -121,6 +127,8 @@ class Broker(Server):
             going=tls.going() if tls else None,
             no_store=_NO_STORE,
         )
+        self._doorkeeper = None if users is None else Doorkeeper(users)
+        self.is_open = users is None
         self._host = host
         self._port = port
         self._connections_max = connections_max
@@ -180,6 +188,42 @@ class Broker(Server):
         if self._coming is not None:
             tls.identify(self._coming)
         self._going = going
+
+    def permit(self, users: Users) -> None:
+        """From now on these users may come, and may do what is said now.
+
+        Who is there and may do what he might goes on. Who may do less, or got less than he wished,
+        is told to come again, which clients and neighbours do at once; what was queued for him at
+        best effort is lost, as when a connection breaks. Who may not come any more is ended.
+        Raises ServiceError for a broker that began without users.
+        """
+        if self._doorkeeper is None:
+            raise ServiceError("a broker that began without users cannot have them later")
+        known, self._doorkeeper.users = self._doorkeeper.users, users
+        shown = known.changed(users)
+        for peer in list(self._peers):
+            principal = peer.principal
+            if principal is None:  # It is ours, or not known yet.
+                continue
+            now = self._doorkeeper.still(principal)
+            if now is None or principal.name in shown:
+                reason = f"the user {principal.name!r} is gone, or shows otherwise who it is"
+                peer.end(FrameError(NOT_PERMITTED, reason))
+            elif not peer.change_to(now):
+                peer.close("what this user may do has changed: connect again")
+
+    def identify(self, peer: Peer, hello: Hello) -> Principal | Awaitable[Principal]:
+        """Whose connection it is. Raises FrameError, or what is awaited does."""
+        if self._doorkeeper is None:
+            return super().identify(peer, hello)
+        return self._doorkeeper.identify(peer.transport, hello)
+
+    def look_at(self, peer: Peer) -> None:
+        """Looks whether one who is there is still alive, and may still be here."""
+        super().look_at(peer)
+        keeper, principal = self._doorkeeper, peer.principal
+        if keeper is not None and principal is not None and keeper.still(principal) is None:
+            peer.end(FrameError(NOT_PERMITTED, f"the user {principal.name!r} has expired"))
 
     async def stop(self) -> None:
         """Listen no more, hand over what is queued, say goodbye to all, and close. Twice is once.

@@ -66,6 +66,7 @@ from contrada.net.subscription import (
     taken_up,
     taking_up,
 )
+from contrada.net.tokens import publisher_under
 from contrada.net.wire import GOODBYE_WAIT_S, TCP, Approach
 from contrada.routing.messages import Unsubscribe
 from contrada.runtime.calling import (
@@ -125,7 +126,7 @@ class TcpService(DisseminatingService):
         self._reconnecting = Reconnecting(
             parse_addresses(address), self, self._states, give_up_after_s, approach
         )
-        self._stamp = Stamp(publisher)
+        self._stamp = Stamp(publisher or publisher_under(approach.token))
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._publishing: Publishing | None = None

@@ -99,12 +99,20 @@ class Connection:
         self._pinged = False
         self.state = Phase.NEW
         self.peer: Hello | None = None
+        self.greets_at_once = True
+        """Whether a hello is answered as it comes; else by `welcome`, later."""
 
     def greet(self) -> None:
         """Say hello, once."""
         assert self.state is Phase.NEW, "hello is said once"
         self.state = Phase.GREETED
         self.send(self._hello)
+
+    def welcome(self) -> None:
+        """Answers the other side's hello, where that is not done yet."""
+        if self.state is Phase.NEW:
+            self.greet()
+            self.state = Phase.OPEN
 
     def send(self, frame: Frame) -> None:
         """Append a frame to the outgoing bytes; a closed connection sends nothing."""
@@ -200,6 +208,7 @@ class Connection:
             raise FrameError("role", f"the other side is a {frame.role!r}, expected a {expected}")
         self.peer = frame
         self._reader.expects_hello = False
-        if self.state is Phase.NEW:
-            self.greet()
-        self.state = Phase.OPEN
+        if self.state is Phase.GREETED:
+            self.state = Phase.OPEN
+        elif self.greets_at_once:
+            self.welcome()

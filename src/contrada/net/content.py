@@ -63,6 +63,11 @@ def _spend_on(each: Sequence[bytes]) -> None:
     checked_content(max(each, key=len, default=b""))
 
 
+def as_notification(passed: Passed) -> Notification:
+    """What an outlet holds, as a notification."""
+    return notification_from_msgpack(passed) if type(passed) is bytes else passed  # type: ignore[return-value]
+
+
 def encoding_of(notification: Passed) -> bytes:
     """The encoding of what an outlet holds."""
     return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]

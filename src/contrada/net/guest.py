@@ -12,6 +12,7 @@ from itertools import accumulate, takewhile
 from typing import Any, Final, Protocol
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from contrada.delivery.backlog import Entry
 from contrada.delivery.classes import BEST_EFFORT
@@ -19,6 +20,7 @@ from contrada.errors import (
     ContradaError,
     FrameError,
     LimitError,
+    NotPermittedError,
     UnsatisfiableFilterError,
     shortened,
 )
@@ -43,6 +45,7 @@ from contrada.net.frames import (
     StatisticsRequest,
 )
 from contrada.net.guest_questions import GuestQuestions
+from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.inspection import Inspection, inspected
 from contrada.net.latencies import Latencies
 from contrada.net.messages import PackedSubscribe, unpacked
@@ -59,6 +62,7 @@ from contrada.runtime.calling import checked_when_full
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import BLOCK, Outlet, Passed
 from contrada.runtime.subscription import TOO_SLOW
+from contrada.security.permits import Permit
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
@@ -173,6 +177,7 @@ class Guest:
         self._has_left = False
         self._logs: GuestLogs | None = None
         self._questions: GuestQuestions | None = None
+        self._refusals: dict[int, NotPermittedError] = {}
         self._accepted = Accepted(
             self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
         )
@@ -203,7 +208,7 @@ class Guest:
             case AboutQuestions():
                 return self._questioned().told(frame)
             case StatisticsRequest():
-                self.peer.send(StatisticsReply(frame.number, self._broker.counts()))
+                self._tell_counts(frame.number)
             case InspectRequest():
                 return self._inspect(frame)
         return None
@@ -228,9 +233,19 @@ class Guest:
                 return None
         return self._logs.handle(request)
 
+    def _tell_counts(self, number: int) -> None:
+        try:
+            if self.peer.permit is not None:
+                self.peer.permit.check_inspect()
+            self.peer.send(StatisticsReply(number, self._broker.counts()))
+        except ContradaError as error:
+            self._refuse(number, error)
+
     def _inspect(self, request: InspectRequest) -> Generator[None]:
         router = self._exchange.router
         try:
+            if self.peer.permit is not None:
+                self.peer.permit.check_inspect()
             if request.page_from is not None:
                 page = yield from filter_page(router, self._broker.logs, request.page_from)
                 nothing = Inspection(router.name, {}, [], {}, [], [])
@@ -304,6 +319,9 @@ class Guest:
             raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
+        if (permit := self.peer.permit) is not None:
+            with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                message = replace(message, pattern=permit.watched(message.pattern))
         feed = _MatchFeed(self, request)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             feed.route = self._exchange.subscribe(self._client, message, feed)
@@ -337,18 +355,25 @@ class Guest:
 
     def _enter_parts(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
         """Enters the filters of a subscription, in parts."""
+        permit = self.peer.permit
         members = message.members()
         done, size = 0, FILTERS_PER_TURN
-        nothing: UnsatisfiableFilterError | None = None
+        nothing: UnsatisfiableFilterError | NotPermittedError | None = None
         while done < len(members):
             part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     asked = message.part(part)
+                    if permit is not None:
+                        asked = replace(asked, filters=permit.subscribed(asked.filters))
                     self._exchange.enter(route, asked)
                 _LOG.debug("client %s subscribed to %s", self.peer.name, asked.filters)
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
+            except NotPermittedError as error:
+                if permit is not None and not permit.principal.narrows:
+                    raise
+                nothing = error  # Others may be permitted.
             except LimitError as error:
                 if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
                     raise
@@ -454,14 +479,35 @@ class Guest:
             return  # Unanswered: by the goodbye its client learns that nobody knows of it.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
+        if self.peer.permit is not None:
+            message = self._permitted(self.peer.permit, request.number, message)
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:
             self.peer.fail(error)
             raise
 
+    def _permitted(self, permit: Permit, number: int, message: Publish) -> Publish:
+        """What may be published of it; what is refused costs the others nothing.
+
+        Raises NotPermittedError where that is all of it.
+        """
+        refused = permit.unpublishable(message.notifications)
+        if not refused:
+            return message
+        error = permit.why_unpublishable(message.notifications[refused[0]])
+        self._broker.dropped[NOT_PERMITTED] += len(refused)
+        if len(refused) == len(message.notifications):
+            raise error
+        self._refusals[number] = error
+        left = set(range(len(message.notifications))).difference(refused)
+        kept = tuple(message.notifications[at] for at in sorted(left))
+        return replace(message, notifications=kept)
+
     def _answer(self, number: int, answer: int | ContradaError) -> None:
         """What is published was worked off: so many were dropped, or it was refused."""
+        if self._refusals:
+            answer = self._refusals.pop(number, answer)
         if isinstance(answer, ContradaError):
             self._refuse(number, answer)
         else:

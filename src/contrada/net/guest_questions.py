@@ -4,9 +4,12 @@ from collections import deque
 from collections.abc import Generator
 from typing import Final
 
+from msgspec.structs import replace
+
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model.languages.work import Work
 from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
+from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.messages import packed
 from contrada.net.peer import Peer
 from contrada.net.questions import ANSWER_BYTES_MAX, packed_answers, unpacked_about
@@ -18,6 +21,9 @@ from contrada.routing.messages import (
     Client,
     DeliverQuestion,
     Describe,
+    More,
+    SourceReport,
+    SourceState,
     TellClient,
     Undescribe,
 )
@@ -29,6 +35,9 @@ SOURCES_PER_CLIENT_MAX: Final = 1_000
 
 QUESTIONS_PER_CLIENT_MAX: Final = 1_000
 """Questions of a connection that are under way. Beyond it: it is refused, the connection stays."""
+
+
+_MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines cannot be looked at"
 
 
 class GuestQuestions:
@@ -45,9 +54,13 @@ class GuestQuestions:
 
     def asked(self, number: int, message: Describe | Undescribe | Ask) -> None:
         """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        permit = self._peer.permit
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             match message:
                 case Describe():
+                    if permit is not None:
+                        offers = tuple(map(permit.offered, message.offers))
+                        message = replace(message, offers=offers)
                     if message.identity not in self._sources:
                         _check_room("SOURCES_PER_CLIENT_MAX", SOURCES_PER_CLIENT_MAX, self._sources)
                     self._exchange.advertise(self._client, message)
@@ -62,6 +75,9 @@ class GuestQuestions:
     def _ask(self, question: Ask) -> None:
         if question.hops or question.source:
             raise FrameError("options", "a question of a client has come over no link yet")
+        if self._peer.permit is not None:
+            asked = self._peer.permit.asked(question.alternatives)
+            question = replace(question, alternatives=asked)
         _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
         key = (question.asker, question.identity)
         is_new = key not in self._asked
@@ -78,7 +94,7 @@ class GuestQuestions:
         for each in frame.messages:
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    message = unpacked_about(each)
+                    message = self._answerable(unpacked_about(each))
                     self._exchange.say(self._client, message)
             except ContradaError as error:
                 self._peer.fail(failure := FrameError("malformed", f"of a question: {error}"))
@@ -87,16 +103,45 @@ class GuestQuestions:
                 self._asked.discard((message.asker, message.identity))
             yield
 
+    def _answerable(self, message: Answer | More | Cancel) -> Answer | More | Cancel:
+        """What is said, of an answer what the client may publish. Raises FrameError."""
+        permit = self._peer.permit
+        if permit is None or not isinstance(message, Answer):
+            return message
+        if message.partial and not permit.principal.publishes_all:
+            raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
+        refused = permit.unpublishable(message.items)
+        if not refused:
+            return message
+        self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
+        kept = (item for at, item in enumerate(message.items) if at not in refused)
+        return replace(message, items=tuple(kept))
+
     def _heard(self, effect: DeliverQuestion | TellClient) -> None:
         if isinstance(effect, DeliverQuestion):
-            self._feed.add(QuestionDelivery([*effect.sources], packed(effect.question)))
+            self._deliver(effect)
         elif isinstance(effect.message, Answer):
-            for each in packed_answers(effect.message):
+            answer = effect.message
+            if self._peer.permit is not None:
+                readable = self._peer.permit.readable(answer.items)
+                answer = replace(answer, items=tuple(readable))
+            for each in packed_answers(answer):
                 self._feed.add(AboutQuestions([packed(each)]))
-            if effect.message.is_last:
-                self._asked.discard((effect.message.asker, effect.message.identity))
+            if answer.is_last:
+                self._asked.discard((answer.asker, answer.identity))
         else:
             self._feed.add(AboutQuestions([packed(effect.message)]))
+
+    def _deliver(self, effect: DeliverQuestion) -> None:
+        """Asks sources; those whose items have to be looked at give none that are combined."""
+        permit, question = self._peer.permit, effect.question
+        if question.combination and permit and not permit.principal.publishes_all:
+            state, why = SourceState.FAILED, _MAY_NOT_COMBINE
+            failed = tuple([SourceReport(name, state, 0, why) for name in effect.sources])
+            refused = Answer(question.asker, question.identity, (), failed, is_last=True)
+            self._peer.soon(self._exchange.say, self._client, refused)
+        else:
+            self._feed.add(QuestionDelivery([*effect.sources], packed(question)))
 
     def end(self) -> None:
         """The client has gone: it is told nothing more."""

@@ -22,13 +22,15 @@ from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
-from contrada.net.content import encoding_of
+from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
 from contrada.net.frames import Frame, Hop, HopCredit, HopPart, LogHop
+from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
 from contrada.net.questions import packed_answers
 from contrada.routing.messages import (
+    Advertise,
     Answer,
     LinkUp,
     Message,
@@ -36,10 +38,14 @@ from contrada.routing.messages import (
     Reason,
     Refused,
     Subscribe,
+    TellLinks,
     TookLinks,
+    Unadvertise,
+    Unsubscribe,
 )
 from contrada.runtime.exchange import LINK_DOWN, Carried
-from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of_all
+from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of, size_of_all
+from contrada.security.permits import Permit
 
 LINK_CREDIT_BYTES: Final = 8 * 2**20
 """Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:
@@ -66,6 +72,9 @@ LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
 ON_ITS_WAY: Final = "on its way when a link went down"
 """Why a notification may be lost: nobody knows whether the neighbour worked it off."""
 
+_LOOKED_AT: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, TellLinks, TookLinks)
+"""What goes over a link to one that may not do everything: the rest is not looked into."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -87,7 +96,7 @@ class _LinkFeed(Outlet[Carried]):
 
     def next_frame(self) -> Hop | None:
         """As much as credit and the limits of a frame allow, or None."""
-        batch, size = self.take_batch(HOP_NOTIFICATIONS_MAX, min(self.credit, HOP_BYTES_MAX))
+        batch, size = self._take()
         if not batch:
             return None
         self.credit -= size
@@ -99,6 +108,23 @@ class _LinkFeed(Outlet[Carried]):
                 for (hops, source), run in groupby(batch, itemgetter(1, 2))
             ]
         )
+
+    def _take(self) -> tuple[Sequence[Carried], int]:
+        """What goes into the next frame, and its size; nothing that the neighbour may not read."""
+        while True:
+            batch, size = self.take_batch(HOP_NOTIFICATIONS_MAX, min(self.credit, HOP_BYTES_MAX))
+            permit = self._peer.permit
+            if permit is None or not batch:
+                return batch, size
+            items = [as_notification(each.notification) for each in batch]
+            unreadable = permit.unreadable(items)
+            if not unreadable:
+                return batch, size
+            self._peer.broker.dropped[NOT_PERMITTED] += len(unreadable)
+            size -= sum(size_of(items[at]) for at in unreadable)
+            kept = [each for at, each in enumerate(batch) if at not in unreadable]
+            if kept:
+                return kept, size
 
 
 class Link:
@@ -133,7 +159,8 @@ class Link:
             end=peer.end,
         )
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
-        self._ferry = Ferry(peer, event.neighbour, broker.logs)
+        # What is promised is carried by those who may carry everything.
+        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._is_trusted else None
 
     @property
     def held_bytes(self) -> int:
@@ -167,7 +194,7 @@ class Link:
             return self._hear(frame)
         elif isinstance(frame, HopPart):
             return self._join(frame)
-        elif isinstance(frame, LogHop):
+        elif isinstance(frame, LogHop) and self._ferry is not None:
             return self._ferry.hear(frame)
         return None
 
@@ -199,8 +226,13 @@ class Link:
             except ContradaError as error:
                 self.peer.fail(failure := FrameError("malformed", f"a message: {error}"))
                 raise failure from None
+            if not self._may_pass(message):
+                continue
+            permit = self.peer.permit
             if isinstance(message, Publish):
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
+                if permit is not None:
+                    message = self._permitted(permit, message)
                 self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
             has_told = has_told or isinstance(message, TookLinks)
@@ -216,6 +248,30 @@ class Link:
         if has_told:
             self._on_told(self)
 
+    @property
+    def _is_trusted(self) -> bool:
+        """Whether nothing has to be looked at that goes over the link."""
+        permit = self.peer.permit
+        return permit is None or permit.principal.is_free_to_route
+
+    def _may_pass(self, message: Message) -> bool:
+        """Whether a message goes over the link at all, in either direction.
+
+        Of what is asked and answered, assembled and kept it cannot be told here what is in it.
+        """
+        if self._is_trusted or isinstance(message, _LOOKED_AT):
+            return True
+        self.peer.broker.refused[NOT_PERMITTED] += 1
+        return False
+
+    def _permitted(self, permit: Permit, message: Publish) -> Publish:
+        refused = set(permit.unpublishable(message.notifications))
+        if not refused:
+            return message
+        self.peer.broker.dropped[NOT_PERMITTED] += len(refused)
+        kept = (each for at, each in enumerate(message.notifications) if at not in refused)
+        return structs.replace(message, notifications=tuple(kept))
+
     def _refuse(self, refused: Refused) -> None:
         self.peer.broker.refused[refused.reason] += 1
         if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
@@ -230,6 +286,8 @@ class Link:
 
     def _say(self, message: Message) -> None:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
+        if not self._may_pass(message):
+            return
         if not self._said:
             self.peer.soon(self._send_said)
         if isinstance(message, Answer):
@@ -290,7 +348,8 @@ class Link:
     def _finish(self) -> None:
         if self._route.is_in_force:
             self.peer.broker.exchange.link_down(self._route)
-            self._ferry.down()
+            if self._ferry is not None:
+                self._ferry.down()
             self._on_end(self)
 
     def forget(self) -> None:

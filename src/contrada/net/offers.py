@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from contrada.errors import FrameError, LimitError
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
@@ -74,6 +76,8 @@ class GuestOffers:
         if len(self._identities) >= OFFERS_PER_CLIENT_MAX:
             raise LimitError("OFFERS_PER_CLIENT_MAX", OFFERS_PER_CLIENT_MAX)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            if self._peer.permit is not None:
+                message = replace(message, offer=self._peer.permit.offered(message.offer))
             self._exchange.advertise(self._client, message)
         self._identities.add(message.identity)
 
@@ -93,7 +97,10 @@ class _OfferFeed:
         self._peer = peer
         self._exchange = exchange
         self._number = number
-        self._changes: dict[Hashable, Offer | None] = dict.fromkeys(exchange.on_offer)
+        on_offer = exchange.on_offer.items()
+        self._changes: dict[Hashable, Offer | None] = dict.fromkeys(
+            form for form, offer in on_offer if self._may_hear(offer)
+        )
         self._changes[_ANSWER] = None
         self._held = 0
         self._hold()
@@ -131,6 +138,8 @@ class _OfferFeed:
         return Reply(self._number) if taken else None
 
     def _changed(self, offer: Offer, is_on_offer: bool) -> None:
+        if not self._may_hear(offer):
+            return
         form = form_of(offer)
         if form in self._changes:
             del self._changes[form]  # It was not told yet, and is as it was before.
@@ -138,6 +147,9 @@ class _OfferFeed:
             self._changes[form] = None if is_on_offer else offer
             self._peer.mark_ready(self)
         self._hold()
+
+    def _may_hear(self, offer: Offer) -> bool:
+        return self._peer.permit is None or self._peer.permit.may_hear(offer)
 
     def _hold(self) -> None:
         held = len(self._changes) * ENTRY_BYTES

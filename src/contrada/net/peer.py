@@ -7,18 +7,21 @@ another broker by a `Link`.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from typing import Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
+from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange
+from contrada.security.permits import Permit
+from contrada.security.principals import Principal
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
 """Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
@@ -60,6 +63,13 @@ class Host(Working, Protocol):
 
     def forget(self, peer: "Peer") -> None:
         """A connection has ended."""
+
+    is_open: bool
+    """Whether it asks nobody who he is."""
+
+    def identify(self, peer: "Peer", hello: Hello) -> Principal | Awaitable[Principal]:
+        """Whose connection it is. Raises FrameError, or what is awaited does, where it is ended."""
+        ...
 
     def meet(self, peer: "Peer", hello: Hello) -> "Talk":
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
@@ -159,6 +169,12 @@ class Peer(Wire):
         self.failure = ""
         """Why it has ended, as far as one side said so."""
         self._talk: Talk | None = None
+        self.principal: Principal | None = None
+        """Whose it is; None as long as that is not known, and of one that this side made."""
+        self.permit: Permit | None = None
+        """What it may do; None for everything."""
+        self._is_unknown = False
+        self._connection.greets_at_once = broker.is_open
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
         self._write_paused = False
@@ -213,7 +229,8 @@ class Peer(Wire):
         if self._transport is None or self._transport.is_closing():
             return
         # Of links both ends are alike: if neither read while the other does not, none ever would.
-        if (self._write_paused and self.who == CLIENT) or self._turn_due:
+        is_held = self._turn_due or self._is_unknown
+        if (self._write_paused and self.who == CLIENT) or is_held:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -325,7 +342,7 @@ class Peer(Wire):
 
     def _go_on(self) -> bool:
         """Does a part of what is under way, or takes the next frame; False where there is none."""
-        if self._connection.state is Phase.CLOSED:
+        if self._connection.state is Phase.CLOSED or self._is_unknown:
             return False
         if self._under_way is not None:
             try:
@@ -352,7 +369,7 @@ class Peer(Wire):
         match frame:
             case Hello():
                 self.who = NEIGHBOUR if frame.role == BROKER else frame.role
-                self._talk = self.broker.meet(self, frame)
+                self._identify(frame)
             case Failure():
                 self.failure = frame.reason
                 self.broker.refused["client failure"] += 1
@@ -362,6 +379,56 @@ class Peer(Wire):
                 self._close_transport()
             case _ if self._talk is not None:
                 self._under_way = self._talk.handle(frame)
+
+    def _identify(self, hello: Hello) -> None:
+        if self._greets:
+            self._talk = self.broker.meet(self, hello)
+            return
+        found = self.broker.identify(self, hello)
+        if isinstance(found, Principal):
+            self._welcome(found, hello)
+        else:
+            self._is_unknown = True
+            self.broker.start_work(self._identified(found, hello))
+
+    async def _identified(self, finding: Awaitable[Principal], hello: Hello) -> None:
+        try:
+            found = await finding
+            self._is_unknown = False
+            if not (self.is_gone or self.is_closed):
+                self._welcome(found, hello)
+        except FrameError as error:
+            self._end(error)
+        finally:
+            self._is_unknown = False
+        self._work_off()
+
+    def _welcome(self, principal: Principal, hello: Hello) -> None:
+        """It is known whose connection it is. Raises FrameError."""
+        self.principal = principal
+        self.permit = None if principal.is_free else Permit(principal)
+        if hello.role != CLIENT and not principal.may_link:
+            reason = f"{principal.name!r} may not be a neighbour of this broker"
+            raise FrameError(NOT_PERMITTED, reason)
+        self._connection.welcome()
+        self._talk = self.broker.meet(self, hello)
+
+    @property
+    def token(self) -> str:
+        """What the other side has shown; empty where that was nothing."""
+        return self._connection.peer.token if self._connection.peer else ""
+
+    def change_to(self, principal: Principal) -> bool:
+        """Whose it is may do something else from now on; False where it has to come again.
+
+        That is where something in force may not be any more, or was granted in part only.
+        """
+        assert self.principal is not None
+        if not principal.covers(self.principal) or (self.permit and self.permit.has_narrowed):
+            return False
+        self.principal = principal
+        self.permit = None if principal.is_free else Permit(principal)
+        return True
 
     def _withdraw_all(self) -> None:
         """Forget at once what waits for the other side, and end what it asked for."""

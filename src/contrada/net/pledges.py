@@ -37,7 +37,7 @@ from contrada.errors import (
     StoreError,
     shortened,
 )
-from contrada.model import Notification
+from contrada.model import FilterSet, Notification
 from contrada.model.languages.work import Work
 from contrada.net.accepted import (
     BATCH_WORK_MAX,
@@ -47,6 +47,7 @@ from contrada.net.accepted import (
 )
 from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.frames import LogDelivery, LogReply, LogRequest
+from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.logs import BrokerLogs
 from contrada.net.peer import Peer
 from contrada.net.promises import (
@@ -65,6 +66,8 @@ from contrada.net.promises import (
 from contrada.net.stretches import STRETCHES_MAX, number_here, state_of, stretch_of
 from contrada.routing.messages import Client, Publish
 from contrada.runtime.outlet import ENTRY_BYTES, size_of
+from contrada.runtime.standing import IN_MEMORY
+from contrada.security.permits import Permit
 
 PLEDGES_MAX: Final = 4_096
 """Requests of a client that are promised and not answered. Beyond it: it is told and closed."""
@@ -126,7 +129,9 @@ class _LogFeed:
             self.is_closed = True
             self._put(said, ENTRY_BYTES)
         elif said.records:
-            size = sum(self._put(each, _size_of(each)) for each in map(_sendable, said.records))
+            permit = self._peer.permit
+            sent = [_sendable(each, permit) for each in said.records]
+            size = sum(self._put(each, _size_of(each)) for each in sent)
             count = len(said.records)
             self._asked = max(0, self._asked - count)
             self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
@@ -196,12 +201,18 @@ class _LogFeed:
         self._hold(-self._bytes)
 
 
-def _sendable(record: LogEntry) -> LogEntry:
-    """A record; one that no frame can hold as one that is damaged."""
+def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
+    """A record; one that may not be read, or that no frame can hold, as one that is damaged."""
     item = record.notification
-    if item is None or len(item.packed) <= CONTENT_BYTES_MAX:
+    if item is None:
         return record
-    reason = f"it has {len(item.packed)} bytes, more than CONTENT_BYTES_MAX = {CONTENT_BYTES_MAX}"
+    if permit is not None and not permit.readable((item,)):
+        reason = NOT_PERMITTED
+    elif len(item.packed) <= CONTENT_BYTES_MAX:
+        return record
+    else:
+        size = len(item.packed)
+        reason = f"it has {size} bytes, more than CONTENT_BYTES_MAX = {CONTENT_BYTES_MAX}"
     return LogEntry(record.position, record.time_us, None, record.attempt, reason)
 
 
@@ -276,6 +287,7 @@ class GuestLogs:
         return error
 
     def _do(self, number: int, message: Any) -> None:
+        self._check_names(message)
         match message:
             case Arrive():
                 self._arrive(number, message)
@@ -297,6 +309,16 @@ class GuestLogs:
             case _:
                 self._consume(message)
                 self._answer(number)
+
+    def _check_names(self, message: Any) -> None:
+        """Raises NotPermittedError for the names of others. Those in memory nobody else knows."""
+        permit = self._peer.permit
+        if permit is None:
+            return
+        if isinstance(message, Arrive):
+            permit.check_publisher(message.publisher)
+        elif not message.name.startswith(f"{IN_MEMORY}-"):
+            permit.check_durable(message.name)
 
     # --- publishing ---------------------------------------------------------------------------
 
@@ -320,6 +342,10 @@ class GuestLogs:
         if len({each.envelope.publisher for each in notifications}) > 1:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
+        permit = self._peer.permit
+        if permit is not None and (refused := permit.unpublishable(notifications)):
+            self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
+            raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))
         if self.held_bytes + size > PENDING_BYTES_MAX:
             limit = f"PENDING_BYTES_MAX = {PENDING_BYTES_MAX}"
@@ -409,7 +435,11 @@ class GuestLogs:
         if filters is not None and len(filters.filters) > STANDING_FILTERS_MAX:
             found = len(filters.filters)
             raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, found)
-        self._logs.claim(label, self)
+        if self._peer.permit is not None and filters is not None:
+            with Work("READ_WORK_MAX", READ_WORK_MAX):
+                granted = self._peer.permit.subscribed(filters)
+            said = msgspec.structs.replace(said, filters=FilterSet(granted))
+        self._logs.claim(self._claimed(label), self)
         self._reads += 1
         # Another one than before a restart: records may still be on their way to that.
         consumer = f"{self._peer.broker.instance}.{self._client.name}.{self._reads}"
@@ -420,7 +450,7 @@ class GuestLogs:
                 standing = self._host.begin(feed, asked)
         except BaseException:
             del self._feeds[label]
-            self._logs.disclaim(label, self)
+            self._logs.disclaim(self._claimed(label), self)
             raise
         self._logs.found(said.name)
         known = self._host.server.known(said.name)
@@ -430,7 +460,8 @@ class GuestLogs:
     def _read_stretch(self, number: int, said: AskStretch) -> Generator[None]:
         if len(self._stretches) >= STRETCHES_MAX:
             raise LimitError("STRETCHES_MAX", STRETCHES_MAX)
-        stretch = yield from stretch_of(self._host.server, said)
+        self._check_names(said)
+        stretch = yield from stretch_of(self._host.server, said, self._peer.permit)
         if number:
             self._stretches.add(number)
         self._answer(number, packed(stretch))
@@ -455,13 +486,19 @@ class GuestLogs:
         if feed is None:
             return  # It was closed, or never opened.
         self._end_feed(feed)
-        self._logs.disclaim(said.consumer, self)
+        self._logs.disclaim(self._claimed(said.consumer), self)
         name, ends = feed.said.name, said.ends and not feed.said.is_durable
         seen = None if said.seen is None else said.seen[:OUT_MAX]
         self._host.leave(CloseLog(name, feed.said.consumer, ends, seen))
 
-    def yield_reader(self, label: str) -> None:
+    def _claimed(self, label: str) -> str:
+        """The reader as the broker calls it: nobody takes it from another user."""
+        principal = self._peer.principal
+        return label if principal is None else f"{principal.name}/{label}"
+
+    def yield_reader(self, claimed: str) -> None:
         """The reader is on another connection now: this one is dead, though it may not show yet."""
+        label = claimed.removeprefix(self._claimed(""))
         self._leave(CloseLog(self._feeds[label].said.name, label))
 
     def _end_feed(self, feed: _LogFeed) -> None:
@@ -472,7 +509,7 @@ class GuestLogs:
         """The connection has ended: what was on its way to readers comes again."""
         for label, feed in self._feeds.items():
             self._end_feed(feed)
-            self._logs.disclaim(label, self)
+            self._logs.disclaim(self._claimed(label), self)
             self._host.leave(CloseLog(feed.said.name, feed.said.consumer))
             if not feed.said.is_durable:
                 self._logs.left(feed.said.name)

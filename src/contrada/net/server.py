@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from contrada.net.tls import Tls
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.stores import check_store
+from contrada.security.principals import ANYBODY, Principal
 from contrada.service import ConnectionState
 
 BROKER_BYTES_MAX: Final = 2 * 2**30
@@ -67,6 +68,7 @@ class Server:
         self.network = network
         self.instance = Stamp(None).publisher
         self.is_stopping = False
+        self.is_open = True
         self.rounds = Rounds()
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -145,6 +147,10 @@ class Server:
         self._empty.clear()
         return True
 
+    def identify(self, peer: Peer, hello: Hello) -> Principal | Awaitable[Principal]:
+        """Whose connection it is. Raises FrameError, or what is awaited does."""
+        return ANYBODY
+
     def meet(self, peer: Peer, hello: Hello) -> Talk:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
         return self.neighbours.meet(peer, hello)
@@ -180,4 +186,8 @@ class Server:
         while True:
             await asyncio.sleep(BROKER_TICK_S)
             for peer in list(self._peers):
-                peer.tick()
+                self.look_at(peer)
+
+    def look_at(self, peer: Peer) -> None:
+        """Looks whether one who is there is still alive."""
+        peer.tick()

@@ -18,8 +18,11 @@ from contrada.delivery.server import DeliveryServer
 from contrada.delivery.store import LogRecord
 from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet
+from contrada.model.encoding import notification_from_msgpack
 from contrada.net.content import CONTENT_BYTES_MAX
+from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.promises import AskLog, AskStretch, LogState, Stretch
+from contrada.security.permits import Permit
 
 STRETCH_BYTES_MAX: Final = 2**20
 """Bytes of notifications of a stretch, unless a single one is longer. Beyond it: the next stretch
@@ -58,8 +61,12 @@ def state_of(server: DeliveryServer, said: AskLog) -> LogState:
     return LogState(filters, server.name, number, *server.positions(said.name, said.time_us))
 
 
-def stretch_of(server: DeliveryServer, said: AskStretch) -> Generator[None, None, Stretch]:
+def stretch_of(
+    server: DeliveryServer, said: AskStretch, permit: Permit | None = None
+) -> Generator[None, None, Stretch]:
     """A stretch, as long as one may be; where it yields the others may have a turn.
+
+    What the permit does not let one read is told as damaged.
 
     Raises as `number_here`, InvalidValueError, StoreError.
     """
@@ -79,6 +86,8 @@ def stretch_of(server: DeliveryServer, said: AskStretch) -> Generator[None, None
                 damaged.append((each.position, each.reason))
             elif len(each.data) > CONTENT_BYTES_MAX:
                 damaged.append((each.position, f"it has {len(each.data)} bytes"))
+            elif permit and not permit.readable((notification_from_msgpack(each.data),)):
+                damaged.append((each.position, NOT_PERMITTED))
             else:
                 positions.append(each.position)
                 times.append(each.time_us)

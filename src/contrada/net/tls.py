@@ -63,16 +63,19 @@ class Tls:
         """For the connections that this side makes. Raises InputError."""
         return self._context(ssl.Purpose.SERVER_AUTH)
 
-    def coming(self, fail: Callable[[str], None]) -> ssl.SSLContext | None:
+    def coming(self, fail: Callable[[str], None], *, asks: bool = False) -> ssl.SSLContext | None:
         """For the connections made to this side; None where it has no certificate.
 
-        `fail` is told of each handshake that fails. Raises InputError.
+        `fail` is told of each handshake that fails. With `asks` who comes may show a certificate of
+        the authority, where there is one. Raises InputError.
         """
         if self.certificate is None:
             return None
         context = self._context(ssl.Purpose.CLIENT_AUTH)
         if self.require_certificate:
             context.verify_mode = ssl.CERT_REQUIRED
+        elif asks and self.authority is not None:
+            context.verify_mode = ssl.CERT_OPTIONAL
 
         class Handshake(ssl.SSLObject):
             """Tells of faults, which the event loop keeps to itself."""

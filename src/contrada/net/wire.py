@@ -61,6 +61,12 @@ class Wire(asyncio.Protocol):
         self._connection = Connection(hello, peer_roles, self._loop.time())
         self._transport: asyncio.Transport | None = None
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        """What carries it; only while it is connected."""
+        assert self._transport is not None
+        return self._transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self._transport = cast(asyncio.Transport, transport)  # Of whatever loop.

@@ -1,0 +1,213 @@
+"""`contrada user`: who may come to a broker, and what each may do, in a file of TOML."""
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+import tomlkit
+import tomlkit.items
+from msgspec import structs
+from rich.markup import escape
+from rich.table import Table
+from tomlkit.exceptions import TOMLKitError
+
+from contrada.cli.tables import output
+from contrada.errors import InputError
+from contrada.net.tokens import new_token
+from contrada.net.users import Users, UserSettings
+
+USERS_FILE: Final = "users.toml"
+
+_PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
+_HOURS: Final = {"h": 1, "d": 24, "w": 168}
+
+users_option = click.option(
+    "--users",
+    "path",
+    default=USERS_FILE,
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The file of users.",
+)
+
+
+@click.group()
+def user() -> None:
+    """Say who may come to a broker, and what he may do.
+
+    A broker reads the file with `contrada serve --users FILE`, and again at SIGHUP. Filters say
+    what a user may publish and read; what is not said he may not.
+
+    \b
+    contrada user add desk --publish "symbol any" --subscribe "price < 100"
+    contrada user list
+    contrada user remove desk
+    """  # noqa: D301 - click reads the escape
+
+
+@user.command()
+@click.argument("name")
+@users_option
+@click.option("--publish", multiple=True, metavar="FILTER", help="What he may publish. Repeatable.")
+@click.option("--subscribe", multiple=True, metavar="FILTER", help="What he may read. Repeatable.")
+@click.option("--everything", is_flag=True, help="He may publish and read everything.")
+@click.option(
+    "--publisher",
+    "publishers",
+    multiple=True,
+    metavar="NAME",
+    help="A name that he publishes under, or below; * is any. His own, if nothing is said.",
+)
+@click.option(
+    "--durable",
+    multiple=True,
+    metavar="NAME",
+    help="A name of durable subscriptions, likewise.",
+)
+@click.option("--narrow", is_flag=True, help="Grant a part of a wider wish; else it is refused.")
+@click.option("--link", is_flag=True, help="A broker that may be a neighbour.")
+@click.option("--inspect", is_flag=True, help="He may see what a broker holds and did.")
+@click.option(
+    "--certificate",
+    default="",
+    metavar="NAME",
+    help="He is who has this name in a certificate of the broker's authority; he gets no token.",
+)
+@click.option("--expires", metavar="TIME", help="When he ends: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
+@click.option("--replace", is_flag=True, help="Where he is there: what is said now, a new token.")
+def add(name: str, path: str, everything: bool, replace: bool, **said: Any) -> None:
+    """Add a user, and print his token: it is nowhere kept, and cannot be printed again.
+
+    The user `anonymous` is who shows nothing; he has no token.
+
+    \b
+    contrada user add desk --publish "what = 'quote'" --subscribe "what = 'quote'" > desk.token
+    contrada sub --to contradas://broker.example --token-file desk.token "what = 'quote'"
+    contrada user add oslo --everything --publisher '*' --durable '*' --link --inspect
+    contrada user add anonymous --subscribe "public = true"
+    """  # noqa: D301 - click reads the escape
+    file = Path(path)
+    document, known = _read(file)
+    if name in known and not replace:
+        raise InputError(path, f"there is a user {name!r} already: --replace gives him a new token")
+    has_token = not said["certificate"] and name != "anonymous"
+    token, record = new_token(name) if has_token else ("", "")
+    settings = UserSettings(
+        token=record,
+        certificate=said["certificate"],
+        publish=everything or [*said["publish"]],
+        subscribe=everything or [*said["subscribe"]],
+        publishers=[*said["publishers"]] or None,
+        durable=[*said["durable"]] or None,
+        narrow=said["narrow"],
+        link=said["link"],
+        inspect=said["inspect"],
+        expires=None if said["expires"] is None else _time(said["expires"]),
+    )
+    Users.of(path, {**known, name: settings})
+    users = document.setdefault("users", tomlkit.table(is_super_table=True))
+    users[name] = _table(settings)
+    _write(file, document)
+    if token:
+        click.echo(token)
+
+
+@user.command(name="list")
+@users_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, without tokens.")
+def list_(path: str, as_json: bool) -> None:
+    """List the users of a file, and what each may do."""
+    _, known = _read(Path(path))
+    Users.of(path, known)
+    if as_json:
+        for name, each in known.items():
+            shown = structs.replace(each, token="kept" if each.token else "")
+            click.echo(msgspec.json.encode({"name": name, **msgspec.to_builtins(shown)}))
+        return
+    table = Table(*("user", "shows", "publishes", "reads", "besides"), box=None)
+    for name, each in known.items():
+        table.add_row(*map(escape, (name, *_shown(each))))
+    output().print(table)
+
+
+@user.command()
+@click.argument("name")
+@users_option
+def remove(name: str, path: str) -> None:
+    """Remove a user: his connections end when brokers read the file again."""
+    file = Path(path)
+    document, known = _read(file)
+    if name not in known:
+        found = ", ".join(known) or "none"
+        raise InputError(path, f"there is no user {name!r}; there are: {found}")
+    del document["users"][name]
+    _write(file, document)
+
+
+def _read(path: Path) -> tuple[tomlkit.TOMLDocument, dict[str, UserSettings]]:
+    """The file with its comments, and what it says of each user; empty where there is none."""
+    if not path.exists():
+        return tomlkit.document(), {}
+    try:
+        return tomlkit.parse(path.read_text("utf-8")), Users.settings(path)
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise InputError(str(path), str(error)) from None
+
+
+def _write(path: Path, document: tomlkit.TOMLDocument) -> None:
+    """All of it or nothing, for its owner alone."""
+    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(tomlkit.dumps(document))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def _table(settings: UserSettings) -> tomlkit.items.Table:
+    table = tomlkit.table()
+    for key, value in msgspec.to_builtins(settings, builtin_types=(datetime,)).items():
+        table[key] = value
+    return table
+
+
+def _shown(settings: UserSettings) -> Sequence[str]:
+    shows = "certificate" if settings.certificate else "token" if settings.token else "nothing"
+    besides = [
+        *(f"as {each}" for each in settings.publishers or ()),
+        *(f"durable {each}" for each in settings.durable or ()),
+        *(key for key in ("narrow", "link", "inspect") if getattr(settings, key)),
+        *([f"until {settings.expires.isoformat()}"] if settings.expires else []),
+    ]
+    return shows, _filters(settings.publish), _filters(settings.subscribe), ", ".join(besides)
+
+
+def _filters(said: bool | str | list[str]) -> str:
+    if isinstance(said, bool):
+        return "everything" if said else "nothing"
+    return " or ".join([said] if isinstance(said, str) else said) or "nothing"
+
+
+def _time(text: str) -> datetime:
+    if (period := _PERIOD.fullmatch(text)) is not None:
+        hours = int(period[1]) * _HOURS[period[2]]
+        return datetime.now(UTC).replace(microsecond=0) + timedelta(hours=hours)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        expected = "expected a time with its zone, as 2027-01-31T00:00:00Z, or 12h, 30d, 8w"
+        raise InputError("--expires", f"found {text!r}, {expected}")
+    return moment

@@ -1,0 +1,118 @@
+"""Whose connection it is: by a token, by a certificate, or nobody's.
+
+A token travels as it is, so it is taken only where nobody else can read it: over TLS, or from this
+machine. So what was overheard elsewhere, and is said again, is refused unread.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Awaitable, Iterator
+from socket import AF_UNIX
+from typing import Any, Final, Protocol
+
+from contrada.errors import FrameError
+from contrada.net.address import Address
+from contrada.net.frames import Hello
+from contrada.net.tokens import TokenCheck, name_in
+from contrada.net.users import ANONYMOUS, Users
+from contrada.runtime.stamping import wall_clock_us
+from contrada.security.principals import Principal
+
+NOT_PERMITTED: Final = "not permitted"
+"""The name under which a broker counts who may not come, or may no longer."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Carriage(Protocol):
+    """What is known of a connection; see `asyncio.BaseTransport`."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...  # noqa: D102
+
+
+class Doorkeeper:
+    """Tells of who comes to a broker whose connection it is."""
+
+    def __init__(self, users: Users) -> None:
+        self.users = users
+        """Those who may come now; they may change."""
+        self._check = TokenCheck(lambda name: self.users.records.get(name))
+
+    def identify(self, transport: Carriage, hello: Hello) -> Principal | Awaitable[Principal]:
+        """Whose connection it is, or what tells it when a token is checked.
+
+        Raises FrameError, or what is awaited does, where it is nobody's who may come.
+        """
+        if hello.token:
+            if not is_private(transport):
+                raise _refused("a token is taken over TLS (contradas://) or from this machine only")
+            if self._check.is_known(hello.token):
+                return self._in_time(self.users.principals[name_in(hello.token)])
+            return self._checked(hello.token)
+        names = [*names_in(transport.get_extra_info("peercert") or {})]
+        found = self.users.of_certificate(names) if names else None
+        if found is None:
+            found = self.users.principals.get(ANONYMOUS)
+        if found is None:
+            shown = f"no user has a certificate of {names[0]!r}" if names else "say who you are"
+            raise _refused(f"{shown}: this broker wants a token, or a certificate, of its users")
+        return self._in_time(found)
+
+    def still(self, principal: Principal) -> Principal | None:
+        """What one who came may do now; None where it may not be here any more."""
+        found = self.users.principals.get(principal.name)
+        return found if found is not None and not _is_over(found) else None
+
+    async def _checked(self, token: str) -> Principal:
+        if not await self._check.is_right(token):
+            _LOG.info("a token of %r is refused", name_in(token))
+            raise _refused("the token is not, or no longer, that of a user")
+        return self._in_time(self.users.principals[name_in(token)])
+
+    def _in_time(self, principal: Principal) -> Principal:
+        if _is_over(principal):
+            raise _refused(f"the user {principal.name!r} has expired")
+        return principal
+
+
+def is_private(transport: Carriage) -> bool:
+    """Whether nobody else can read what goes over a connection."""
+    if transport.get_extra_info("ssl_object") is not None:
+        return True
+    socket = transport.get_extra_info("socket")
+    if socket is not None and socket.family == AF_UNIX:
+        return True
+    peer = transport.get_extra_info("peername")
+    return bool(peer) and is_loopback(str(peer[0]))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or address."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host == "localhost"
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
+
+
+def is_private_way(address: Address) -> bool:
+    """Whether a token may be sent to a broker at an address."""
+    return address.is_tls or is_loopback(address.host)
+
+
+def names_in(certificate: dict[str, Any]) -> Iterator[str]:
+    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common."""
+    alternatives = [value for kind, value in certificate.get("subjectAltName", ())]
+    yield from alternatives
+    if not alternatives:
+        for part in certificate.get("subject", ()):
+            yield from (value for key, value in part if key == "commonName")
+
+
+def _is_over(principal: Principal) -> bool:
+    return principal.expires_us is not None and principal.expires_us <= wall_clock_us()
+
+
+def _refused(reason: str) -> FrameError:
+    return FrameError(NOT_PERMITTED, reason)

@@ -1,0 +1,231 @@
+"""What becomes of a wish: it is allowed, narrowed to what is allowed, or refused.
+
+    wish                     allowed where                     narrowed to
+    subscribe to filters     the subscribe filters cover them  the intersections
+    a pattern                each of its filters is allowed    where each has one intersection
+    a question               its alternatives are covered      the intersections
+    an offer, a description  the publish filters meet it, and  where there is one intersection
+                             it says nothing beyond them
+    publish                  a publish filter matches          never: it is refused
+
+Reading is decided again where something is handed over that did not come by a subscription: answers
+and records. An answer that cannot be decided within the limits of the algebra is no.
+
+Source: PODC 2000 §6 (security), §3 (relations).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+from contrada.errors import LimitError, NotPermittedError, shortened
+from contrada.matching import Index
+from contrada.matching.bundle import Bundle
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
+from contrada.model.algebra.product import HeldProduct, product_meets
+from contrada.model.algebra.valueset import ABSENT
+from contrada.model.languages.work import Work
+from contrada.routing.admission import ALTERNATIVES_MAX
+from contrada.routing.alternatives import Alternative, alternative
+from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Notifications, Offer
+from contrada.security.principals import ANY_NAME, EVERYTHING, Principal, owns
+
+T = TypeVar("T")
+
+CHECK_WORK_MAX: Final = 50_000
+"""Steps to look whether one may publish, or read, what came together. Beyond it: each is looked at
+alone, and one for which that is too much is refused."""
+
+
+class Permit:
+    """What one principal may do. Used by one thread."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self.has_narrowed = False
+        """Whether some wish was granted in part only, or refused."""
+        self._writes = _Check(principal.publish)
+        self._reads = _Check(principal.subscribe)
+        self._names_any = ANY_NAME in principal.publishers
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def subscribed(self, wish: Selection) -> Selection:
+        """What it subscribes to. Raises NotPermittedError."""
+        return self._granted(wish, "subscribe to")
+
+    def watched(self, pattern: Pattern) -> Pattern:
+        """The pattern that it subscribes to. Raises NotPermittedError."""
+        granted = [self._granted(each, "subscribe to") for each in pattern.filters]
+        parts = [self._one(each.filters, "subscribe to", whole=pattern) for each in granted]
+        return Pattern(parts, by=pattern.by, within_us=pattern.within_us, every=pattern.every)
+
+    def asked(self, alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:
+        """What it asks sources for. Raises NotPermittedError."""
+        granted: list[Alternative] = []
+        for each in alternatives:
+            region = Filter.of_sets(each.query.sides)
+            found = self._granted(region, "ask for")
+            if found is region:
+                granted.append(each)
+            else:
+                granted += (alternative(part.sides, each.same) for part in found.filters)
+        if len(granted) > ALTERNATIVES_MAX:
+            raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(granted))
+        return tuple(granted)
+
+    def readable(self, items: Sequence[Notification]) -> list[Notification]:
+        """Those of what is handed over that it may read."""
+        refused = self.unreadable(items)
+        return [item for at, item in enumerate(items) if at not in refused]
+
+    def unreadable(self, items: Sequence[Notification]) -> set[int]:
+        """The positions of those that it may not read. Cost: one match of all."""
+        return set(self._reads.refused(items))
+
+    def may_hear(self, offer: Offer) -> bool:
+        """Whether it is told of an offer: where it may subscribe to some of it."""
+        return any(product_meets(each, offer) for each in self.principal.subscribe.filters)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def offered(self, offer: HeldProduct) -> Offer:
+        """What it advertises, or describes. Raises NotPermittedError."""
+        parts: list[Offer] = []
+        for each in self.principal.publish.filters:
+            if product_meets(each, offer):
+                part = _offer_within(offer, each)
+                if part == offer:
+                    return part
+                parts.append(part)
+        if not self.principal.narrows or not parts:
+            raise self._error("offer", offer)
+        self.has_narrowed = True
+        return self._one(parts, "offer", whole=offer)
+
+    def unpublishable(self, notifications: Notifications | Sequence[Notification]) -> list[int]:
+        """The positions of those that it may not publish. Cost: one match of all."""
+        refused = self._writes.refused(notifications)
+        if self._names_any:
+            return refused
+        mine = self.principal.publishers
+        if isinstance(notifications, Bundle):
+            if all(owns(mine, each) for each in notifications.publishers()):
+                return refused
+            said: Iterable[str] = (publisher for publisher, _ in notifications.identities())
+        else:
+            said = (each.envelope.publisher for each in notifications)
+        strange = (at for at, publisher in enumerate(said) if not owns(mine, publisher))
+        return sorted({*refused, *strange})
+
+    def why_unpublishable(self, notification: Notification) -> NotPermittedError:
+        """What one is told who may not publish it."""
+        name, publisher = self.principal.name, notification.envelope.publisher
+        if not owns(self.principal.publishers, publisher):
+            mine = self.principal.publishers
+            said = " or ".join(f"{each!r}, or below it: {each + '/…'!r}" for each in mine)
+            return NotPermittedError(
+                f"{name!r} may not publish as {publisher!r}; it may as {said or 'nobody'}"
+            )
+        return self._error("publish", notification)
+
+    # --- names --------------------------------------------------------------------------------
+
+    def check_durable(self, name: str) -> None:
+        """Raises NotPermittedError where the name of a durable subscription is not its own."""
+        if not owns(self.principal.durable, name):
+            raise NotPermittedError(
+                f"{self.principal.name!r} may not use the durable subscription {name!r}"
+            )
+
+    def check_publisher(self, publisher: str) -> None:
+        """Raises NotPermittedError where the name of a publisher is not its own."""
+        if not owns(self.principal.publishers, publisher):
+            raise NotPermittedError(f"{self.principal.name!r} may not publish as {publisher!r}")
+
+    def check_inspect(self) -> None:
+        """Raises NotPermittedError where it may not look at what a broker holds and did."""
+        if not self.principal.may_inspect:
+            raise NotPermittedError(f"{self.principal.name!r} may not inspect this broker")
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def _granted(self, wish: Selection, what: str) -> Selection:
+        """The wish where it is covered, else what lies in both. Raises NotPermittedError."""
+        allowed = self.principal.subscribe
+        if allowed is EVERYTHING or allowed.covers(wish):
+            return wish
+        self.has_narrowed = True
+        if not self.principal.narrows:
+            raise self._error(what, wish)
+        granted: list[Filter] = []
+        for each in wish.filters:
+            if allowed.covers(each):
+                granted.append(each)
+            else:
+                both = (each & other for other in allowed.filters)
+                granted += (part for part in both if not part.is_empty)
+            if len(granted) > SUBSCRIPTION_FILTERS_MAX:
+                raise LimitError("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX)
+        if not granted and not wish.is_empty:
+            raise self._error(what, wish)
+        return granted[0] if len(granted) == 1 else FilterSet(granted)
+
+    def _one(self, parts: Sequence[T], what: str, *, whole: object) -> T:
+        """The only part. Raises NotPermittedError where there are several, or none."""
+        if len(parts) != 1:
+            raise self._error(what, whole)
+        return parts[0]
+
+    def _error(self, what: str, wish: object) -> NotPermittedError:
+        return NotPermittedError(f"{self.principal.name!r} may not {what} {shortened(str(wish))}")
+
+
+class _Check:
+    """Which of several notifications match one of some filters."""
+
+    def __init__(self, filters: FilterSet) -> None:
+        self._is_everything = filters == EVERYTHING
+        self._filters = filters
+        self._index: Index[int] | None = None
+
+    def refused(self, notifications: Notifications | Sequence[Notification]) -> list[int]:
+        """The positions of those that match none."""
+        if self._is_everything or not notifications:
+            return []
+        if not self._filters.filters:
+            return [*range(len(notifications))]
+        if self._index is None:  # Many principals only ever read.
+            self._index = Index()
+            self._index.add(0, self._filters)
+        try:
+            with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
+                return self._unmatched(self._index, notifications)
+        except LimitError:
+            return [at for at, each in enumerate(notifications) if not self._holds(each)]
+
+    def _unmatched(
+        self, index: Index[int], notifications: Notifications | Sequence[Notification]
+    ) -> list[int]:
+        if not isinstance(notifications, Bundle):
+            return [at for at, each in enumerate(notifications) if not index.match(each)]
+        ends = index.match_batch(notifications)[0]
+        if ends[-1] == len(notifications):  # There is one key, so each has it.
+            return []
+        return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
+
+    def _holds(self, notification: Notification) -> bool:
+        try:
+            with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
+                return self._filters.matches(notification)
+        except LimitError:
+            return False
+
+
+def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:
+    """What is offered and allowed; absence is no matter of offers."""
+    if isinstance(offer, Filter):
+        return offer & allowed
+    sides = dict(offer.sides)
+    for name, values in sides.items():
+        sides[name] = values & (allowed.set_of(name) | ABSENT)
+    return Advertisement.of_sets(sides)
