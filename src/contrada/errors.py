@@ -308,6 +308,22 @@ class MissingRequirementError(ContradaError):
         self.remedy = remedy
 
 
+class RefusedRequestError(ContradaError):
+    """A request of HTTP cannot be done. Carries `status`, `reason`, `headers` and `details`.
+
+    `details` are told beside the reason, as the index of an event that is none.
+    """
+
+    def __init__(
+        self, status: int, reason: str, *, headers: dict[str, str] | None = None, **details: object
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers or {}
+        self.details = details
+
+
 class RefusedRuleError(ContradaError):
     """A rule of another dialect cannot be read. Carries `dialect`, `reason`, `found`, `place`.
 

@@ -100,7 +100,11 @@ def websocket_arrival(broker: ArrivalHost) -> Callable[[WebSocket], Awaitable[No
         transport = MessageTransport(
             broker.arrival(),
             _ArrivedMessages(websocket),
-            {"peername": peername, "websocket": websocket},
+            {
+                "peername": peername,
+                "websocket": websocket,
+                "ssl_object": websocket if websocket.url.scheme == "wss" else None,
+            },
         )
         await transport.start()
 

@@ -59,7 +59,13 @@ from contrada.net.publishing import (
     packed_by,
 )
 from contrada.net.reconnecting import Reconnecting
-from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
+from contrada.net.subscription import (
+    CREDIT_BYTES,
+    TcpSubscription,
+    subscription_of,
+    taken_up,
+    taking_up,
+)
 from contrada.net.tokens import publisher_under
 from contrada.net.wire import GOODBYE_WAIT_S, TCP, Approach
 from contrada.routing.messages import Unsubscribe
@@ -98,6 +104,8 @@ if TYPE_CHECKING:  # Loaded when something is promised, or asked.
 
 class TcpService(DisseminatingService):
     """An access point to a broker."""
+
+    credit_bytes = CREDIT_BYTES  # Delivered for a subscription before its subscriber has read it.
 
     def __init__(
         self,
@@ -348,11 +356,10 @@ class TcpService(DisseminatingService):
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
-        if identity not in self._subscriptions:
+        if identity not in self._subscriptions or not self.is_there:
+            self._subscriptions.pop(identity, None)
             return 0, 0
         try:
-            if not self.is_there:
-                return 0, 0
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 reply = await self.request(packed(Unsubscribe(identity)))
             return reply.dropped, reply.expired
@@ -428,8 +435,7 @@ class TcpService(DisseminatingService):
         """A frame has come."""
         match frame:
             case Delivery() | MatchDelivery():
-                subscription = self._subscriptions.get(frame.subscription)
-                if subscription is not None:
+                if subscription := self._subscriptions.get(frame.subscription):
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)

@@ -47,6 +47,7 @@ from contrada.net.frames import (
 from contrada.net.guest_questions import GuestQuestions
 from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.inspection import Inspection, inspected
+from contrada.net.latencies import Latencies
 from contrada.net.messages import PackedSubscribe, unpacked
 from contrada.net.offers import GuestOffers
 from contrada.net.pages import filter_page
@@ -54,6 +55,7 @@ from contrada.net.peer import Host, Peer
 from contrada.net.pledges import GuestLogs
 from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
+from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.runtime.calling import checked_when_full
@@ -119,6 +121,7 @@ class _Feed(Outlet[Passed]):
         if not batch:
             return None
         self.credit -= size
+        self._guest.observe(batch[0])
         return self._frame_of(batch)
 
     def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
@@ -146,6 +149,8 @@ class _MatchFeed(_Feed):
 
 class GuestHost(Host, Protocol):
     """What clients need of their broker."""
+
+    latencies: Latencies
 
     def counts(self) -> dict[str, int | dict[str, int]]:
         """What the broker did so far: its statistics by name."""
@@ -212,6 +217,11 @@ class Guest:
         if self._questions is None:
             self._questions = GuestQuestions(self.peer, self._exchange, self._client)
         return self._questions
+
+    def observe(self, oldest: Any) -> None:
+        """A frame leaves with this notification, or match, first."""
+        found = oldest.notifications[0] if isinstance(oldest, Match) else oldest
+        self._broker.latencies.observe(found)
 
     def _promised(self, request: LogRequest) -> Generator[None] | None:
         if self._logs is None:
