@@ -202,17 +202,26 @@ def test_tokens() -> None:
     """Another token would go on to the broker than the one that was shown."""
     from starlette.requests import Request
 
-    def token(query: str = "", **headers: str) -> str:
+    from contrada.errors import RefusedRequestError
+
+    def token(
+        query: str = "", *, scheme: str = "https", host: str = "10.1.2.3", **headers: str
+    ) -> str:
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
-        return token_of(
-            Request({"type": "http", "query_string": query.encode(), "headers": packed})
-        )
+        scope = {"type": "http", "query_string": query.encode(), "headers": packed}
+        return token_of(Request({**scope, "scheme": scheme, "client": (host, 4711)}))
 
     assert token() == ""
     assert token(authorization="Bearer ann.secret") == "ann.secret"
     assert token(authorization="bearer  ann.secret ") == "ann.secret"
     assert token("access_token=ann.secret") == "ann.secret"
     assert token("access_token=bob.other", authorization="Bearer ann.secret") == "ann.secret"
+    for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+        assert token("access_token=ann.secret", scheme="http", host=host) == "ann.secret"
+    for host in ("10.1.2.3", "::ffff:10.1.2.3", "localhost.example"):  # Others could read it.
+        assert token(scheme="http", host=host) == ""
+        with pytest.raises(RefusedRequestError, match="over HTTPS, or from this machine"):
+            token("access_token=ann.secret", scheme="http", host=host)
 
 
 def test_what_brokers_refuse_has_a_status() -> None:

@@ -21,9 +21,8 @@ from contrada.errors import (
     StoreError,
     shortened,
 )
-
-NOT_PERMITTED: Final = "not permitted"
-"""With this word a broker refuses a token."""
+from contrada.net.address import is_loopback
+from contrada.net.frames import NOT_PERMITTED
 
 TOKEN_CHARACTERS_MAX: Final = 512
 """Characters of a token. Beyond it: the request is refused."""
@@ -97,6 +96,16 @@ def token_of(request: HTTPConnection) -> str:
                 headers={"WWW-Authenticate": 'Bearer realm="contrada"'},
             )
         token = token.strip()
+    if token and not _is_private(request):
+        reason = "a token is taken over HTTPS, or from this machine only"
+        raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
     if len(token) > TOKEN_CHARACTERS_MAX:
         raise LimitError("TOKEN_CHARACTERS_MAX", TOKEN_CHARACTERS_MAX, len(token))
     return token
+
+
+def _is_private(request: HTTPConnection) -> bool:
+    """Whether nobody else can read what goes over a connection."""
+    if request.scope.get("scheme") in ("https", "wss"):
+        return True
+    return request.client is not None and is_loopback(request.client.host)

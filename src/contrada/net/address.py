@@ -5,6 +5,7 @@ over WebSocket, and `contrada+wss://` one over both: there the port is that of H
 `/contrada` where none is given. Several that stand for one another: `contrada://a:7655,b:7655`.
 """
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,6 +50,11 @@ class Address:
         """What stands behind it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}{self.path}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can read what goes there, so that a token may."""
+        return self.is_tls or is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.place}"
@@ -128,3 +134,13 @@ def check_host(host: str) -> None:
         asked = b""
     if not asked:
         raise AddressError(host, "the name of a host or its IP address")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or address."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host == "localhost"
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

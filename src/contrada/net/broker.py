@@ -26,9 +26,9 @@ from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, FrameError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import CLIENT, NEIGHBOUR
-from contrada.net.frames import Hello
+from contrada.net.frames import NOT_PERMITTED, Hello
 from contrada.net.guest import Guest
-from contrada.net.identifying import NOT_PERMITTED, Doorkeeper
+from contrada.net.identifying import Doorkeeper
 from contrada.net.latencies import Latencies
 from contrada.net.neighbours import Membership
 from contrada.net.peer import Peer, Talk

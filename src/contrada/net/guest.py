@@ -30,6 +30,7 @@ from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
+    NOT_PERMITTED,
     AboutQuestions,
     Credit,
     CutOff,
@@ -45,7 +46,6 @@ from contrada.net.frames import (
     StatisticsRequest,
 )
 from contrada.net.guest_questions import GuestQuestions
-from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.inspection import Inspection, inspected
 from contrada.net.latencies import Latencies
 from contrada.net.messages import PackedSubscribe, unpacked

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model.languages.work import Work
-from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.messages import packed
 from contrada.net.peer import Peer
 from contrada.net.questions import ANSWER_BYTES_MAX, packed_answers, unpacked_about

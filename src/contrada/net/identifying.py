@@ -4,22 +4,18 @@ A token travels as it is, so it is taken only where nobody else can read it: ove
 machine. So what was overheard elsewhere, and is said again, is refused unread.
 """
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Iterator
 from socket import AF_UNIX
 from typing import Any, Final, Protocol
 
 from contrada.errors import FrameError
-from contrada.net.address import Address
-from contrada.net.frames import Hello
+from contrada.net.address import is_loopback
+from contrada.net.frames import NOT_PERMITTED, Hello
 from contrada.net.tokens import TokenCheck, name_in
 from contrada.net.users import ANONYMOUS, Users
 from contrada.runtime.stamping import wall_clock_us
 from contrada.security.principals import Principal
-
-NOT_PERMITTED: Final = "not permitted"
-"""The name under which a broker counts who may not come, or may no longer."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -86,21 +82,6 @@ def is_private(transport: Carriage) -> bool:
         return True
     peer = transport.get_extra_info("peername")
     return bool(peer) and is_loopback(str(peer[0]))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or address."""
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host == "localhost"
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
-
-
-def is_private_way(address: Address) -> bool:
-    """Whether a token may be sent to a broker at an address."""
-    return address.is_tls or is_loopback(address.host)
 
 
 def names_in(certificate: dict[str, Any]) -> Iterator[str]:

@@ -24,8 +24,7 @@ from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
-from contrada.net.frames import Frame, Hop, HopCredit, HopPart, LogHop
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
 from contrada.net.questions import packed_answers

@@ -13,8 +13,7 @@ from typing import Final, Protocol
 from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
-from contrada.net.frames import Failure, Frame, Goodbye, Hello
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire

@@ -46,8 +46,7 @@ from contrada.net.accepted import (
     Accepted,
 )
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import LogDelivery, LogReply, LogRequest
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, LogDelivery, LogReply, LogRequest
 from contrada.net.logs import BrokerLogs
 from contrada.net.peer import Peer
 from contrada.net.promises import (

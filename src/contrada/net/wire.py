@@ -12,7 +12,7 @@ from typing import Final, cast
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.address import Address
 from contrada.net.connection import BROKER, Connection, Phase
-from contrada.net.frames import Failure, Frame, Goodbye, Hello
+from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
 from contrada.net.tls import tls_fault, why_hung_up
 from contrada.net.websocket import dial_websocket
 
@@ -214,7 +214,8 @@ class ClientWire(Wire):
                 if not self.greeted.done():
                     self.greeted.set_result(None)
             case Failure():
-                self._hang_up(f"the broker reports: {frame.reason}")
+                said = f"{NOT_PERMITTED}: " if frame.code == NOT_PERMITTED else ""
+                self._hang_up(f"the broker reports: {said}{frame.reason}")
             case Goodbye():
                 self._hang_up(frame.reason or "the broker said goodbye")
             case _:
