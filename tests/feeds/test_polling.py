@@ -144,6 +144,7 @@ async def test_another_reading_asks_for_the_whole() -> None:
             assert poll.source == f"{address}/feed"
 
 
+@pytest.mark.quick_every(6)
 @pytest.mark.parametrize(
     ("said", "wait_s"),
     [

@@ -137,6 +137,7 @@ def test_a_group_whose_commit_had_no_answer_is_written_once() -> None:
         store.close()
 
 
+@pytest.mark.slow
 @needs_postgres
 def test_who_lost_the_store_to_another_writes_no_more(place: SchemaPlace) -> None:
     """Two would give out the same positions, each in good faith."""
@@ -221,6 +222,7 @@ def test_a_server_that_is_killed_loses_nothing_and_doubles_nothing(server: Serve
     _published_over_a_kill(server, server.url())
 
 
+@pytest.mark.slow
 @needs_postgres
 def test_a_server_that_does_not_write_to_the_disk_is_refused(server: Server) -> None:
     """What is certified would be gone when the machine is."""
