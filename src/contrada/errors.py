@@ -286,6 +286,19 @@ class EngineError(ContradaError):
         self.reason = reason
 
 
+class NotVerifiedError(ContradaError):
+    """A notification is not known to be what it says. Carries `reason`, `publisher`, `id`.
+
+    `reason` is one of a few fixed phrases, so that these can be counted by it.
+    """
+
+    def __init__(self, reason: str, publisher: str, id_: str) -> None:
+        super().__init__(f"notification {_shown(id_)} of {_shown(publisher)}: {reason}")
+        self.reason = reason
+        self.publisher = publisher
+        self.id = id_
+
+
 class MissingRequirementError(ContradaError):
     """Something that a part of Contrada needs is not installed. Carries `what`, `remedy`."""
 
@@ -293,6 +306,22 @@ class MissingRequirementError(ContradaError):
         super().__init__(f"{what} is missing: {remedy}")
         self.what = what
         self.remedy = remedy
+
+
+class RefusedRequestError(ContradaError):
+    """A request of HTTP cannot be done. Carries `status`, `reason`, `headers` and `details`.
+
+    `details` are told beside the reason, as the index of an event that is none.
+    """
+
+    def __init__(
+        self, status: int, reason: str, *, headers: dict[str, str] | None = None, **details: object
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers or {}
+        self.details = details
 
 
 class RefusedRuleError(ContradaError):

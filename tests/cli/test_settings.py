@@ -42,6 +42,7 @@ tls = { certificate = "oslo.pem" }
 
 [brokers.riga]
 host = "10.0.0.7"
+anyone = true
 port = 7702
 parent = "oslo"
 neighbours = [{ to = "bern", cost = 2 }, "contrada://127.0.0.1:7709"]
@@ -181,3 +182,18 @@ def test_one_broker_is_no_network(tmp_path: Path) -> None:
     """A command that starts a network would start nothing, and say nothing."""
     with pytest.raises(ContradaError, match=r"expected a table of its own .*brokers\.NAME"):
         settings_of_network(written(tmp_path, "port = 1"))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "broker.example"])
+def test_a_broker_that_others_reach_asks_who_they_are(host: str) -> None:
+    """Whoever reaches the port could do everything, and nobody had said so."""
+    with pytest.raises(ServiceError, match="asks nobody who he is"):
+        settings_of(None, {"host": host})
+    assert settings_of(None, {"host": host, "anyone": True}).host == host
+    assert settings_of(None, {"host": host, "users": "users.toml"}).users == "users.toml"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_a_broker_of_this_machine_asks_nobody(host: str) -> None:
+    """The first broker of a newcomer would not start."""
+    assert settings_of(None, {"host": host}).host == host

@@ -100,7 +100,7 @@ class PlainUpkeep(Upkeep):
 
 TestUpkeep = Upkeep.TestCase
 TestUpkeep.__doc__ = "An update would lose a filter, or leave one behind."
-TestPlainUpkeep = PlainUpkeep.TestCase
+TestPlainUpkeep = pytest.mark.slow(PlainUpkeep.TestCase)
 TestPlainUpkeep.__doc__ = "An update would lose a filter of the plain engine."
 TestCompiledUpkeep = needs_numba(CompiledUpkeep.TestCase)
 TestCompiledUpkeep.__doc__ = "An update would lose a filter on compiled kernels."

@@ -17,7 +17,7 @@ from tests.matching.engines import COMPILED, generation_of, module, naive, new_i
 NAMES = "abcdef"
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
     """A filter's bit would be lost, or one that is gone would be found, in a pool."""

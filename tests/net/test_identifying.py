@@ -17,18 +17,20 @@ import pytest
 
 from contrada.errors import ConnectionFailedError, FrameError, NotPermittedError, ServiceError
 from contrada.net import Broker, connect, connection, identifying, tokens
-from contrada.net.address import parse_address
+from contrada.net.address import is_loopback, parse_address
 from contrada.net.connecting import connect_sync
 from contrada.net.connection import CLIENT, NEIGHBOUR
-from contrada.net.frames import HELLO_BYTES_MAX, Failure, Goodbye, Hello, Ping, Reply, encode
-from contrada.net.identifying import (
+from contrada.net.frames import (
+    HELLO_BYTES_MAX,
     NOT_PERMITTED,
-    Doorkeeper,
-    is_loopback,
-    is_private,
-    is_private_way,
-    names_in,
+    Failure,
+    Goodbye,
+    Hello,
+    Ping,
+    Reply,
+    encode,
 )
+from contrada.net.identifying import Doorkeeper, is_private, names_in
 from contrada.net.neighbours import Membership, Wanted
 from contrada.net.tls import Tls
 from contrada.net.tokens import new_token
@@ -166,7 +168,7 @@ def test_ways_on_which_nobody_else_reads() -> None:
         ("contrada://desk.example", False),
         ("contrada://10.0.0.7", False),
     ):
-        assert is_private_way(parse_address(address)) is is_one, address
+        assert parse_address(address).is_private is is_one, address
 
 
 @on_loop
@@ -449,13 +451,13 @@ async def test_only_brokers_that_may_are_linked() -> None:
     )
     async with Broker(port=0, users=said, network=Membership("a")) as broker:
         wanted = (Wanted(parse_address(broker.address)),)
-        for token in (TASK, "", OTHER):
-            network = Membership("b", neighbours=wanted, token=token)
+        for token, name in ((TASK, "task"), ("", "b"), (OTHER, "desk"), (TOKEN, "b")):
+            network = Membership(name, neighbours=wanted, token=token)
             before = broker.refused[NOT_PERMITTED]
             async with Broker(port=0, network=network):
                 await until(lambda: broker.refused[NOT_PERMITTED] > before)  # noqa: B023
                 assert not len(broker.neighbours)
-        network = Membership("b", neighbours=wanted, token=TOKEN)
+        network = Membership("desk", neighbours=wanted, token=TOKEN)
         async with Broker(port=0, network=network) as other:
             await until(lambda: are_linked([broker, other], 1))
 

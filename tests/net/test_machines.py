@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import contrada as ct
-from contrada.net import Broker, TcpService, server, subscription
+from contrada.net import Broker, TcpService, server
 from contrada.net.address import parse_address
 from contrada.runtime import backoff
 from contrada.service import Advertisements, Offering, StandingSubscription, Subscription
@@ -102,8 +102,7 @@ class Machine(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
         self.patched.setattr(backoff, "BACKOFF_S_MAX", 0.01)
-        self.patched.setattr(subscription, "CREDIT_BYTES", CREDIT)
-        self.patched.setattr(subscription, "_CREDIT_STEP", CREDIT // 8)
+        self.patched.setattr(TcpService, "credit_bytes", CREDIT)
         # What a reader that sleeps has no credit for is not handed over, however long one waits.
         self.patched.setattr(server, "HANDOVER_WAIT_S", 0.2)
         self.loop = asyncio.new_event_loop()

@@ -14,7 +14,7 @@ import pytest
 from contrada.matching.kernels import jit
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
-from contrada.net import Broker, accepted, connect, link, subscription
+from contrada.net import Broker, TcpService, accepted, connect, link
 from contrada.net.address import parse_address
 from contrada.net.frames import Failure, Hello, Hop, Reply
 from contrada.net.link import ON_ITS_WAY
@@ -193,8 +193,7 @@ async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link(
     """One reader at the other end of a link would stop all that is published."""
     monkeypatch.setattr(link, "PUBLISH_WAIT_S", 0.5)
     monkeypatch.setattr(link, "LINK_CREDIT_BYTES", 20_000)
-    monkeypatch.setattr(subscription, "CREDIT_BYTES", 10_000)
-    monkeypatch.setattr(subscription, "_CREDIT_STEP", 1_000)
+    monkeypatch.setattr(TcpService, "credit_bytes", 10_000)
     async with (
         network(2, [(0, 1)]) as brokers,
         connect(brokers[0].address) as publisher,

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net import Broker, connect, parse_address, server, subscription
+from contrada.net import Broker, TcpService, connect, parse_address, server
 from contrada.net.connecting import connect_sync
 from contrada.net.link import ON_ITS_WAY
 from contrada.net.member import MemberService
@@ -24,8 +24,7 @@ COUNT = 3_000
 @pytest.fixture(autouse=True)
 def _little_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of what is published waits at the broker."""
-    monkeypatch.setattr(subscription, "CREDIT_BYTES", 20_000)
-    monkeypatch.setattr(subscription, "_CREDIT_STEP", 2_000)
+    monkeypatch.setattr(TcpService, "credit_bytes", 20_000)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class PostgresStoreMachine(TableStoreMachine):
 
 
 TestSqliteStore = SqliteStoreMachine.TestCase
-TestPostgresStore = needs_postgres(PostgresStoreMachine.TestCase)
+TestPostgresStore = pytest.mark.slow(needs_postgres(PostgresStoreMachine.TestCase))
 
 
 WRITER = """
@@ -85,6 +85,7 @@ while True:
 """
 
 
+@pytest.mark.quick_first
 def test_what_was_synced_survives_a_kill(place: Place) -> None:
     """What a broker has acknowledged would be lost when it dies."""
     command = [sys.executable, "-c", WRITER, place.name]
@@ -114,6 +115,7 @@ except StoreError as error:
 """
 
 
+@pytest.mark.quick_first
 def test_a_store_has_one_process(place: Place, store: TableStore) -> None:
     """Two brokers would give out the same positions."""
     command = [sys.executable, "-c", OPENER, place.name]

@@ -21,6 +21,7 @@ COMMANDS = {
     "ask": Command("contrada.cli.ask:ask", "Ask all sources that may know."),
     "gossip": Command("contrada.cli.gossiping:gossip", "Groups without brokers, over UDP."),
     "user": Command("contrada.cli.user:user", "Say who may come to a broker, and do what."),
+    "key": Command("contrada.cli.key:key", "Keys that sign notifications."),
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),
     "top": Command("contrada.cli.top:top", "Show how fast brokers work."),
     "inspect": Command("contrada.cli.inspect:inspect", "Show what a broker holds, and why."),

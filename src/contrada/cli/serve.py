@@ -20,7 +20,7 @@ from contrada.cli.approach import tls_files, token_from
 from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
-from contrada.cli.logs import log
+from contrada.cli.logs import log, log_line
 from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
 from contrada.errors import ContradaError
 from contrada.extensions.loading import load
@@ -173,7 +173,8 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     if settings.log.json:
-        click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
+        told = log_line("info", __name__, "the broker has ended", {"statistics": counts})
+        click.echo(told, err=True)
     else:
         click.echo(_summary(counts), err=True)
     raise click.exceptions.Exit(status)
@@ -188,12 +189,11 @@ def _allow_files() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if resource.RLIM_INFINITY != hard < CONNECTIONS_MAX + _FILES_BESIDE:
+        said = {"most": hard, "wanted": CONNECTIONS_MAX + _FILES_BESIDE}
         _LOG.warning(
-            "the system allows %d open files (ulimit -Hn): for CONNECTIONS_MAX = %d connections it "
-            "takes %d",
-            hard,
-            CONNECTIONS_MAX,
-            CONNECTIONS_MAX + _FILES_BESIDE,
+            f"the system allows %(most)d open files (ulimit -Hn): for CONNECTIONS_MAX = "
+            f"{CONNECTIONS_MAX} connections it takes %(wanted)d",
+            said,
         )
 
 
@@ -235,9 +235,9 @@ async def _serve(
         try:
             settings = _changed(broker, settings, settings_of(path, flags))
         except ContradaError as error:
-            _LOG.error("%s; nothing is changed", error)
+            _LOG.error("%(reason)s; nothing is changed", {"reason": error})
         else:
-            _LOG.info("read %s again", path or settings.users)
+            _LOG.info("read %(path)s again", {"path": path or settings.users})
 
     users = _users(settings)
     token = token_from(settings.token_file) if settings.token_file else ""
@@ -290,10 +290,10 @@ def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> Broker
     for key in new.__struct_fields__:
         here, there = getattr(taken, key), getattr(new, key)
         if here != there:
+            stays, asked = (msgspec.json.encode(each).decode() for each in (here, there))
             _LOG.warning(
-                "%s cannot change while a broker runs: it stays %s, not %s",
-                key,
-                *(msgspec.json.encode(each).decode() for each in (here, there)),
+                "%(key)s cannot change while a broker runs: it stays %(stays)s, not %(wanted)s",
+                {"key": key, "stays": stays, "wanted": asked},
             )
     return taken
 

@@ -22,8 +22,7 @@ from msgspec import Meta, Struct, field, structs
 
 from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.net import PORT_DEFAULT, parse_address
-from contrada.net.address import Address, check_host
-from contrada.net.identifying import is_loopback
+from contrada.net.address import Address, check_host, is_loopback
 from contrada.net.network import LinkSettings, NetworkSettings
 from contrada.net.tls import Tls
 from contrada.records.settings import checked, read_toml
@@ -90,10 +89,12 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
     """What a broker is told by a file, where there is one, and by flags, which win.
 
-    Raises InputError.
+    Raises InputError, AddressError, ServiceError.
     """
     if path is None:
-        return checked("flags", flags, BrokerSettings)
+        told = checked("flags", flags, BrokerSettings)
+        _check_reach(told)
+        return told
     common, brokers = _read(path)
     if not brokers:
         return _resolved(str(path), _joined(common, flags), {})
@@ -144,7 +145,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
 
 def _check_reach(settings: BrokerSettings) -> None:
-    """Raises ServiceError where others than this machine reach it, and it asks nobody."""
+    """Raises AddressError, and ServiceError where others reach it and it asks nobody."""
+    check_host(settings.host)
     if is_loopback(settings.host) or settings.anyone:
         return
     if settings.users is None and not settings.tls.require_certificate:
@@ -188,10 +190,9 @@ def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> Brok
         links[address] = structs.replace(link, to=address)
     resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
     try:  # What no broker can be made of is found out before one is.
-        check_host(resolved.host)
+        _check_reach(resolved)
         resolved.tls.tls()
         resolved.membership()
-        _check_reach(resolved)
         check_store(resolved.place())
     except ContradaError as error:
         raise InputError(source, str(error)) from None

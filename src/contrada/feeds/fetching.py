@@ -107,7 +107,7 @@ class Fetcher:
                     return Fetched(None, known)
                 if answer.status_code != httpx.codes.OK:
                     if answer.status_code in _BUSY:
-                        wait_s = _retry_after_s(answer.headers.get("retry-after", ""))
+                        wait_s = retry_after_s(answer.headers.get("retry-after", ""))
                         self._busy_until_s[address] = self._now_s() + wait_s
                     said = f"{answer.status_code} {answer.reason_phrase}".strip()
                     raise InputError(shown, f"the server answers {said}")
@@ -119,7 +119,7 @@ class Fetcher:
         return Fetched(data, Validators(*said_of_it))
 
 
-def _retry_after_s(said: str) -> float:
+def retry_after_s(said: str) -> float:
     """For how long a server is not to be asked; 0 where it does not say so."""
     said = said.strip()
     if said.isascii() and said.isdigit():

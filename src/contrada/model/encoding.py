@@ -248,6 +248,17 @@ _TIME_AT: Final = -len(
 bytes can begin so near the end."""
 
 
+_TAIL: Final = _msgpack_encoder.encode((None, PRIORITY_DEFAULT, BEST_EFFORT, b"", ""))[1:]
+"""What stands behind the time of one as most are, without a body."""
+
+
+def published_us(packed: bytes) -> int:
+    """When a notification that was checked was published: 0 where its envelope does not say."""
+    if packed.endswith(_TAIL) and packed[_TIME_AT] == LARGE:
+        return int.from_bytes(packed[_TIME_AT + 1 : -len(_TAIL)])
+    return _notification_decoder.decode(packed).payload.envelope.at_us
+
+
 def _larges_in(packed: bytes) -> int:
     """How many bytes may begin an integer beyond 63 bits in an attribute; the time mostly does."""
     return packed.count(LARGE) - (packed[_TIME_AT] == LARGE)

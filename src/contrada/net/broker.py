@@ -26,9 +26,10 @@ from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, FrameError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import CLIENT, NEIGHBOUR
-from contrada.net.frames import Hello
+from contrada.net.frames import NOT_PERMITTED, Hello
 from contrada.net.guest import Guest
-from contrada.net.identifying import NOT_PERMITTED, Doorkeeper
+from contrada.net.identifying import Doorkeeper
+from contrada.net.latencies import Latencies
 from contrada.net.neighbours import Membership
 from contrada.net.peer import Peer, Talk
 from contrada.net.server import BROKER_BYTES_MAX, Server
@@ -68,7 +69,8 @@ class BrokerStatistics:
     process; see `ServiceStatistics`. Of links `link_sent` and `link_waiting` tell by name how many
     notifications went over each, and wait for it. Of the subscriptions, as `client/identity`, for
     which most waits, `subscription_waiting` and `subscription_dropped` tell how many wait and were
-    lost. Both tell of STATISTICS_NAMES_MAX at most.
+    lost. Both tell of STATISTICS_NAMES_MAX at most. `latency_us` counts frames of deliveries by the
+    age of their oldest notification, see `Latencies`, and `latency_sum_us` is the sum of these.
     """
 
     connections: int
@@ -87,6 +89,8 @@ class BrokerStatistics:
     link_waiting: Mapping[str, int] = field(default_factory=dict)
     subscription_waiting: Mapping[str, int] = field(default_factory=dict)
     subscription_dropped: Mapping[str, int] = field(default_factory=dict)
+    latency_us: Mapping[str, int] = field(default_factory=dict)
+    latency_sum_us: int = 0
 
 
 class Broker(Server):
@@ -130,6 +134,7 @@ class Broker(Server):
         self._connections_max = connections_max
         self._server: asyncio.Server | None = None
         self._guests: dict[Peer, Guest] = {}
+        self.latencies = Latencies()
         self._stopped = asyncio.Event()
         self._connections_total = 0
         self._timekeeper = Timekeeper(self.exchange, Stamp(None).now_us, PUBLISH_WAIT_S)
@@ -160,7 +165,7 @@ class Broker(Server):
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
         self.begin()
-        _LOG.info("listening at %s", self.address)
+        _LOG.info("listening at %(address)s", {"address": self.address})
 
     def arrival(self) -> Peer:
         """This side of a connection that is being made to it, whatever carries it; see `dial`."""
@@ -266,6 +271,8 @@ class Broker(Server):
             link_waiting=link_waiting,
             subscription_waiting={name: waiting for name, waiting, _ in busiest},
             subscription_dropped={name: dropped for name, _, dropped in busiest},
+            latency_us=self.latencies.counts(),
+            latency_sum_us=self.latencies.sum_us,
         )
 
     def _busiest(self) -> list[tuple[str, int, int]]:
@@ -305,7 +312,7 @@ class Broker(Server):
 
     def _fail_handshake(self, reason: str) -> None:
         self.refused[TLS_FAULT] += 1
-        _LOG.info("one who came is refused: %s", reason)
+        _LOG.info("one who came is refused: %(reason)s", {"reason": reason})
 
     async def __aenter__(self) -> Self:
         await self.start()

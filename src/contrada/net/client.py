@@ -59,7 +59,13 @@ from contrada.net.publishing import (
     packed_by,
 )
 from contrada.net.reconnecting import Reconnecting
-from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
+from contrada.net.subscription import (
+    CREDIT_BYTES,
+    TcpSubscription,
+    subscription_of,
+    taken_up,
+    taking_up,
+)
 from contrada.net.tokens import publisher_under
 from contrada.net.wire import GOODBYE_WAIT_S, TCP, Approach
 from contrada.routing.messages import Unsubscribe
@@ -72,8 +78,9 @@ from contrada.runtime.calling import (
 from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
 from contrada.runtime.offering import FollowedOffers, HeldOffering
 from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
-from contrada.runtime.stamping import Stamp, identified, runs_of
+from contrada.runtime.stamping import Stamp, identified, runs_of, stamp_of
 from contrada.runtime.states import ConnectionStates
+from contrada.security.signing import Signer
 from contrada.service import (
     Advertisements,
     ConnectionState,
@@ -98,11 +105,13 @@ if TYPE_CHECKING:  # Loaded when something is promised, or asked.
 class TcpService(DisseminatingService):
     """An access point to a broker."""
 
+    credit_bytes = CREDIT_BYTES  # Delivered for a subscription before its subscriber has read it.
+
     def __init__(
         self,
         address: str | Sequence[str],
         *,
-        publisher: str | None = None,
+        publisher: str | Signer | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
@@ -118,7 +127,7 @@ class TcpService(DisseminatingService):
         self._reconnecting = Reconnecting(
             parse_addresses(address), self, self._states, give_up_after_s, approach
         )
-        self._stamp = Stamp(publisher or publisher_under(approach.token))
+        self._stamp = stamp_of(publisher or publisher_under(approach.token))
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._publishing: Publishing | None = None
@@ -347,11 +356,10 @@ class TcpService(DisseminatingService):
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
-        if identity not in self._subscriptions:
+        if identity not in self._subscriptions or not self.is_there:
+            self._subscriptions.pop(identity, None)
             return 0, 0
         try:
-            if not self.is_there:
-                return 0, 0
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 reply = await self.request(packed(Unsubscribe(identity)))
             return reply.dropped, reply.expired
@@ -427,8 +435,7 @@ class TcpService(DisseminatingService):
         """A frame has come."""
         match frame:
             case Delivery() | MatchDelivery():
-                subscription = self._subscriptions.get(frame.subscription)
-                if subscription is not None:
+                if subscription := self._subscriptions.get(frame.subscription):
                     subscription.arrived(frame)
             case Reply():
                 self._replied(frame)

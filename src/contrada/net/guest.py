@@ -31,6 +31,7 @@ from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
+    NOT_PERMITTED,
     AboutQuestions,
     Credit,
     CutOff,
@@ -46,8 +47,8 @@ from contrada.net.frames import (
     StatisticsRequest,
 )
 from contrada.net.guest_questions import GuestQuestions
-from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.inspection import Inspection, inspected
+from contrada.net.latencies import Latencies
 from contrada.net.messages import PackedSubscribe, unpacked
 from contrada.net.offers import GuestOffers
 from contrada.net.pages import filter_page
@@ -55,6 +56,7 @@ from contrada.net.peer import Host, Peer
 from contrada.net.pledges import GuestLogs
 from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
+from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.runtime.calling import checked_when_full
@@ -120,6 +122,7 @@ class _Feed(Outlet[Passed]):
         if not batch:
             return None
         self.credit -= size
+        self._guest.observe(batch[0])
         return self._frame_of(batch)
 
     def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
@@ -160,6 +163,8 @@ class _MatchFeed(_Feed):
 
 class GuestHost(Host, Protocol):
     """What clients need of their broker."""
+
+    latencies: Latencies
 
     def counts(self) -> dict[str, int | dict[str, int]]:
         """What the broker did so far: its statistics by name."""
@@ -227,6 +232,11 @@ class Guest:
             self._questions = GuestQuestions(self.peer, self._exchange, self._client)
         return self._questions
 
+    def observe(self, oldest: Any) -> None:
+        """A frame leaves with this notification, or match, first."""
+        found = oldest.notifications[0] if isinstance(oldest, Match) else oldest
+        self._broker.latencies.observe(found)
+
     def _promised(self, request: LogRequest) -> Generator[None] | None:
         if self._logs is None:
             try:
@@ -280,7 +290,9 @@ class Guest:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = unpacked(request.message)
             if isinstance(message, Publish):
-                yield from self._accept(request, message)
+                if self.peer.permit is not None:
+                    message = yield from self._permitted(self.peer.permit, request.number, message)
+                self._accept(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
             elif self.peer.is_gone:
@@ -371,7 +383,10 @@ class Guest:
                     if permit is not None:
                         asked = replace(asked, filters=permit.subscribed(asked.filters))
                     self._exchange.enter(route, asked)
-                _LOG.debug("client %s subscribed to %s", self.peer.name, asked.filters)
+                _LOG.debug(
+                    "client %(peer)s subscribed to %(filters)s",
+                    {"peer": self.peer.name, "filters": asked.filters},
+                )
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
             except NotPermittedError as error:
@@ -478,13 +493,11 @@ class Guest:
         if feed:
             self.peer.mark_ready(feed)
 
-    def _accept(self, request: Request, message: Publish) -> Generator[None]:
+    def _accept(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
             return  # Unanswered: by the goodbye its client learns that nobody knows of it.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
-        if self.peer.permit is not None:
-            message = yield from self._permitted(self.peer.permit, request.number, message)
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:
@@ -524,7 +537,10 @@ class Guest:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.refused[code] += 1
         reason = shortened(str(error))
-        _LOG.info("client %s is refused a request: %s", self.peer.name, reason)
+        _LOG.info(
+            "client %(peer)s is refused a request: %(reason)s",
+            {"peer": self.peer.name, "code": code, "reason": reason},
+        )
         self.peer.send(Reply(number, code=code, reason=reason))
 
 

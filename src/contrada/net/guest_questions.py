@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model.languages.work import Work
-from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.messages import packed
 from contrada.net.peer import Peer
 from contrada.net.questions import ANSWER_BYTES_MAX, packed_answers, unpacked_about
@@ -76,6 +75,8 @@ class GuestQuestions:
         if question.hops or question.source:
             raise FrameError("options", "a question of a client has come over no link yet")
         if self._peer.permit is not None:
+            if question.asker:
+                self._peer.permit.check_publisher(question.asker, "ask")
             asked = self._peer.permit.asked(question.alternatives)
             question = replace(question, alternatives=asked)
         _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)

@@ -24,8 +24,7 @@ from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
-from contrada.net.frames import Frame, Hop, HopCredit, HopPart, LogHop
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
 from contrada.net.questions import packed_answers
@@ -161,8 +160,6 @@ class Link:
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
         # What is promised is carried by those who may carry everything.
         self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._is_trusted else None
-        if self._ferry is None and peer.permit is not None:
-            peer.permit.has_narrowed = True  # It is made anew, should it be trusted later.
 
     @property
     def held_bytes(self) -> int:
@@ -277,7 +274,10 @@ class Link:
     def _refuse(self, refused: Refused) -> None:
         self.peer.broker.refused[refused.reason] += 1
         if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
-            _LOG.info("neighbour %s is refused: %s", self.name, refused.reason)
+            _LOG.info(
+                "neighbour %(neighbour)s is refused: %(reason)s",
+                {"neighbour": self.name, "reason": refused.reason},
+            )
 
     def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
         """What came has its place everywhere, or has none; as much may come."""

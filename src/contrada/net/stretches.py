@@ -20,7 +20,7 @@ from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet
 from contrada.model.encoding import notification_from_msgpack
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED
 from contrada.net.promises import AskLog, AskStretch, LogState, Stretch
 from contrada.security.permits import Permit
 

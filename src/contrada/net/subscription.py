@@ -35,16 +35,19 @@ from contrada.service import (
 )
 
 CREDIT_BYTES: Final = 4 * 2**20
-"""Bytes delivered for one subscription that its subscriber has not read yet. Beyond it: the broker
-keeps the rest."""
+"""Bytes delivered for one subscription that its subscriber has not read yet, where its service says
+no other number. Beyond it: the broker keeps the rest."""
 
-_CREDIT_STEP: Final = CREDIT_BYTES // 8
+_CREDIT_STEPS: Final = 8
+"""In so many parts credit is renewed."""
 
 
 class SubscriptionHost(Protocol):
     """The access point of a subscription."""
 
     now_us: Callable[[], int]
+    credit_bytes: int
+    """What may be delivered for it before it is read."""
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Put it in force at the broker."""
@@ -92,8 +95,8 @@ class TcpSubscription(QueuedSubscription[Any]):
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
         outlet: Outlet[Any] = Outlet(
-            notifications_max=CREDIT_BYTES // ENTRY_BYTES + 1,
-            bytes_max=CREDIT_BYTES + CONTENT_BYTES_MAX + ENTRY_BYTES,
+            notifications_max=service.credit_bytes // ENTRY_BYTES + 1,
+            bytes_max=service.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
             clock=service.now_us,
         )
         outlet.keeper = self
@@ -195,12 +198,12 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(QUEUE_FULL, full)
         self.count_dropped(EXPIRED, expired)
         self._lost_there = 0, 0
-        left = CREDIT_BYTES - self.outlet.held_bytes
+        left = self._service.credit_bytes - self.outlet.held_bytes
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
 
     async def _enter(self) -> None:
-        await self._service.enter(self, CREDIT_BYTES)
+        await self._service.enter(self, self._service.credit_bytes)
 
     async def _replace(self) -> None:
         self.refusal = self.taken_up = None
@@ -216,7 +219,7 @@ class TcpSubscription(QueuedSubscription[Any]):
 
     def _taken(self, size: int) -> None:
         self._read_bytes += size
-        if self._read_bytes >= _CREDIT_STEP:
+        if self._read_bytes * _CREDIT_STEPS >= self._service.credit_bytes:
             self._service.grant(self.identity, self._read_bytes)
             self._read_bytes = 0
 

@@ -66,8 +66,8 @@ class Tls:
     def coming(self, fail: Callable[[str], None], *, asks: bool = False) -> ssl.SSLContext | None:
         """For the connections made to this side; None where it has no certificate.
 
-        `fail` is told of each handshake that fails. With `asks`, who comes is asked for a
-        certificate of the authority, and need not have one. Raises InputError.
+        `fail` is told of each handshake that fails. With `asks` who comes may show a certificate of
+        the authority, where there is one. Raises InputError.
         """
         if self.certificate is None:
             return None

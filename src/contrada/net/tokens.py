@@ -123,12 +123,12 @@ class TokenCheck:
         self._waiting += 1
         try:
             async with self._turn:
-                record = self._record_of_name(name_in(token)) or self._nobody
+                name = name_in(token)
+                record = self._record_of_name(name) or self._nobody
                 is_right = await asyncio.to_thread(is_token, token, record)
+                is_right = is_right and record == self._record_of_name(name)  # It may be changed.
         finally:
             self._waiting -= 1
-        # What is kept may have changed meanwhile.
-        is_right = is_right and record == self._record_of_name(name_in(token))
         if is_right:
             if len(self._known) >= KNOWN_TOKENS_MAX:
                 del self._known[next(iter(self._known))]

@@ -15,6 +15,8 @@ Source: PODC 2000 §6 (security), §3 (relations).
 """
 
 from collections.abc import Generator, Iterable, Sequence
+from itertools import count
+from math import inf
 from typing import Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError, NotPermittedError, shortened
@@ -36,6 +38,10 @@ _Many: TypeAlias = Notifications | Sequence[Notification]
 CHECK_WORK_MAX: Final = 50_000
 """Steps to look in one go whether one may publish, or read, what came together. Beyond it: fewer
 are looked at in one go; one alone for which that is too much is refused."""
+
+READ_CHECKS_MAX: Final = 20
+"""Goes in which it is looked at whether one may read what came together. Beyond it: the rest is
+kept from him."""
 
 _FEWER: Final = 8
 
@@ -84,7 +90,7 @@ class Permit:
 
     def unreadable(self, items: Sequence[Notification]) -> set[int]:
         """The positions of those that it may not read. Cost: one match of all."""
-        looking = self._reads.refused(items)
+        looking = self._reads.refused(items, goes_max=READ_CHECKS_MAX)
         while True:
             try:
                 next(looking)
@@ -152,10 +158,10 @@ class Permit:
                 f"{self.principal.name!r} may not use the durable subscription {name!r}"
             )
 
-    def check_publisher(self, publisher: str) -> None:
-        """Raises NotPermittedError where the name of a publisher is not its own."""
-        if not owns(self.principal.publishers, publisher):
-            raise NotPermittedError(f"{self.principal.name!r} may not publish as {publisher!r}")
+    def check_publisher(self, name: str, what: str = "publish") -> None:
+        """Raises NotPermittedError where it may not publish, or ask, under a name."""
+        if not owns(self.principal.publishers, name):
+            raise NotPermittedError(f"{self.principal.name!r} may not {what} as {name!r}")
 
     def check_inspect(self) -> None:
         """Raises NotPermittedError where it may not look at what a broker holds and did."""
@@ -203,7 +209,9 @@ class _Check:
         self._filters = filters
         self._index: Index[int] | None = None
 
-    def refused(self, notifications: _Many) -> Generator[None, None, list[int]]:
+    def refused(
+        self, notifications: _Many, goes_max: float = inf
+    ) -> Generator[None, None, list[int]]:
         """The positions of those that match none; where it yields the others may have a turn."""
         if self._is_everything or not notifications:
             return []
@@ -213,7 +221,9 @@ class _Check:
             self._index = Index()
             self._index.add(0, self._filters)
         found, done, size = list[int](), 0, len(notifications)
-        while True:
+        for go in count(1):
+            if go > goes_max:
+                return [*found, *range(done, len(notifications))]
             part = notifications[done : done + size]
             try:
                 with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
@@ -226,8 +236,9 @@ class _Check:
                 found.append(done)
             done += len(part)
             if done >= len(notifications):
-                return found
+                break
             yield
+        return found
 
     @staticmethod
     def _unmatched(index: Index[int], notifications: _Many) -> list[int]:

@@ -82,6 +82,16 @@ def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
     return Notification({**attributes, **data}, body=body, content_type=content_type)
 
 
+def with_data(event: Notification, data: bytes, content_type: str) -> Notification:
+    """The notification of an event, given that without data, with data that came as bytes.
+
+    Raises InvalidNotificationError, LimitError.
+    """
+    found = _json_of(data) if is_json(content_type) else []
+    attributes = {**event.attributes, **_flat(found)}
+    return Notification(attributes, body=data, content_type=content_type)
+
+
 def event_of(notification: Notification) -> dict[str, Any]:
     """The event, in its JSON format, that a notification is.
 
@@ -123,7 +133,7 @@ def _checked(name: str, value: Values) -> Value:
             raise InvalidNotificationError(name, value, "this attribute is text, and not empty")
         if name == "specversion" and value != SPEC_VERSION:
             raise InvalidNotificationError(name, value, f"expected {SPEC_VERSION!r}")
-        if name == "time" and not _is_time(value):
+        if name == "time" and not is_time(value):
             raise InvalidNotificationError(name, value, "expected a time as in RFC 3339")
     if isinstance(value, str | bool):
         return value
@@ -133,7 +143,7 @@ def _checked(name: str, value: Values) -> Value:
     raise InvalidNotificationError(name, value, reason)
 
 
-def _is_time(text: str) -> bool:
+def is_time(text: str) -> bool:
     """Whether a text is a time of RFC 3339: a day that there is, leap seconds included."""
     match = _TIME.fullmatch(text)
     if match is None:
@@ -186,7 +196,7 @@ def _member(notification: Notification, declared: str | None) -> dict[str, Any]:
 
 def _json(data: object) -> bytes:
     try:
-        return json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidNotificationError("data", data, f"no JSON: {error}") from None
 

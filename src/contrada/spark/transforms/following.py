@@ -370,7 +370,10 @@ class FollowSteps:
     def _end(self, runs: ArrayRuns, part: int) -> Iterator[Any]:
         found = runs.advance(NO_ROWS, TIME_MAX_US + 1)
         if runs.dropped:
-            _log.warning("part %d: took no part or was dropped: %s", part, dict(runs.dropped))
+            _log.warning(
+                "part %(part)d: took no part or was dropped: %(reason)s",
+                {"part": part, "reason": dict(runs.dropped)},
+            )
         yield from self.patterns.matches(found)
 
 

@@ -1,0 +1,249 @@
+"""The HTTP port of a broker.
+
+    async with Gateway(partial(local_service, broker), port=8080) as gateway:
+        print(gateway.address)
+
+It is a client of the broker and nothing more: the token of a request goes on to the broker as its
+own, and what that may do the broker decides.
+
+    POST /events          CloudEvents in: binary, structured, batches
+    GET /subscribe        what matches as server-sent events
+    /ws                   both as JSON over a WebSocket
+    /subscriptions        the CloudEvents Subscriptions API: push to a sink
+    GET /metrics          for Prometheus
+    GET /healthz          whether it is there
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from contrada.errors import ContradaError, RefusedRequestError
+from contrada.gateway.answers import answer_of, json_answer, token_of
+from contrada.gateway.counting import GatewayCounts
+from contrada.gateway.ingesting import Bodies, ingest
+from contrada.gateway.metrics import metrics_answer
+from contrada.gateway.port import HttpPort
+from contrada.gateway.pushing import Pushes
+from contrada.gateway.services import Connect, TokenService, TokenServices
+from contrada.gateway.sinks import Sinks
+from contrada.gateway.streams import open_stream
+from contrada.gateway.subscriptions import SubscriptionsApi
+from contrada.gateway.websockets import Conversation
+from contrada.net.tls import Tls
+
+HTTP_PORT_DEFAULT: Final = 8080
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+Way: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Gateway:
+    """Serves HTTP on one address, for a broker that `connect` reaches."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        host: str = "127.0.0.1",
+        port: int = HTTP_PORT_DEFAULT,
+        *,
+        tls: Tls | None = None,
+        origins: Sequence[str] = (),
+        subscriptions: Path | None = None,
+        durable: bool = False,
+        private_sinks: bool = False,
+    ) -> None:
+        """Port 0 takes a free one. `connect` gives the service of a token, see `local_service`.
+
+        With a certificate in `tls` it speaks HTTPS. Pages of `origins` may use it from a browser;
+        "*" is all. `subscriptions` is the file that keeps those to sinks; without it they end with
+        the gateway. They are `durable` where the broker has a store. `private_sinks` allows
+        sinks at addresses that are not public. Raises InputError.
+        """
+        self._host = host
+        self._origins = tuple(origins)
+        self._tls = tls
+        self._context = tls.coming(lambda _: None) if tls is not None else None
+        self.counts = GatewayCounts()
+        self._accesses = TokenServices(connect)
+        self._bodies = Bodies()
+        self._is_stopping = False
+        sinks = Sinks(is_private_allowed=private_sinks)
+        self._pushes = Pushes(self._accesses, sinks, self.counts, subscriptions, is_durable=durable)
+        self._api = SubscriptionsApi(self._pushes)
+        self._port = HttpPort(self._app(), host, port, self._context)
+
+    async def start(self) -> None:
+        """Listen. Raises ConnectionFailedError, and InputError for a file that is damaged."""
+        self._pushes.load()
+        await self._port.start()
+        self._pushes.start()
+
+    async def stop(self) -> None:
+        """Take no further requests, end streams, and answer what is under way. Twice is once."""
+        self._is_stopping = True
+        self._port.close()
+        await self._pushes.aclose()
+        await self._accesses.aclose()
+        await self._port.stop()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as `http://host:port`."""
+        return self._port.address
+
+    def renew(self, tls: Tls) -> None:
+        """Shows for new connections what the files of `tls` hold now. Raises InputError."""
+        if self._context is not None:
+            tls.identify(self._context)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------------------------ ways
+
+    def _app(self) -> Starlette:
+        said: list[tuple[str, str, Way]] = [
+            ("POST", "/events", self._ingest),
+            ("GET", "/subscribe", self._subscribe),
+            ("GET", "/metrics", self._metrics),
+            ("GET", "/healthz", self._healthz),
+            ("POST", "/subscriptions", self._begin),
+            ("GET", "/subscriptions", self._list),
+            ("GET", "/subscriptions/{id}", self._show),
+            ("DELETE", "/subscriptions/{id}", self._end),
+        ]
+        routes = [
+            Route(path, self._counted(f"{method} {path}", way), methods=[method])
+            for method, path, way in said
+        ]
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=self._origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+        )
+        return Starlette(
+            routes=[*routes, WebSocketRoute("/ws", self._converse)],
+            middleware=[cors] if self._origins else [],
+        )
+
+    def _counted(self, name: str, way: Way) -> Way:
+        """The way, its errors answered, and counted."""
+
+        async def answered(request: Request) -> Response:
+            try:
+                self._check_origin(request)
+                response = await way(request)
+            except ContradaError as error:
+                response = answer_of(error)
+            self.counts.answered(name, response.status_code)
+            return response
+
+        return answered
+
+    async def _ingest(self, request: Request) -> Response:
+        async with self._accesses.use(token_of(request)) as access:
+            published, response = await ingest(request, access, self._bodies)
+        self.counts.events += published
+        return response
+
+    async def _subscribe(self, request: Request) -> Response:
+        opened = AsyncExitStack()
+        try:
+            access: TokenService = await opened.enter_async_context(
+                self._accesses.use(token_of(request))
+            )
+            return await open_stream(request, access, opened, self.counts)
+        except BaseException:
+            await opened.aclose()
+            raise
+
+    async def _metrics(self, request: Request) -> Response:
+        async with self._accesses.use(token_of(request)) as access:
+            broker = await access.service.broker_statistics()
+        return metrics_answer(broker, self.counts, self._port.connections)
+
+    async def _healthz(self, _: Request) -> Response:
+        if self._is_stopping:
+            return json_answer({"status": "stopping"}, HTTPStatus.SERVICE_UNAVAILABLE)
+        return json_answer({"status": "ok"})
+
+    async def _begin(self, request: Request) -> Response:
+        token = token_of(request)
+        body = await self._bodies.read(request)
+        try:
+            async with self._accesses.use(token):
+                return await self._api.begin(token, body)
+        finally:
+            self._bodies.release(body)
+
+    async def _list(self, request: Request) -> Response:
+        async with self._accesses.use(token := token_of(request)):
+            return self._api.all_of(token)
+
+    async def _show(self, request: Request) -> Response:
+        async with self._accesses.use(token := token_of(request)):
+            return self._api.one_of(token, request.path_params["id"])
+
+    async def _end(self, request: Request) -> Response:
+        async with self._accesses.use(token := token_of(request)):
+            return await self._api.end(token, request.path_params["id"])
+
+    async def _converse(self, websocket: WebSocket) -> None:
+        try:
+            self._check_origin(websocket)
+            token = token_of(websocket)
+            async with self._accesses.use(token) as access:
+                self.counts.answered("GET /ws", HTTPStatus.SWITCHING_PROTOCOLS)
+                await Conversation(websocket, access, self.counts).run()
+        except ContradaError as error:
+            self.counts.refused("GET /ws", error)
+            await websocket.send_denial_response(answer_of(error))
+
+    def _check_origin(self, request: HTTPConnection) -> None:
+        """A page of another origin may not use it unless it is named: browsers do not ask for all.
+
+        On loopback no other name may stand for this host: a page could else be served by a name
+        that is moved to it afterwards. Raises RefusedRequestError.
+        """
+        origin = request.headers.get("origin")
+        host = request.headers.get("host", "")
+        if self._host in _LOOPBACK and _name(host) not in (*_LOOPBACK, ""):
+            reason = f"found the host {host[:80]!r}, expected {self._host}, where this listens"
+            raise RefusedRequestError(HTTPStatus.MISDIRECTED_REQUEST, reason)
+        if origin is None or "*" in self._origins or origin in self._origins:
+            return
+        if origin.partition("://")[2].lower() != host.lower():
+            reason = f"pages of {origin[:80]} may not use this; the setting origins says which may"
+            raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
+
+
+def _name(host: str) -> str:
+    """The name of a host without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return "?"

@@ -1,0 +1,75 @@
+"""What requests publish: in frames of one request each.
+
+So a refusal is of one request's events. Where the broker refuses a frame, its events are published
+one by one: what may be published is, and what may not is told by its index.
+"""
+
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from contrada.errors import ContradaError, NotPermittedError, RefusedRequestError
+from contrada.gateway.services import TokenService
+from contrada.model import Notification
+from contrada.net.publishing import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
+
+REFUSED_TOLD_MAX: Final = 100
+"""Events of one request that may not be published and are told by index. Beyond it: they are only
+counted."""
+
+_ENVELOPE_BYTES: Final = 800
+"""What an envelope takes at most, and what stands around it."""
+
+
+async def publish(access: TokenService, notifications: Sequence[Notification]) -> int:
+    """Publishes the events of a request, in order; how many there were.
+
+    Raises RefusedRequestError with the index of those that may not be, after all others were
+    published; ContradaError with `published`, how many were published before it.
+    """
+    refused: list[int] = []
+    done = 0
+    async with access.publishing:
+        try:
+            for frame in _frames(notifications):
+                try:
+                    await access.service.publish_batch(frame)
+                except NotPermittedError:
+                    refused += await _one_by_one(access, frame, done)
+                done += len(frame)
+        except ContradaError as error:
+            error.published = done - len(refused)
+            raise
+    if refused:
+        raise RefusedRequestError(
+            HTTPStatus.FORBIDDEN,
+            f"{len(refused)} of {done} events may not be published with this token",
+            published=done - len(refused),
+            refused=refused[:REFUSED_TOLD_MAX],
+        )
+    return done
+
+
+async def _one_by_one(
+    access: TokenService, frame: Sequence[Notification], before: int
+) -> list[int]:
+    """The places of those that may not be published; the others are."""
+    refused = []
+    for place, each in enumerate(frame):
+        try:
+            await access.service.publish(each)
+        except NotPermittedError:
+            refused.append(before + place)
+    return refused
+
+
+def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
+    """In portions that the client sends in one frame each."""
+    begin = size = 0
+    for at, each in enumerate(notifications):
+        if at - begin >= PUBLISH_NOTIFICATIONS_MAX or size >= PUBLISH_BYTES_MAX:
+            yield notifications[begin:at]
+            begin, size = at, 0
+        size += len(each.span) + len(each.body) + len(each.content_type) + _ENVELOPE_BYTES
+    if begin < len(notifications):
+        yield notifications[begin:]

@@ -1,0 +1,55 @@
+"""`/subscriptions`: the CloudEvents Subscriptions API, for pushing to sinks over HTTP.
+
+A subscription is of the token that made it, and nobody else sees it. Of its members are read
+`source`, `types` and `filters` (what is asked for), `sink`, `protocol` and `protocolsettings` with
+`headers`; `config` is kept and shown.
+
+Source: CloudEvents Subscriptions API 1.0-wip §3.
+"""
+
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from contrada.dialects.json_text import decoded
+from contrada.errors import RefusedRequestError
+from contrada.gateway.answers import json_answer
+from contrada.gateway.asking import FILTER_CHARACTERS_MAX, within_work
+from contrada.gateway.pushing import Pushes
+from contrada.gateway.wanted import wanted_of
+
+
+class SubscriptionsApi:
+    """The answers of the API."""
+
+    def __init__(self, pushes: Pushes) -> None:
+        self._pushes = pushes
+
+    async def begin(self, token: str, body: bytes) -> Response:
+        """201 and the subscription, with its id. Raises ContradaError."""
+        if len(body) > FILTER_CHARACTERS_MAX:
+            raise RefusedRequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"{len(body)} bytes, more than FILTER_CHARACTERS_MAX = {FILTER_CHARACTERS_MAX}",
+            )
+        wanted = wanted_of(decoded(body))
+        self._pushes.sinks.check(wanted.sink)
+        rule = within_work(wanted.rule)
+        push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)
+        return json_answer(
+            push.shown(), HTTPStatus.CREATED, {"Location": f"/subscriptions/{push.id}"}
+        )
+
+    def all_of(self, token: str) -> Response:
+        """Those of a token."""
+        return json_answer([push.shown() for push in self._pushes.of(token)])
+
+    def one_of(self, token: str, name: str) -> Response:
+        """One of them. Raises RefusedRequestError."""
+        return json_answer(self._pushes.one(token, name).shown())
+
+    async def end(self, token: str, name: str) -> Response:
+        """204: nothing more is pushed. Raises RefusedRequestError."""
+        await self._pushes.end(self._pushes.one(token, name))
+        return Response(status_code=HTTPStatus.NO_CONTENT)

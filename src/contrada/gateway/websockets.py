@@ -1,0 +1,261 @@
+"""`/ws`: subscriptions and events in messages of JSON, over one WebSocket.
+
+What a client says, each an object with a `type`:
+
+    {"type": "subscribe", "id": "s1", "filter": "price > 3"}
+        and maybe "dialect", "durable", "when_full"
+    {"type": "unsubscribe", "id": "s1"}
+    {"type": "publish", "id": "p1", "events": [{…CloudEvent…}]}
+    {"type": "ack", "id": "s1", "position": 17}         of a durable subscription: all up to there
+
+What it is told:
+
+    {"type": "ack", "id": "s1"}                         done; of what is published with "published"
+    {"type": "event", "id": "s1", "event": {…}}         with "position" on a durable subscription
+    {"type": "dropped", "id": "s1", "dropped": {"queue full": 3}}
+    {"type": "error", "id": "p1", "status": 403, "error": "…"}
+    {"type": "end", "id": "s1"}                         no more comes of it
+
+A message that is none gets an `error` with an empty id, and the WebSocket goes on.
+"""
+
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from contrada.dialects.json_text import decoded
+from contrada.errors import (
+    ContradaError,
+    EncodingError,
+    InvalidValueError,
+    LimitError,
+    RefusedRequestError,
+)
+from contrada.gateway.answers import refusal_of
+from contrada.gateway.asking import asked_for, checked_policy
+from contrada.gateway.binding import notifications_of
+from contrada.gateway.counting import GatewayCounts
+from contrada.gateway.events import event_of
+from contrada.gateway.port import CUT
+from contrada.gateway.publishing import publish
+from contrada.gateway.services import TokenService
+from contrada.gateway.streams import STREAM_WAIT_S, WHEN_FULL_DEFAULT
+from contrada.service import Kept
+
+WEBSOCKET_SUBSCRIPTIONS_MAX: Final = 100
+"""Subscriptions of one WebSocket. Beyond it: a further one is refused."""
+
+WEBSOCKET_ID_CHARACTERS_MAX: Final = 128
+"""Characters of an id in a message of a WebSocket. Beyond it: the message is refused."""
+
+_GOING_AWAY: Final = 1001
+
+
+class _Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
+    id: str = ""
+
+
+class _Subscribe(_Message, tag="subscribe"):
+    filter: str | None = None
+    dialect: str = ""
+    durable: str | None = None
+    when_full: str | None = None
+
+
+class _Unsubscribe(_Message, tag="unsubscribe"):
+    pass
+
+
+class _Publish(_Message, tag="publish"):
+    events: list[Any] = []
+
+
+class _Acknowledge(_Message, tag="ack"):
+    position: int = 0
+
+
+_Said = _Subscribe | _Unsubscribe | _Publish | _Acknowledge
+
+
+class Conversation:
+    """One WebSocket."""
+
+    def __init__(self, websocket: WebSocket, access: TokenService, counts: GatewayCounts) -> None:
+        self._websocket = websocket
+        self._access = access
+        self._counts = counts
+        self._open: dict[str, Any] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._has_ended = False
+
+    async def run(self) -> None:
+        """Do what is said until one side ends it."""
+        await self._websocket.accept()
+        self._counts.websockets += 1
+        listening = asyncio.create_task(self._listen())
+        ending = asyncio.create_task(self._service_ends())
+        try:
+            await asyncio.wait([listening, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not listening.done():  # Streams have told what they held.
+                await asyncio.wait(self._tasks.values()) if self._tasks else None
+                with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+                    async with asyncio.timeout(STREAM_WAIT_S):
+                        await self._websocket.close(_GOING_AWAY)
+        finally:
+            self._counts.websockets -= 1
+            await self._end([listening, ending])
+
+    async def _end(self, tasks: list["asyncio.Task[None]"]) -> None:
+        every = [*tasks, *self._tasks.values()]
+        for task in every:
+            task.cancel()
+        found = await asyncio.gather(*every, return_exceptions=True)
+        for events in list(self._open.values()):
+            with suppress(ContradaError):  # The service has ended, and they with it.
+                await events.close()
+        for each in found:
+            if isinstance(each, Exception) and not isinstance(
+                each, WebSocketDisconnect | TimeoutError | ContradaError
+            ):
+                raise each
+
+    async def _service_ends(self) -> None:
+        async for state in self._access.service.connection_states():
+            if state.state == "closed":
+                return
+
+    async def _listen(self) -> None:
+        while True:
+            text = await self._received()
+            name = ""
+            try:
+                said = _read(text)
+                name = said.id
+                told = await self._do(said)
+            except ContradaError as error:
+                refusal = refusal_of(error)
+                told = {
+                    "type": "error",
+                    "id": name,
+                    "status": int(refusal.status),
+                    "error": refusal.reason,
+                    **refusal.details,
+                }
+            await self._tell(told)
+
+    async def _received(self) -> str | bytes:
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", _GOING_AWAY))
+        text: str | bytes | None = message.get("text")
+        return message["bytes"] if text is None else text
+
+    async def _do(self, said: _Said) -> dict[str, Any]:
+        done: dict[str, Any] = {"type": "ack", "id": said.id}
+        match said:
+            case _Subscribe():
+                await self._subscribe(said)
+            case _Unsubscribe():
+                await self._unsubscribe(said.id)
+            case _Publish():
+                made = list(notifications_of(said.events))
+                done["published"] = await publish(self._access, made)
+                self._counts.events += len(made)
+            case _Acknowledge():
+                await self._of(said.id).acknowledge(said.position)
+                done["position"] = said.position
+        return done
+
+    async def _subscribe(self, said: _Subscribe) -> None:
+        if said.id in self._open:
+            raise InvalidValueError(said.id, "a subscription of this id is in force")
+        if len(self._open) >= WEBSOCKET_SUBSCRIPTIONS_MAX:
+            raise LimitError("WEBSOCKET_SUBSCRIPTIONS_MAX", WEBSOCKET_SUBSCRIPTIONS_MAX)
+        if said.filter is None and said.durable is None:
+            raise InvalidValueError(None, "say a filter, or the name of a durable subscription")
+        subject = None if said.filter is None else asked_for(said.filter, said.dialect)
+        if said.durable is None:
+            when_full = checked_policy(said.when_full, WHEN_FULL_DEFAULT)
+            events: Any = self._access.service.subscribe(subject, when_full=when_full)
+        else:
+            events = self._access.service.subscribe(
+                subject, durable=said.durable, auto_acknowledge=False
+            )
+        await events.open()
+        self._open[said.id] = stream = _Stream(events)
+        writing = asyncio.create_task(self._write(said.id, stream))
+        self._tasks[said.id] = writing
+
+    async def _unsubscribe(self, name: str) -> None:
+        stream = self._of(name)
+        del self._open[name]
+        self._tasks.pop(name).cancel()
+        await stream.close()
+
+    def _of(self, name: str) -> "_Stream":
+        try:
+            return self._open[name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise InvalidValueError(name, "there is no subscription of this id") from None
+
+    async def _write(self, name: str, stream: "_Stream") -> None:
+        """Tells what comes of one subscription, until it ends."""
+        told: dict[str, Any] = {"type": "end", "id": name}
+        lost: dict[str, int] = {}
+        try:
+            async for found in stream.events:
+                event: dict[str, Any] = {"type": "event", "id": name}
+                if isinstance(found, Kept):
+                    event |= {"position": found.position, "event": event_of(found.item)}
+                else:
+                    event["event"] = event_of(found)
+                if new := self._counts.lost(lost, stream.events.statistics().dropped):
+                    await self._tell({"type": "dropped", "id": name, "dropped": new})
+                self._counts.delivered += 1
+                await self._tell(event)
+        except ContradaError as error:
+            told["error"] = refusal_of(error).reason
+        await self._tell(told)
+
+    async def _tell(self, told: dict[str, Any]) -> None:
+        """Raises TimeoutError where the client takes nothing: then it is cut."""
+        try:
+            async with asyncio.timeout(STREAM_WAIT_S):
+                await self._websocket.send_text(msgspec.json.encode(told).decode())
+        except TimeoutError:
+            self._counts.dropped["too slow"] += 1
+            self._websocket.scope["extensions"][CUT]()
+            raise
+
+
+class _Stream:
+    """A subscription of a WebSocket."""
+
+    def __init__(self, events: Any) -> None:
+        self.events = events
+
+    async def acknowledge(self, position: int) -> None:
+        if not hasattr(self.events, "acknowledge"):
+            raise InvalidValueError(position, "this subscription is not durable")
+        await self.events.acknowledge(up_to=position)
+
+    async def close(self) -> None:
+        """Ends it; a durable one stands on."""
+        await self.events.__aexit__(None, None, None)
+
+
+def _read(text: str | bytes) -> _Said:
+    """What a client says. Raises RefusedRequestError."""
+    try:
+        said: _Said = msgspec.convert(decoded(text), type=_Said)
+    except msgspec.ValidationError as error:
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    except EncodingError as error:
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    if len(said.id) > WEBSOCKET_ID_CHARACTERS_MAX:
+        raise LimitError("WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(said.id))
+    return said
