@@ -24,7 +24,7 @@ from contrada.errors import (
     UnsatisfiableFilterError,
     shortened,
 )
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.work import Work
