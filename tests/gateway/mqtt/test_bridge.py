@@ -26,7 +26,7 @@ from tests.gateway.mqtt.mosquitto import HOST, Mosquitto, Other, mosquitto, need
 from tests.net.conftest import CONTRADA
 from tests.net.test_tls import Authority
 
-pytestmark = needs_mosquitto
+pytestmark = [needs_mosquitto, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -178,9 +178,11 @@ async def test_what_came_in_is_acknowledged_once_it_is_published(mqtt: Mosquitto
         async with bridged(mqtt, service, ["s"]) as bridge:
             assert [(await anext(events))["n"] for _ in range(301)] == [*range(301)]
             await until(lambda: bridge.counts[IN] == 301)
-        async with bridged(mqtt, service, ["s", "end"]):
+        async with bridged(mqtt, service, ["end"]) as bridge:
+            await other.publish("s")  # The session still has that.
             await other.publish("end")
             assert (await anext(events))["topic"] == "end"
+            assert bridge.counts[f"{IN}, not asked for"] == 1
     other.close()
 
 
@@ -315,6 +317,45 @@ async def test_a_bridge_outlives_its_broker(mqtt: Mosquitto) -> None:
         await second.start()
         await desk.publish({"topic": "out"}, delivery="certified")
         await until(lambda: bridge.counts[IN] >= 6 and bridge.counts[OUT] >= 2)
+    other.close()
+
+
+@on_loop
+async def test_what_mqtt_refuses_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It would count as gone out, and nobody would ever know."""
+    (tmp_path / "permitted").write_text("topic write ok\n")
+    with mosquitto(tmp_path, f"acl_file {tmp_path}/permitted") as mqtt:
+        async with (
+            kept(mqtt) as broker,
+            connect(broker.address) as service,
+            bridged(mqtt, service, out="topic any") as bridge,
+        ):
+            for topic in ("no", "ok"):
+                await service.publish({"topic": topic})
+            await until(lambda: bridge.counts == {OUT: 1, f"{OUT}, refused": 1})
+    assert "the MQTT broker refuses it: Not authorized" in caplog.text
+
+
+@on_loop
+async def test_what_comes_again_is_kept_once(mqtt: Mosquitto) -> None:
+    """Each connection that breaks would add as much again to what waits."""
+    session = MqttSession(mqtt.place, "slow", ["a"], in_flight_max=1)
+    await session.open()
+    other = Other(mqtt)
+    for _ in range(5):
+        await other.publish("a")
+    await until(lambda: len(session._waiting) == 5)
+    other.close()
+    mqtt.end()
+    mqtt.begin()
+    await until(lambda: session._connection == 2)
+    other = Other(mqtt)
+    await other.publish("a", b"last")
+    found: list[bytes] = []
+    while b"last" not in found:
+        found += [each.message.payload for each in await session.arrived(100)]
+    assert found == [b""] * 5 + [b"last"]
+    await session.aclose()
     other.close()
 
 
