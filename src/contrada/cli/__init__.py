@@ -29,6 +29,7 @@ COMMANDS = {
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
     "feed": Command("contrada.cli.feed:feed", "Poll feeds: what is new or changed in them."),
+    "mqtt": Command("contrada.cli.mqtt:mqtt", "Carry topics of MQTT in and out."),
     "xml": Command("contrada.cli.xml:xml", "Send and receive documents."),
     "pipeline": Command("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
     "spark": Command("contrada.cli.spark:spark", "Run a cluster of Spark here."),
