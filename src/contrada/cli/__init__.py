@@ -25,6 +25,7 @@ COMMANDS = {
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),
     "top": Command("contrada.cli.top:top", "Show how fast brokers work."),
     "inspect": Command("contrada.cli.inspect:inspect", "Show what a broker holds, and why."),
+    "store": Command("contrada.cli.store:store", "Back up stores, and restore them."),
     "doctor": Command("contrada.cli.doctor:doctor", "Look for what is wrong, and what to do."),
     "match": Command("contrada.cli.match:match", "Match files against subscriptions, offline."),
     "translate": Command("contrada.cli.translate:translate", "Turn rules of others into filters."),
