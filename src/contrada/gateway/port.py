@@ -255,7 +255,8 @@ class HttpPort:
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
-            connection.shutdown()
+            if isinstance(connection, BoundedProtocol):  # WebSockets end when all was told.
+                connection.shutdown()
 
     async def stop(self) -> None:
         """Wait for what is being answered, a bounded time, and cut the rest."""

@@ -33,10 +33,11 @@ from contrada.feeds.fetching import retry_after_s
 from contrada.gateway.binding import binary_headers
 from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.events import binary_event_of
-from contrada.gateway.services import TokenService, TokenServices, name_of
+from contrada.gateway.services import TokenService, TokenServices
 from contrada.gateway.sinks import PushAnswer, Sinks
 from contrada.gateway.wanted import wanted_of
 from contrada.model import Notification
+from contrada.net.tokens import name_in
 from contrada.runtime.backoff import Backoff
 
 PUSHES_PER_TOKEN_MAX: Final = 100
@@ -95,8 +96,9 @@ class Push:
 
     @property
     def durable(self) -> str:
-        """The name of its durable subscription."""
-        return f"http-{self.id}"
+        """The name of its durable subscription, below its owner's."""
+        owner = name_in(self.kept.token)
+        return f"{owner}/http-{self.id}" if owner else f"http-{self.id}"
 
     def shown(self) -> dict[str, Any]:
         """As its owner sees it."""
@@ -140,13 +142,13 @@ class Pushes:
 
     def of(self, token: str) -> Iterator[Push]:
         """Those of the one whose token this is: the broker has checked it."""
-        owner = name_of(token)
-        return (each for each in self._pushes.values() if name_of(each.kept.token) == owner)
+        owner = name_in(token)
+        return (each for each in self._pushes.values() if name_in(each.kept.token) == owner)
 
     def one(self, token: str, name: str) -> Push:
         """One of these. Raises RefusedRequestError; whether another has it is not told."""
         push = self._pushes.get(name)
-        if push is None or name_of(push.kept.token) != name_of(token):
+        if push is None or name_in(push.kept.token) != name_in(token):
             raise RefusedRequestError(HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}")
         return push
 

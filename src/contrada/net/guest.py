@@ -496,6 +496,7 @@ class Guest:
         if not refused:
             return message
         error = permit.why_unpublishable(message.notifications[refused[0]])
+        error.refused = tuple(refused)
         self._broker.dropped[NOT_PERMITTED] += len(refused)
         if len(refused) == len(message.notifications):
             raise error
@@ -519,7 +520,8 @@ class Guest:
         self._broker.refused[code] += 1
         reason = shortened(str(error))
         _LOG.info("client %s is refused a request: %s", self.peer.name, reason)
-        self.peer.send(Reply(number, code=code, reason=reason))
+        refused = [*error.refused] if isinstance(error, NotPermittedError) else []
+        self.peer.send(Reply(number, code=code, reason=reason, refused=refused))
 
 
 def _not_in_force(identity: str) -> FrameError:

@@ -148,6 +148,8 @@ class ClientWire(Wire):
         """Done when the broker has said hello; fails with ProtocolError when it will not."""
         self.ended: str | None = None
         """Why it has ended; None while it has not."""
+        self.fault = ""
+        """By which name the broker has ended it."""
 
     def send(self, frame: Frame) -> None:
         """Send a frame at the end of this turn of the loop; nothing once it has ended."""
@@ -209,6 +211,7 @@ class ClientWire(Wire):
                 if not self.greeted.done():
                     self.greeted.set_result(None)
             case Failure():
+                self.fault = frame.code
                 self._hang_up(f"the broker reports: {frame.reason}")
             case Goodbye():
                 self._hang_up(frame.reason or "the broker said goodbye")
