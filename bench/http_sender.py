@@ -24,7 +24,12 @@ def event(number: int) -> dict[str, object]:
         "type": "com.example.order.placed",
         "time": f"2026-11-24T02:10:{number % 60:02}.5Z",
         "datacontenttype": "application/json",
-        "data": {"symbol": f"S{number % 50}", "price": 12.5 + number, "count": number, "side": "buy"},
+        "data": {
+            "symbol": f"S{number % 50}",
+            "price": 12.5 + number,
+            "count": number,
+            "side": "buy",
+        },
     }
 
 

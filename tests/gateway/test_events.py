@@ -21,7 +21,7 @@ from contrada.gateway.binding import binary_headers, notifications_in
 from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope
 
-TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 NAMES = st.from_regex(r"[a-z0-9]{1,20}", fullmatch=True).filter(
     lambda name: name not in ("data", "specversion", "time", "datacontenttype", "dataschema")
 )
@@ -30,7 +30,7 @@ SCALARS = st.one_of(
     st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.text(st.characters(exclude_categories=("Cs",)), max_size=10),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=10),
 )
 JSON = st.recursive(
     SCALARS,

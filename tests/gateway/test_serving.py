@@ -75,7 +75,7 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
         assert "202 Accepted" in curl(*batch)
         for each, count in zip(streams, (3, 3, 3), strict=True):
             assert each.stdout is not None
-            found = []
+            found: list[str] = []
             while len(found) < count:
                 line = each.stdout.readline()
                 if line.startswith("data: "):

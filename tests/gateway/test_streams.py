@@ -144,14 +144,10 @@ async def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(streams, "STREAM_QUIET_S", 0.01)
     asked = {"filter": "n >= 0"}
     async with serving() as it, it.http.stream("GET", "/subscribe", params=asked) as response:
-        found = [line async for line, _ in _zip(response.aiter_lines(), range(6))]
+        lines = response.aiter_lines()
+        found = [await anext(lines) for _ in range(6)]
         assert found[0] == "retry: 2000"
         assert found.count(": quiet") >= 2
-
-
-async def _zip(lines, numbers):  # type: ignore[no-untyped-def]
-    for number in numbers:
-        yield await anext(lines), number
 
 
 @on_loop

@@ -144,20 +144,16 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     Where others than this machine reach it, --users says who may come (see contrada user --help);
     tokens are taken over TLS, or from this machine.
 
-    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port.
-
-    With --http it also takes and gives CloudEvents over HTTP, or HTTPS where it speaks TLS: events
-    to POST, event streams, WebSockets, pushes to sinks, metrics for Prometheus. That address is
-    printed as a second line.
+    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port, and
+    https://. The address of --http is printed as a second line.
 
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --users users.toml --tls-certificate broker.pem
-    contrada serve --store /var/lib/contrada/events.db
+    contrada serve --store /var/lib/contrada/events.db --http 8080
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
     contrada serve --tls-certificate broker.pem --tls-key broker.key
-    contrada serve --http 8080
     contrada serve --extension geometry.operators:Shapes
 
     --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
@@ -175,7 +171,6 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     extensions = ["geometry.operators:Shapes"]
     log = { level = "info", json = true }
     tls = { certificate = "south.pem", key = "south.key", authority = "ours.pem" }
-    http = { listen = "127.0.0.1:8080", origins = ["https://desk.example"] }
 
     A file may describe many brokers (see contrada network --help); --name says which this one is.
     """  # noqa: D301 - click reads the escape
