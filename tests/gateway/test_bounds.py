@@ -70,6 +70,34 @@ async def test_a_second_request_has_its_time_too(monkeypatch: pytest.MonkeyPatch
 
 
 @on_loop
+async def test_requests_that_come_before_the_answers() -> None:
+    """A client that does not wait for answers would be cut off."""
+    async with serving() as it:
+        body = json.dumps(event(1)).encode()
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n" % len(body)
+        post = head + b"content-type: application/cloudevents+json\r\n\r\n" + body
+        get = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        said = post + get + post + get + post
+        for cut in (len(post) + 9, len(post) + len(get) + 9, 2 * len(post) + len(get) - 5):
+            stream = await connected(it)
+            stream[1].write(said[:cut])
+            await stream[0].readuntil(b"}")
+            closing = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            found = await answered(stream, said[cut:] + closing)
+            assert found.count(b"HTTP/1.1 20") == 5
+        assert it.broker.statistics().published == 9
+
+
+@on_loop
+async def test_a_body_that_nobody_reads_ends_its_connection() -> None:
+    """It could drip for ever behind its answer."""
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nxx"
+        assert (await answered(stream, head)).startswith(b"HTTP/1.1 200")
+
+
+@on_loop
 async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that drips would hold a connection, and a connection to the broker, for ever."""
     monkeypatch.setattr(ingesting, "BODY_WAIT_S", 0.1)
