@@ -6,10 +6,11 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -30,6 +31,9 @@ from contrada.net.broker import CONNECTIONS_MAX
 from contrada.net.users import Users
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
+
+if TYPE_CHECKING:
+    from contrada.gateway import Gateway
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -81,6 +85,11 @@ _LOG: Final = logging.getLogger(__name__)
     "made with the first promise.",
 )
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
+@click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    help="CloudEvents over HTTP there: see docs/http.md; at 127.0.0.1 if no host is given.",
+)
 @tls_files
 @click.option(
     "--tls-require-certificate",
@@ -135,12 +144,13 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     Where others than this machine reach it, --users says who may come (see contrada user --help);
     tokens are taken over TLS, or from this machine.
 
-    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port.
+    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port, and
+    https://. The address of --http is printed as a second line.
 
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --users users.toml --tls-certificate broker.pem
-    contrada serve --store /var/lib/contrada/events.db
+    contrada serve --store /var/lib/contrada/events.db --http 8080
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
     contrada serve --tls-certificate broker.pem --tls-key broker.key
@@ -207,6 +217,8 @@ def _flags(ctx: click.Context) -> dict[str, Any]:
             flags["log"]["level"] = LEVELS[min(value, len(LEVELS) - 1)]
         elif key == "as_json":
             flags["log"]["json"] = value
+        elif key == "http":
+            flags["http"] = {"listen": value}
         elif key.startswith("tls_"):
             flags["tls"][key.removeprefix("tls_")] = value
         else:
@@ -234,6 +246,8 @@ async def _serve(
         nonlocal settings
         try:
             settings = _changed(broker, settings, settings_of(path, flags))
+            if gateway is not None and (tls := settings.tls.tls()) is not None:
+                gateway.renew(tls)
         except ContradaError as error:
             _LOG.error("%(reason)s; nothing is changed", {"reason": error})
         else:
@@ -251,7 +265,7 @@ async def _serve(
     )
     if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
         load_beside()
-    async with broker:
+    async with broker, _http(settings, broker) as gateway:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)
         if path is not None or users is not None:
@@ -260,8 +274,33 @@ async def _serve(
             watching = asyncio.create_task(_input_ended())
             watching.add_done_callback(lambda _: end(signal.SIGTERM))
         click.echo(broker.address)
+        if gateway is not None:
+            click.echo(gateway.address)
         status = await ending
     return status, broker.statistics()
+
+
+@asynccontextmanager
+async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gateway | None]":
+    """The HTTP port beside a broker, where it has one. Raises ContradaError."""
+    if not settings.http.listen:
+        yield None
+        return
+    from contrada.gateway import Gateway, beside  # An extra brings what it needs.
+
+    host, port = settings.http.place()
+    gateway = Gateway(
+        beside(broker),
+        host,
+        port,
+        tls=settings.tls.tls(),
+        origins=settings.http.origins,
+        subscriptions=settings.sinks_file(),
+        durable=settings.place() is not None,
+        private_sinks=settings.http.private_sinks,
+    )
+    async with gateway:
+        yield gateway
 
 
 async def _input_ended() -> None:

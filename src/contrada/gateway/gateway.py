@@ -1,6 +1,6 @@
 """The HTTP port of a broker.
 
-    async with Gateway(partial(local_service, broker), port=8080) as gateway:
+    async with Gateway(beside(broker), port=8080) as gateway:
         print(gateway.address)
 
 It is a client of the broker and nothing more: the token of a request goes on to the broker as its
@@ -16,6 +16,7 @@ own, and what that may do the broker decides.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -39,12 +40,23 @@ from contrada.gateway.port import HttpPort
 from contrada.gateway.pushing import Pushes
 from contrada.gateway.services import Connect, TokenService, TokenServices
 from contrada.gateway.sinks import Sinks
-from contrada.gateway.streams import open_stream
+from contrada.gateway.streams import STREAM_CREDIT_BYTES, open_stream
 from contrada.gateway.subscriptions import SubscriptionsApi
 from contrada.gateway.websockets import Conversation
+from contrada.net import Broker
+from contrada.net.local import local_service
 from contrada.net.tls import Tls
 
 HTTP_PORT_DEFAULT: Final = 8080
+
+
+def beside(broker: Broker) -> Connect:
+    """Reaches a broker of this process, for each token by a connection of its own.
+
+    One that the broker ends, since its user may not come any more, is not made again by itself.
+    """
+    return partial(local_service, broker, credit_bytes=STREAM_CREDIT_BYTES, reconnect=False)
+
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -66,7 +78,7 @@ class Gateway:
         durable: bool = False,
         private_sinks: bool = False,
     ) -> None:
-        """Port 0 takes a free one. `connect` gives the service of a token, see `local_service`.
+        """Port 0 takes a free one. `connect` gives the service of a token, see `beside`.
 
         With a certificate in `tls` it speaks HTTPS. Pages of `origins` may use it from a browser;
         "*" is all. `subscriptions` is the file that keeps those to sinks; without it they end with

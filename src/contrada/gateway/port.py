@@ -143,11 +143,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """A request is answered; one that goes on coming all the same is not waited for."""
+        """A request is answered; its body, should it go on coming, is not waited for."""
         super().on_response_complete()
-        if self._is_in_message and not self.pipeline:
+        if not self.cycle.response_complete:
+            return  # Another one has come meanwhile.
+        if self._is_in_message and not self._is_in_head:
             self.transport.close()
-        elif not self.pipeline:
+        else:
             self._expect_head()
 
     def _expect_head(self) -> None:
@@ -255,7 +257,8 @@ class HttpPort:
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
-            connection.shutdown()
+            if isinstance(connection, BoundedProtocol):  # WebSockets end when all was told.
+                connection.shutdown()
 
     async def stop(self) -> None:
         """Wait for what is being answered, a bounded time, and cut the rest."""

@@ -515,6 +515,7 @@ class Guest:
         if not refused:
             return message
         error = permit.why_unpublishable(message.notifications[refused[0]])
+        error.refused = tuple(refused)
         self._broker.dropped[NOT_PERMITTED] += len(refused)
         if len(refused) == len(message.notifications):
             raise error
@@ -541,7 +542,8 @@ class Guest:
             "client %(peer)s is refused a request: %(reason)s",
             {"peer": self.peer.name, "code": code, "reason": reason},
         )
-        self.peer.send(Reply(number, code=code, reason=reason))
+        refused = [*error.refused] if isinstance(error, NotPermittedError) else []
+        self.peer.send(Reply(number, code=code, reason=reason, refused=refused))
 
 
 def _not_in_force(identity: str) -> FrameError:
