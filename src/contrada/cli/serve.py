@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -276,7 +277,9 @@ async def _serve(
         click.echo(broker.address)
         if gateway is not None:
             click.echo(gateway.address)
+        _tell_manager("READY=1")
         status = await ending
+        _tell_manager("STOPPING=1")
     return status, broker.statistics()
 
 
@@ -301,6 +304,18 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
     )
     async with gateway:
         yield gateway
+
+
+def _tell_manager(state: str) -> None:
+    """Tells a service manager that waits for it, as systemd does with Type=notify."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
+        try:
+            told.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
+        except OSError as error:
+            _LOG.warning("%(path)s cannot be told: %(reason)s", {"path": place, "reason": error})
 
 
 async def _input_ended() -> None:
