@@ -134,17 +134,14 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
     130; both hand over what is queued for some seconds and say goodbye to all clients, and what
     was done is printed on standard error. A second Ctrl-C ends it as it is. It logs there, too: its
-    own faults always, with -v who comes and goes, and what is refused.
-
-    What is durable or certified outlives a crash, in its store.
+    own faults always, with -v who comes and goes, and what is refused. What is durable or certified
+    outlives a crash, in its store.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general, --trees and
     --advertisements must be the same at all of them: where they are not, -v says so.
 
-    Where others than this machine reach it, --users says who may come (see contrada user --help);
-    tokens are taken over TLS, or from this machine.
-
+    Where others than this machine reach it, --users says who may come (see contrada user --help).
     With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port, and
     https://. The address of --http is printed as a second line.
 
@@ -154,7 +151,6 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     contrada serve --store /var/lib/contrada/events.db --http 8080
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
-    contrada serve --tls-certificate broker.pem --tls-key broker.key
     contrada serve --extension geometry.operators:Shapes
 
     --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
@@ -183,11 +179,10 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
         load(extension)
     _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
-    if settings.log.json:
-        told = log_line("info", __name__, "the broker has ended", {"statistics": counts})
-        click.echo(told, err=True)
-    else:
-        click.echo(_summary(counts), err=True)
+    end = "the broker has ended"
+    as_json = settings.log.json
+    told = log_line("info", __name__, end, {"statistics": counts}) if as_json else _summary(counts)
+    click.echo(told, err=True)
     raise click.exceptions.Exit(status)
 
 

@@ -137,7 +137,7 @@ class MqttBridge:
             except _PASSING as error:
                 if self._service.connection.state == "closed":
                     raise
-                _LOG.warning("what came from MQTT waits: %s", error)
+                _LOG.warning("what came from MQTT waits: %(reason)s", {"reason": error})
                 done = getattr(error, "published", None) or 0
                 await asyncio.sleep(backoff.next_s())
             except ServiceClosedError:
@@ -184,7 +184,8 @@ class MqttBridge:
 
     def _refused(self, way: str, what: str, error: ContradaError) -> None:
         self.counts[f"{way}, refused"] += 1
-        _LOG.warning("%s, %s: %s", way, what, error)
+        said = {"way": way, "kind": what, "reason": error}
+        _LOG.warning("%(way)s, %(kind)s: %(reason)s", said)
 
 
 def _unshared(filter_: str) -> str:

@@ -323,7 +323,8 @@ class MqttSession:
     ) -> None:
         """Of paho's thread."""
         if code.is_failure:
-            _LOG.warning("%s refuses the connection: %s", self.place, code)
+            said_why = {"address": self.place, "code": code}
+            _LOG.warning("%(address)s refuses the connection: %(code)s", said_why)
             self._tell(self._not_opened, f"it refuses the connection: {code}")
             return
         if getattr(said, "MaximumQoS", 1) == 0:
@@ -336,7 +337,7 @@ class MqttSession:
             if flags.session_present:  # What is not acknowledged comes again.
                 self._waiting = deque(each for each in self._waiting if not each.message.qos)
                 self._waiting_bytes = sum(each.message.size for each in self._waiting)
-        _LOG.info("connected to %s", self.place)
+        _LOG.info("connected to %(address)s", {"address": self.place})
         if self._filters:
             client.subscribe([(each, _options(each)) for each in self._filters])
         else:
@@ -360,7 +361,8 @@ class MqttSession:
             name = f"another client has the name {self._name!r}: give each bridge a name of its own"
             self._tell(self._give_up, name)
         elif code.is_failure:
-            _LOG.warning("%s is gone: %s", self.place, code)
+            gone = {"address": self.place, "code": code}
+            _LOG.warning("%(address)s is gone: %(code)s", gone)
 
     def _up(self) -> None:
         if not self._opened.done():
