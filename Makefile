@@ -6,14 +6,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIN    := requirements/dev.txt
-CODE   := src tests bench examples
+CODE   := src tests bench deploy examples
 
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits check lint types imports format lock clean
+.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 
 limits: $(STAMP) ## make docs/limits.md from the constants and their docstrings
 	@$(BIN)/python -m tests.limits
+
+audit: $(STAMP) ## known faults of what is pinned, and secrets in what is tracked; needs the network
+	@scripts/audit.sh $(BIN)
 
 check: lint types imports ## lint, types and import contract, no tests
 

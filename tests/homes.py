@@ -63,7 +63,13 @@ async def serving(kind: str, store: Path | str | None = None, **options: Any) ->
         yield service
 
 
-@pytest.fixture(params=["embedded", "broker", "network", "server"])
+@pytest.fixture(
+    params=[
+        *("embedded", "broker"),
+        # Of these the tests of the ferry and of embedded servers are quick.
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("network", "server")),
+    ]
+)
 def serve(request: pytest.FixtureRequest) -> Serve:
     """How to open a service of each kind."""
     return partial(serving, request.param)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import partial, reduce
 from typing import Final, TypeVar
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from contrada.model import (
@@ -27,6 +28,16 @@ from contrada.model import (
 )
 from contrada.model.algebra import sets
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US, datetime_of
+
+FEW: Final = 50
+"""Examples of a run that is to be quick, at most."""
+
+
+def more(times: float) -> settings:
+    """So many times the examples that others get; of a quick run at most as many as they."""
+    most = settings().max_examples
+    return settings(max_examples=int(most * (min(times, 1) if most <= FEW else times)))
+
 
 _T = TypeVar("_T")
 

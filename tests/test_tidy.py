@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PLACES = ("src", "tests", "bench", "examples", "docs", "scripts", "requirements", ".ci")
+PLACES = ("src", "tests", "bench", "examples", "deploy", "docs", "scripts", "requirements", ".ci")
 NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".zip"}
 
 MODULE_LINES_MAX = 800
@@ -129,6 +129,7 @@ def test_packages_have_an_init() -> None:
     assert missing == []
 
 
+@pytest.mark.slow
 def test_tests_say_what_they_hold() -> None:
     """A test would fail and nobody could say what is broken."""
     silent = [
@@ -187,6 +188,7 @@ def test_pure_rooms_are_pure_at_their_door() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_no_module_imports_a_package_it_lies_in() -> None:
     """A circle of imports would be left that the import contract does not look at."""
     source = REPOSITORY / "src"

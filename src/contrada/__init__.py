@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from contrada.runtime import BlockingService
     from contrada.runtime.handles import Handle, ThreadPolicy
     from contrada.runtime.references import Export, Proxy
+    from contrada.security.signing import Signer, Verifier
     from contrada.service import Service, StandingSubscription, Subscription
     from contrada.typed import (
         Alias,
@@ -115,6 +116,7 @@ _LATER: Final = {
     **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.runtime.handles"),
     **dict.fromkeys(("Export", "Proxy"), "contrada.runtime.references"),
     "BlockingService": "contrada.runtime",
+    **dict.fromkeys(("Signer", "Verifier"), "contrada.security.signing"),
     "Reference": "contrada.typed.calls",
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
@@ -166,6 +168,7 @@ __all__ = [
     "Reliable",
     "Retention",
     "Service",
+    "Signer",
     "StandingSubscription",
     "Structural",
     "Subscription",
@@ -176,6 +179,7 @@ __all__ = [
     "Unreliable",
     "Value",
     "ValueSet",
+    "Verifier",
     "absent",
     "any_but",
     "between",

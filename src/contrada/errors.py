@@ -299,6 +299,19 @@ class EngineError(ContradaError):
         self.reason = reason
 
 
+class NotVerifiedError(ContradaError):
+    """A notification is not known to be what it says. Carries `reason`, `publisher`, `id`.
+
+    `reason` is one of a few fixed phrases, so that these can be counted by it.
+    """
+
+    def __init__(self, reason: str, publisher: str, id_: str) -> None:
+        super().__init__(f"notification {_shown(id_)} of {_shown(publisher)}: {reason}")
+        self.reason = reason
+        self.publisher = publisher
+        self.id = id_
+
+
 class MissingRequirementError(ContradaError):
     """Something that a part of Contrada needs is not installed. Carries `what`, `remedy`."""
 

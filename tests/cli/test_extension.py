@@ -24,6 +24,7 @@ def test_an_operator_is_known_by_the_option(folder: Path) -> None:
     assert [json.loads(line)["record"] for line in run.stdout.splitlines()] == [3]
 
 
+@pytest.mark.slow
 def test_without_it_the_operator_is_unknown(folder: Path) -> None:
     """Else this module's other tests would hold nothing."""
     run = contrada(folder, "match", "subs", "a.csv")
@@ -39,6 +40,7 @@ def test_installed_packages_bring_operators(folder: Path) -> None:
     assert run.stdout.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_loaded_is_one_line(folder: Path) -> None:
     """A person could not tell whose package stops the command."""
     write_package(folder, "no_such_module:Class")

@@ -62,6 +62,7 @@ def interrupted(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return status, errors
 
 
+@pytest.mark.quick_every(3)
 @pytest.mark.parametrize(
     "module", ["contrada", "contrada.model", "contrada.cli", "click", "contrada.cli.sub", "asyncio"]
 )
@@ -150,6 +151,7 @@ def test_each_line_of_a_pipe_is_published_as_it_comes(address: str) -> None:
     assert (process.returncode, out, errors) == (0, "published 4\n", "")
 
 
+@pytest.mark.slow
 def test_each_line_of_a_terminal_is_published_as_it_comes(address: str) -> None:
     """Whoever types would see nothing happen; and one Ctrl-C there ends it."""
     outer, inner = pty.openpty()
@@ -162,6 +164,7 @@ def test_each_line_of_a_terminal_is_published_as_it_comes(address: str) -> None:
     os.close(outer)
 
 
+@pytest.mark.slow
 def test_a_file_is_published_where_it_is_standard_input(address: str, tmp_path: Path) -> None:
     """`pub --json - < FILE` would be refused: a file cannot be waited for."""
     (tmp_path / "a.jsonl").write_text('\ufeff{"a": 1}\r\n\n{"a": 2}', "utf-8")
@@ -206,6 +209,7 @@ def test_output_that_nobody_reads_on_ends_it(tmp_path: Path) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) -> None:
     """Whoever supervises it would take it for one that has failed, and not see what it did."""
@@ -219,6 +223,7 @@ def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) ->
     assert not Path("memory:").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_feed_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
     """It would not say what it did; and what it has written down would be an accident."""
@@ -236,6 +241,7 @@ def test_a_feed_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith("state")] == ["state"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_document_is_rendered(tmp_path: Path) -> None:
     """It would be heard of only when the last entry of a large document is done."""
     entries = 150_000

@@ -68,6 +68,7 @@ def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.stderr.count('"step"') <= 3
 
 
+@pytest.mark.slow
 def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever broke something would wait for large worlds to be run hundreds of times."""
     monkeypatch.setattr(network, "Router", Doubling)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.delivery.messages import (
@@ -104,7 +104,6 @@ def said(draw: st.DrawFn) -> Any:
 
 @pytest.mark.slow
 @given(st.lists(said(), max_size=12), st.booleans())
-@settings(max_examples=100)
 def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bool) -> None:
     """One neighbour could stop a server."""
     net = DeliveryNetwork("ab", "ab", "a" if has_store else "")

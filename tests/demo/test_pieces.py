@@ -109,6 +109,7 @@ def test_the_pieces_work_together(pipeline: Pipeline, tmp_path: Path) -> None:
         assert elsewhere not in page
 
 
+@pytest.mark.slow
 def test_lost_deliveries_are_reported(pipeline: Pipeline, tmp_path: Path) -> None:
     """The page would say that all is right although deliveries were lost."""
 

@@ -46,6 +46,7 @@ def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
             process.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.quick_every(4)
 @pytest.mark.parametrize(
     ("code", "output"),
     PYTHON_AND_OUTPUT,

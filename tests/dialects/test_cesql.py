@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
@@ -17,6 +17,7 @@ from contrada.dialects.cesql.casts import integer_texts
 from contrada.dialects.rules import RefusedRule, Rule
 from contrada.errors import LimitError, ParseError, RefusedRuleError
 from tests.dialects import cesql_naive as naive
+from tests.strategies import more
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "dialects" / "cesql.jsonl"
 ROWS = {
@@ -67,7 +68,7 @@ def passes(tree: naive.Tree, event: dict[str, Any]) -> bool:
     return value is True and error is None
 
 
-@settings(max_examples=400)
+@more(4)
 @given(naive.trees, naive.events)
 def test_the_interpreter_agrees_with_a_plain_evaluation(
     tree: naive.Tree, event: dict[str, Any]
@@ -81,7 +82,7 @@ def test_the_interpreter_agrees_with_a_plain_evaluation(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@more(4)
 @given(st.one_of(naive.trees, naive.conditions), st.lists(naive.events, min_size=1, max_size=8))
 def test_filters_and_residue_are_the_expression(
     tree: naive.Tree, events: list[dict[str, Any]]
@@ -120,6 +121,7 @@ COMPARISONS: dict[str, list[naive.Tree]] = {
 }
 
 
+@pytest.mark.quick_every(4)
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_sets_are_the_comparisons_for_each_value(kind: str) -> None:
     """A set would hold a value that does not compare so, or lack one that does."""
@@ -129,7 +131,7 @@ def test_sets_are_the_comparisons_for_each_value(kind: str) -> None:
             assert rule.matches(ct.Notification(event)) is passes(tree, event), (tree, event)
 
 
-@settings(max_examples=200)
+@more(2)
 @given(
     st.one_of(naive.trees, naive.conditions),
     st.dictionaries(st.sampled_from(naive.NAMES), st.lists(naive.VALUES, min_size=1, max_size=3)),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.dialects import cloudevents
@@ -14,6 +14,7 @@ from contrada.dialects.cloudevents import subscriptions, writing
 from contrada.dialects.rules import RefusedRule, Rule
 from contrada.errors import LimitError, RefusedRuleError
 from contrada.model import Filter, FilterSet
+from tests.strategies import more
 
 LEAST = {"specversion": "1.0", "id": "1", "source": "/here", "type": "made"}
 TEXTS = st.sampled_from(
@@ -78,7 +79,7 @@ def compares(dialect: str, value: str, text: str) -> bool:
     return value.startswith(text) if dialect == "prefix" else value.endswith(text)
 
 
-@settings(max_examples=10 * settings().max_examples)
+@more(10)
 @given(st.lists(FILTERS, max_size=2), EVENTS)
 def test_rules_pass_what_the_filters_pass(
     filters: list[dict[str, Any]], event: dict[str, Any]
@@ -94,7 +95,7 @@ def test_rules_pass_what_the_filters_pass(
     assert again.matches(notification) is expected
 
 
-@settings(max_examples=10 * settings().max_examples)
+@more(10)
 @given(st.sampled_from(("exact", "prefix", "suffix")), TEXTS, VALUES, st.booleans())
 def test_comparisons_are_of_the_text(dialect: str, text: str, value: object, wanted: bool) -> None:
     """An integer or a truth value would not be compared by its text."""
@@ -116,7 +117,7 @@ def test_a_prefix_of_digits_begins_integers(digits: int, sign: str) -> None:
             assert rule.matches(event) is str(value).startswith(text), value
 
 
-@settings(max_examples=5 * settings().max_examples)
+@more(5)
 @given(st.lists(FILTERS, max_size=2), EVENTS)
 def test_filters_come_back(filters: list[dict[str, Any]], event: dict[str, Any]) -> None:
     """Filters that were read and written would pass other events."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from contrada.dialects import eventbridge
 from contrada.dialects.eventbridge import arrays, reasons
@@ -24,6 +24,7 @@ from tests.dialects.eventbridge_strategies import (
     VALUE_CASES,
     Case,
 )
+from tests.strategies import more
 
 ROWS_PATH = Path(__file__).parents[1] / "conformance" / "dialects" / "eventbridge.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(row) for row in ROWS_PATH.read_text("utf-8").splitlines()]
@@ -77,7 +78,7 @@ def check_against_the_pattern(case: Case) -> None:
     assert found is pickle.loads(pickle.dumps(rule)).matches(given[0]) or len(given) > 1
 
 
-@settings(max_examples=10 * settings().max_examples)
+@more(10)
 @given(VALUE_CASES)
 def test_match_expressions_accept_what_they_say(case: Case) -> None:
     """A value would be accepted that the match expression does not accept, or not."""
@@ -85,14 +86,14 @@ def test_match_expressions_accept_what_they_say(case: Case) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10 * settings().max_examples)
+@more(10)
 @given(ELEMENT_CASES)
 def test_fields_of_different_elements_are_not_combined(case: Case) -> None:
     """A pattern would match fields of several elements, or miss those of one."""
     check_against_the_pattern(case)
 
 
-@settings(max_examples=5 * settings().max_examples)
+@more(5)
 @given(OR_CASES)
 def test_alternatives_beside_one_another_all_hold(case: Case) -> None:
     """Of several `$or` only one would have to hold, or values of an array be mixed up."""

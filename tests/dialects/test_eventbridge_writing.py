@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.dialects import eventbridge
@@ -19,6 +19,7 @@ from tests.dialects.eventbridge_strategies import (
     VALUE_CASES,
     Case,
 )
+from tests.strategies import more
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def same(one: FilterSet, other: FilterSet, event: dict[str, Any]) -> bool:
     return any(map(one.matches, notifications)) is any(map(other.matches, notifications))
 
 
-@settings(max_examples=3 * settings().max_examples)
+@more(3)
 @given(st.one_of(VALUE_CASES, ELEMENT_CASES, st.tuples(PATTERNS, EVENTS)))
 def test_patterns_come_back(case: Case) -> None:
     """A pattern that was read and written would match other events."""

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import EncodingError
@@ -18,6 +18,7 @@ from contrada.gossip.messages import INTERESTS_BYTES_MAX
 from contrada.model import Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra import sets
 from tests import strategies
+from tests.strategies import more
 
 _MARKED = st.builds(
     lambda base, marks: Filter.of_sets(
@@ -29,7 +30,7 @@ _MARKED = st.builds(
 _INTERESTS = st.lists(st.builds(FilterSet, st.lists(_MARKED, max_size=3)), max_size=4)
 
 
-@settings(max_examples=60)
+@more(0.6)
 @given(_INTERESTS, st.lists(strategies.notifications(), max_size=4))
 def test_what_is_condensed_matches_whatever_anybody_wants(
     interests: list[FilterSet], events: list[Notification]
@@ -43,7 +44,7 @@ def test_what_is_condensed_matches_whatever_anybody_wants(
         assert answers == sorted(answers), "whoever matched before still does"
 
 
-@settings(max_examples=60)
+@more(0.6)
 @given(_INTERESTS)
 def test_each_accuracy_covers_the_one_before(interests: list[FilterSet]) -> None:
     """A level above would refuse what a level below asks for; by the algebra, where it decides."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidValueError
@@ -52,6 +52,7 @@ from contrada.gossip.pmcast import Pmcast
 from contrada.gossip.rfpbcast import Rfpbcast
 from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import Envelope, FilterSet, Notification
+from tests.strategies import more
 
 T = 1_700_000_000_000_000
 WANTS, OTHER = FilterSet("a = 1"), FilterSet("a = 2")
@@ -467,7 +468,7 @@ def test_digests_ride_on_events() -> None:
     assert any(each.rumours and each.digest for each in gossips if isinstance(each, Gossip))
 
 
-@settings(max_examples=60)
+@more(0.6)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused(content: bytes) -> None:
     """Bytes that anybody sent would raise."""
@@ -476,7 +477,7 @@ def test_any_bytes_are_refused(content: bytes) -> None:
     assert refused(one, "not a message") == 1
 
 
-@settings(max_examples=150)
+@more(1.5)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> None:
     """What a participant says, changed in a few bytes, would break another's view, or raise."""

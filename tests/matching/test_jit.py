@@ -36,6 +36,7 @@ def asked(code: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("environment", "pure"),
     [

@@ -389,6 +389,7 @@ def loaded_row(generation: Any, described: Any, row: int) -> int:
     return int(status)
 
 
+@pytest.mark.quick_every(4)
 @needs_numba
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())

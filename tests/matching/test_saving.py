@@ -20,6 +20,7 @@ from tests import strategies
 from tests.matching.engines import COMPILED, ENGINES, arrays_of, loaded_index, new_index
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("compiled", ENGINES)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=10),
@@ -228,6 +229,7 @@ def changed(of: Any, path: tuple[Any, ...], to: Any) -> Any:
 ODD: list[Any] = [-1, 2**62, b"\xc1", [], [[1, 2, 3]]]
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_a_damaged_header_is_refused(tmp_path: Path, odd: Any) -> None:
     """A file that is damaged would end the process by an error that says nothing of it."""

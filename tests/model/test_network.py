@@ -110,6 +110,7 @@ def test_networks_are_decided_among_each_other(a: str, b: str) -> None:
     assert decision.safe_answers.total() == 0
 
 
+@pytest.mark.slow
 def test_networks_and_addresses_are_decided_with_other_operators() -> None:
     """A network would be opaque beside operators that are not."""
     held = sets.cidr("10.0.0.0/8") & sets.suffix(".7") & sets.prefix("10.1.")

@@ -65,7 +65,7 @@ def test_a_closure_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch)
         Closure({n: tuple(range(n)) for n in range(20)})
 
 
-@pytest.mark.quick_every(6)
+@pytest.mark.quick_every(12)
 @pytest.mark.usefixtures("without_old_objects")
 @pytest.mark.parametrize(
     "expression",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.commands import here
 from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S, contrada
 from tests.own_operators import CONTRADA
@@ -94,6 +95,6 @@ def test_with_advertisements_nothing_else_is_published() -> None:
 )
 def test_what_is_no_advertisement_is_refused(options: list[str], said: str) -> None:
     """A user would not know what to change."""
-    refused = contrada("adv", *options)
+    refused = here("adv", *options)
     assert refused.returncode == 2
     assert said in refused.stderr

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
-from contrada.matching.bundle import BUNDLE_MIN
+from contrada.matching.spans import BUNDLE_MIN
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
@@ -764,6 +764,7 @@ async def test_what_waits_at_a_broker_leaves_by_priority_and_in_time() -> None:
         await client.leave()
 
 
+@pytest.mark.slow
 @on_loop
 async def test_what_expires_at_a_client_is_credit_again() -> None:
     """A client that was away for long would never be sent anything again."""

@@ -18,6 +18,7 @@ import pytest
 import contrada as ct
 from contrada.net import BrokerStatistics
 from contrada.net.connecting import connect_sync
+from tests.commands import here
 from tests.net.conftest import CONTRADA
 
 WAIT_S = 20
@@ -51,7 +52,7 @@ def publish_until_seen(address: str, process: "subprocess.Popen[str]") -> None:
     reader = threading.Thread(target=lambda: line.append(stdout.readline()))
     reader.start()
     for _ in range(20):
-        contrada("pub", "--to", address, "begin=true", "desk=1")
+        here("pub", "--to", address, "begin=true", "desk=1")
         reader.join(0.05)
         if line:
             return
@@ -65,11 +66,11 @@ def test_what_is_published_is_printed(broker_address: str, tmp_path: Path) -> No
     quotes.write_text(
         '{"desk": 1, "price": 61.5, "tags": ["a", "b"]}\n{"desk": 2}\n' + nested, "utf-8"
     )
-    process = subscriber("desk = 1", "--to", broker_address, "--json", "--timeout", "4")
+    process = subscriber("desk = 1", "--to", broker_address, "--json", "--timeout", "2")
     publish_until_seen(broker_address, process)
-    published = contrada("pub", "--to", broker_address, "--json", str(quotes))
+    published = here("pub", "--to", broker_address, "--json", str(quotes))
     assert (published.returncode, published.stdout) == (0, "published 3\n")
-    contrada("pub", "--to", broker_address, "desk=1", "symbol=DIS", "at=@2026-11-20T09:30:00Z")
+    here("pub", "--to", broker_address, "desk=1", "symbol=DIS", "at=@2026-11-20T09:30:00Z")
     out, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, errors) == (0, "")
     got = [json.loads(line) for line in out.splitlines()]
@@ -175,7 +176,7 @@ def test_rows_of_csv_are_published(broker_address: str, tmp_path: Path, way: str
     source, text = (str(path), "") if way == "file" else ("-", ROWS)
     options = ("--types", "at=text", "--absent", "NA", "--ttl", "60")
     with connect_sync(broker_address) as service, service.subscribe("desk = 9") as events:
-        run = contrada("pub", "--to", broker_address, "--csv", source, *options, text=text)
+        run = here("pub", "--to", broker_address, "--csv", source, *options, text=text)
         assert (run.returncode, run.stdout, run.stderr) == (0, "published 2\n", "")
         found = [events.next(WAIT_S) for _ in range(2)]
     assert [dict(each) for each in found] == [
@@ -199,10 +200,10 @@ def test_a_bad_row_ends_publishing_with_its_place(
     broker_address: str, text: str, count: int, said: str
 ) -> None:
     """A person would have to look for the bad row, or rows behind it would be published."""
-    run = contrada("pub", "--to", broker_address, "--csv", "-", text=text)
+    run = here("pub", "--to", broker_address, "--csv", "-", text=text)
     assert (run.returncode, run.stdout) == (2, f"published {count}\n")
     assert said in run.stderr
-    both = contrada("pub", "--to", broker_address, "--csv", "-", "--json", "-")
+    both = here("pub", "--to", broker_address, "--csv", "-", "--json", "-")
     assert both.returncode == 2
     assert "one of them" in both.stderr
 
@@ -295,7 +296,7 @@ def test_a_broker_ends_in_order(number: signal.Signals, status: int) -> None:
 
 def test_what_is_no_timeout_is_refused(broker_address: str) -> None:
     """A command would wait for ever."""
-    refused = contrada("sub", "everything", "--to", broker_address, "--timeout", "nan")
+    refused = here("sub", "everything", "--to", broker_address, "--timeout", "nan")
     assert refused.returncode == 2
     assert "timeout_s = nan: expected seconds" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -303,14 +304,14 @@ def test_what_is_no_timeout_is_refused(broker_address: str) -> None:
 
 def test_nobody_listens() -> None:
     """A person would not learn what is missing."""
-    run = contrada("pub", "--to", "contrada://127.0.0.1:1", "a=1")
+    run = here("pub", "--to", "contrada://127.0.0.1:1", "a=1")
     assert run.returncode == 1
     assert run.stderr.startswith("contrada: error: contrada://127.0.0.1:1: connection refused")
 
 
 def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
     """A person would have to look for the bad line."""
-    run = contrada("pub", "--to", broker_address, "--json", "-", text='{"a": 1}\n{"a": \n')
+    run = here("pub", "--to", broker_address, "--json", "-", text='{"a": 1}\n{"a": \n')
     assert (run.returncode, run.stdout) == (2, "published 1\n")
     assert run.stderr.startswith("contrada: error: standard input:2:")
 
@@ -328,7 +329,7 @@ def test_a_bad_line_ends_publishing_with_its_place(broker_address: str) -> None:
 )
 def test_lines_of_another_shape_get_a_hint(broker_address: str, text: str, hint: str) -> None:
     """A person would see what is wrong, but not what to do."""
-    run = contrada("pub", "--to", broker_address, "--json", "-", text=text)
+    run = here("pub", "--to", broker_address, "--json", "-", text=text)
     assert (run.returncode, run.stdout) == (2, "published 0\n")
     assert run.stderr.endswith(f"{hint}\n")
 
@@ -338,7 +339,7 @@ def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
     with connect_sync(broker_address) as service, service.subscribe("shipped = 1") as events:
         text = '{"shipped": 1, "@timestamp": "2013-01-01T00:00:00", "@version": "1"}\n'
         options = ("--rename", "@timestamp=at", "--drop", "@version", "--types", "at=time")
-        run = contrada(
+        run = here(
             "pub", "--to", broker_address, "--json", "-", *options, "--zone", "UTC", text=text
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, "published 1\n", "")

@@ -310,7 +310,7 @@ def _many(kind: str) -> bytes:
     return to_msgpack(FilterSet([Filter({"a": n, "b": make(n)}) for n in range(count)]))
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _SUBSCRIPTIONS)
 @on_loop
 async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> None:

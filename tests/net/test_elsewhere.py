@@ -103,6 +103,7 @@ def test_a_forked_process_is_told(address: str | None) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+@pytest.mark.quick_first
 def test_many_threads_publish_by_one_service(address: str | None) -> None:
     """Threads would have to agree on who publishes, or lose something without a word."""
     with connect_sync(address) as service, service.subscribe("thread any") as events:

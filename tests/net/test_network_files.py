@@ -13,6 +13,7 @@ import pytest
 from contrada.errors import ConnectionFailedError
 from contrada.net.connecting import connect_sync
 from contrada.runtime import BlockingService
+from tests.commands import here
 from tests.net.conftest import CONTRADA
 from tests.net.processes import Process, serving
 from tests.net.test_commands import WAIT_S, contrada
@@ -149,12 +150,12 @@ def test_a_broker_of_a_mesh_that_is_killed_is_gone_around(seven: Path) -> None:
 
 def test_a_file_is_checked_without_starting(tmp_path: Path) -> None:
     """A slip would be found when the old network is stopped already."""
-    result = contrada("network", "check", str(EXAMPLE))
+    result = here("network", "check", str(EXAMPLE))
     assert (result.returncode, result.stdout) == (0, "7 brokers, 9 links\n")
     path = tmp_path / "bad.toml"
     path.write_text(EXAMPLE.read_text("utf-8").replace('"kyiv", "oslo"', '"kiev"'), "utf-8")
     for command in ("check", "up"):
-        result = contrada("network", command, str(path))
+        result = here("network", command, str(path))
         assert result.returncode == 2
         assert f"{path}: brokers.rome: neighbours[0]: address 'kiev'" in result.stderr
 

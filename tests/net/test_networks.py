@@ -5,8 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.commands import here
 from tests.net.processes import publish_until, reading, serving
-from tests.net.test_commands import WAIT_S, contrada
+from tests.net.test_commands import WAIT_S
 
 
 @pytest.mark.slow
@@ -41,6 +42,6 @@ def test_brokers_of_a_mesh_are_started_and_one_is_killed() -> None:
 )
 def test_what_makes_no_network_is_refused(options: list[str], said: str) -> None:
     """A broker would run alone, and its owner think that it is in a network."""
-    result = contrada("serve", "--port", "0", *options)
+    result = here("serve", "--port", "0", *options)
     assert result.returncode == 2
     assert said in result.stderr

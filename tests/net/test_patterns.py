@@ -163,6 +163,7 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
         await until(lambda: broker.exchange.routing().patterns.patterns == 1)
 
 
+@pytest.mark.slow
 @on_loop
 async def test_what_is_due_before_the_rest_is_not_kept_waiting() -> None:
     """One notification of now would hold back, for all the slack, matches that are due."""

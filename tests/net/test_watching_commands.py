@@ -21,6 +21,7 @@ from contrada.net.content import packed_content
 from contrada.net.frames import VERSION
 from contrada.net.inspection import INSPECTED_MAX
 from tests.asynchronous import on_loop, until
+from tests.commands import here
 from tests.net.conftest import CONTRADA
 from tests.net.networks import network
 from tests.net.processes import publish_until, reading, serving
@@ -69,16 +70,17 @@ def test_who_is_newly_told_of_has_no_rate_yet() -> None:
 
 def test_top_ends_after_so_many_pictures(broker_address: str) -> None:
     """A script would run for ever, or not learn that no broker is there."""
-    run = contrada("top", broker_address, "--count", "2", "--interval", "0.1")
+    run = here("top", broker_address, "--count", "2", "--interval", "0.1")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.count("published/s") == 2
     assert broker_address in run.stdout
-    away = contrada("top", NOWHERE, "--count", "1", "--interval", "0.1")
+    away = here("top", NOWHERE, "--count", "1", "--interval", "0.1")
     assert away.returncode == 1
     assert "connection refused" in away.stdout
-    assert contrada("top", "nonsense://").returncode == 2
+    assert here("top", "nonsense://").returncode == 2
 
 
+@pytest.mark.slow
 def test_top_is_drawn_anew_on_a_terminal(broker_address: str) -> None:
     """A person would see one table below the other."""
     outer, inner = pty.openpty()

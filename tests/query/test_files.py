@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import dataset
 
@@ -35,6 +35,7 @@ from tests.query.rows import (
     is_described,
     questions,
 )
+from tests.strategies import more
 
 COLUMNS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "b": (pa.bool_(), (True, False)),
@@ -71,7 +72,7 @@ def written(path: Path, rows: list[tuple[Any, ...]], group_rows: int = 2) -> Pat
     return path
 
 
-@settings(max_examples=30)
+@more(0.3)
 @given(data=st.data())
 def test_parquet_answers_as_all_rows_filtered(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -101,7 +102,7 @@ def all_values() -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@more(0.6)
 @given(asked=questions(NAMES))
 def test_parquet_answers_of_all_values(
     asked: Question, tmp_path_factory: pytest.TempPathFactory
@@ -124,7 +125,7 @@ def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
     table = pq.read_table(path).append_column("row", pa.array(range(len(every))))
     types = {name: table.schema.field(name).type for name in COLUMNS}
     held = dataset.dataset(table)
-    for name, more in (
+    for name, constants in (
         ("i", BOUNDS),
         ("j", BOUNDS),
         ("d", BOUNDS),
@@ -136,7 +137,7 @@ def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
         ("y", TEXTS),
         ("g", TEXTS),
     ):
-        for values in directed(more):
+        for values in directed(constants):
             for side in (values, values | sets.absent()):
                 asked = Question(Filter.of_sets({name: side}))
                 kept = files.pushed(asked, types)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from psycopg import sql
 
@@ -37,6 +37,7 @@ from tests.query.rows import (
     misanswered,
     questions,
 )
+from tests.strategies import more
 
 BLOBS: Final = (b"", b"a", b"\xff", b"5")
 ANYTHING: Final = (None, *NUMBERS, math.inf, *TEXTS, *BLOBS)
@@ -240,7 +241,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     for table in ("", "a\0", ("a", "b", "c"), (), 3):
         with pytest.raises((ServiceError, TypeError)):
             TableSource(path, table)  # type: ignore[arg-type]
-    for place in ("mysql://user:secret@host/db", "sqlite://x"):
+    for place in ("mysql://user:secret@host/db", "sqlite://x"):  # pragma: allowlist secret
         with pytest.raises(ServiceError) as caught:
             TableSource(place, "t")
         assert "secret" not in str(caught.value)
@@ -355,7 +356,7 @@ def fill(db: Any, rows: list[Any]) -> TableSource:
 
 @pytest.mark.slow
 @needs_postgres
-@settings(max_examples=15)
+@more(0.15)
 @given(data=st.data())
 def test_postgres_answers_as_all_rows_filtered(postgres: Any, data: st.DataObject) -> None:
     """A row would be left out by a condition that is narrower than the question."""
@@ -384,6 +385,7 @@ def test_postgres_compares_as_the_model(postgres: Any) -> None:
     assert misanswered(source, names, (0.1, "a", TIMES[1])) == []
 
 
+@pytest.mark.quick_first
 @needs_postgres
 @pytest.mark.parametrize("limit", [0, 2, 1000])
 def test_postgres_says_where_many_values_lie(
@@ -401,6 +403,7 @@ def test_postgres_says_where_many_values_lie(
     assert not meets(offer, Filter("j < -1"))
 
 
+@pytest.mark.quick_every(4)
 @needs_postgres
 @pytest.mark.parametrize("value", INJECTIONS)
 def test_values_are_only_values_in_postgres(postgres: Any, value: str) -> None:

@@ -310,7 +310,7 @@ def test_rows_of_several_lines_at_once_are_those_one_by_one(
 PAIRS = [f"{one},2013-01-01\n2,{one}\nx,{one}\n" for one in HOSTILE_CELLS]
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_first
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("block_bytes", [lines.BLOCK_BYTES, 50])
 def test_hostile_cells_beside_others(
@@ -340,7 +340,7 @@ def hostile_objects() -> Iterator[str]:
             yield f'{{"o":{{"p":2}},"{name}":{one}}}\n'
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_first
 @pytest.mark.parametrize("reading", READINGS)
 def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
     """Else a member of an object would be read in another way where it stands among many."""
@@ -349,7 +349,7 @@ def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
     check(file, "".join(clean), "json", reading)
 
 
-@pytest.mark.quick_first
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -376,6 +376,7 @@ def test_one_hostile_line_among_plain_objects(file: Path, line: str) -> None:
             check(file, text, "json", reading)
 
 
+@pytest.mark.slow
 def test_hostile_literals_alone(file: Path) -> None:
     """Else what makes all of a block doubtful would be missed."""
     for one in HOSTILE_LITERALS:

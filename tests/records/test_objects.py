@@ -137,6 +137,7 @@ def test_names_are_dropped_and_changed_before_all_else() -> None:
 def test_what_is_dropped_is_not_in_the_body_either() -> None:
     """A password would travel on in the body of those records that have one."""
     reading = Reading(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
+    # pragma: allowlist nextline secret
     line = '{"user": "x", "password": "pw", "legs": [{"a": 1, "pin": {"x": 2}}, [{"pin": 3}]]}'
     for keep in (False, True):
         found = notification_of_object(line, reading, keep=keep)

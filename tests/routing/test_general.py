@@ -108,7 +108,7 @@ class Changing(World):
             assert self.network.taken() == deliveries(wishes, published[0])
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(15)
 @pytest.mark.parametrize("covering", [True, False])
 @pytest.mark.parametrize("strategy", FORWARDING)
 @pytest.mark.parametrize("shape", [*MESHES, *LOOPED, *SHARED])
@@ -136,7 +136,7 @@ def test_links_and_servers_come_and_go(
     withdraw_all(world)
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(15)
 @pytest.mark.parametrize("strategy", FORWARDING)
 @pytest.mark.parametrize("shape", [*MESHES, *LOOPED, *SHARED])
 @pytest.mark.parametrize("seed", range(2))
@@ -184,7 +184,7 @@ def farthest(edges: Edges, servers: set[int]) -> int:
     return longest
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_first
 @pytest.mark.parametrize("strategy", FORWARDING)
 @pytest.mark.parametrize("seed", range(6))
 def test_convergence_is_bounded(seed: int, strategy: Strategy) -> None:

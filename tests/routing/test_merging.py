@@ -92,7 +92,7 @@ KINDS: Final = [
 ]
 
 
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(8)
 @pytest.mark.parametrize(("seed", "shape", "strategy"), KINDS)
 def test_merging_changes_no_delivery(
     seed: int, shape: str, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +229,7 @@ class Told:
         return list(self.tables[way].values())
 
 
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_every(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
     seed: int, monkeypatch: pytest.MonkeyPatch

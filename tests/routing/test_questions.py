@@ -122,7 +122,7 @@ class Describing(Changing):
         return network
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize("covering", [True, False])
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("shape", [*TREES, *MESHES, *LOOPED])
@@ -286,7 +286,7 @@ class Answering(Describing):
         self.look()
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize("combined", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("shape", [*TREES, *MESHES])

@@ -160,7 +160,7 @@ WORLDS: Final = [
 ]
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize(("seed", "shape", "strategy", "covering"), WORLDS)
 def test_what_matches_is_delivered_once(
     seed: int, shape: str, strategy: Strategy, covering: bool
@@ -220,7 +220,7 @@ def withdraw_all(world: World) -> None:
         assert (held.filters, held.offers) == (before.filters, before.offers)
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize(("seed", "shape", "strategy", "covering"), WORLDS)
 def test_nothing_is_lost_while_others_come_and_go(
     seed: int, shape: str, strategy: Strategy, covering: bool
@@ -248,7 +248,7 @@ def test_nothing_is_lost_while_others_come_and_go(
         assert sum(must, Counter()) <= given <= sum(may, Counter())
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("shape", TREES)
 @pytest.mark.parametrize("seed", range(4))

@@ -137,6 +137,7 @@ def test_a_group_whose_commit_had_no_answer_is_written_once() -> None:
         store.close()
 
 
+@pytest.mark.slow
 @needs_postgres
 def test_who_lost_the_store_to_another_writes_no_more(place: SchemaPlace) -> None:
     """Two would give out the same positions, each in good faith."""
@@ -221,6 +222,7 @@ def test_a_server_that_is_killed_loses_nothing_and_doubles_nothing(server: Serve
     _published_over_a_kill(server, server.url())
 
 
+@pytest.mark.slow
 @needs_postgres
 def test_a_server_that_does_not_write_to_the_disk_is_refused(server: Server) -> None:
     """What is certified would be gone when the machine is."""
@@ -257,11 +259,17 @@ def test_a_store_that_was_not_made_whole_is_made_anew(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
+        # pragma: allowlist nextline secret
         ("postgresql://me:secret@h/db?nonsense=1", 'invalid URI query parameter: "nonsense"'),
+        # pragma: allowlist nextline secret
         ("postgresql://me:se%zzcret@h/db", 'invalid percent-encoded token: "…"'),
+        # pragma: allowlist nextline secret
         ("postgresql://me:secret@[h/db", "IPv6"),
+        # pragma: allowlist nextline secret
         ("postgresql://me:secret@127.0.0.1:1/db", "connection failed"),
+        # pragma: allowlist nextline secret
         ("postgresql://me:secret@h/db?schema=", "expected a schema of 1 to 63 bytes"),
+        # pragma: allowlist nextline secret
         (f"postgresql://me:secret@h/db?schema={'%C3%A4' * 32}", "expected a schema of 1 to 63"),
     ],
 )
@@ -277,6 +285,7 @@ def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, reason:
 def test_other_urls_are_refused_with_what_is_known() -> None:
     """A file of an odd name would be made."""
     with pytest.raises(ServiceError, match=r"'mysql://…': expected .*, postgresql://") as raised:
+        # pragma: allowlist nextline secret
         ct.connect(store="mysql://me:secret@h/db")
     assert "secret" not in str(raised.value)
 

@@ -242,6 +242,7 @@ def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(place: P
 # --- without awaits -------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_first
 def test_the_blocking_face_promises_the_same(place: Place) -> None:
     """Who does not await could not be sure of anything."""
     with ct.connect_sync(store=place.name) as service:

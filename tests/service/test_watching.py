@@ -34,6 +34,7 @@ async def test_a_match_comes_without_another_notification(name: str) -> None:
         assert matches.statistics().delivered == 1
 
 
+@pytest.mark.quick_every(7)
 @pytest.mark.parametrize("value", ["JFK", b"\xff", 5, 0.5, True, None])
 @on_loop
 async def test_the_values_of_a_group_come_whole(name: str, value: object) -> None:

@@ -145,6 +145,7 @@ def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
         assert found == [*range(TOTAL - QUEUE_NOTIFICATIONS_MAX, TOTAL)]
 
 
+@pytest.mark.slow
 @on_loop
 async def test_an_update_begins_nothing_anew_where_its_subscription_was_cut_off() -> None:
     """Nobody would read what the broker took it for, and publishers would wait for that."""

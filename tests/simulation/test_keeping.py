@@ -97,7 +97,7 @@ def pair(*steps: Step) -> Script:
     return Script(0, kind, 2, CALM, (line, *clients, *steps))
 
 
-@pytest.mark.quick_every(3)
+@pytest.mark.quick_first
 @pytest.mark.parametrize("shape", SHAPES)
 def test_worlds_with_promises_hold(shape: Shape) -> None:
     """Something promised would be lost, come twice, unasked or out of order; or nothing is."""

@@ -28,6 +28,7 @@ def test_all_kinds_deliver_the_same(costs: list[Cost]) -> None:
         assert same[0].delivered > 0
 
 
+@pytest.mark.slow
 def test_costs_are_as_the_paper_says(costs: list[Cost]) -> None:
     """The report would praise the wrong strategy.
 

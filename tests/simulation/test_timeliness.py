@@ -46,7 +46,7 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[Entry[Any]]:
     return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._waits(due)]
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "name", "instead", "what"),
     [

@@ -31,7 +31,7 @@ from contrada.simulation.worlds import kinds
 BROKERS_MAX = 14
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(9)
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
 def test_worlds_hold(kind: Kind) -> None:
     """A notification would be lost, come twice, come unasked, or a table would keep what is gone.
@@ -106,6 +106,7 @@ def _sends(effect: Effect, kind: type[object]) -> bool:
     return isinstance(effect, Send) and isinstance(effect.message, kind)
 
 
+@pytest.mark.quick_every(4)
 @pytest.mark.parametrize(
     ("fault", "what", "steps_max"),
     [

@@ -83,7 +83,7 @@ def test_a_small_document_does_not_become_much(
         assert all(isinstance(each, Record) for each in renderer.render(what))
 
 
-@pytest.mark.quick_every(7)
+@pytest.mark.quick_first
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("strategy", ["multi", "index", "daemon"])
 def test_hostile_documents(
@@ -110,6 +110,7 @@ def test_hostile_documents(
     assert grown < GROWTH_KIB_MAX
 
 
+@pytest.mark.slow
 def test_what_is_between_entries_is_let_go() -> None:
     """Else a stream of other elements would be held, and looked through for each entry."""
     data = b"<r>" + b"<e>1</e><n/><m><k>1</k></m>" * 30_000 + b"</r>"

@@ -11,6 +11,7 @@ import click
 
 from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNREACHABLE
+from contrada.cli.logs import log_option
 from contrada.cli.reading import (
     check_named,
     constants,
@@ -74,6 +75,7 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 @document_options
 @naming_options
 @approach_options
+@log_option
 def feed(
     sources: tuple[str, ...],
     identity: str | None,

@@ -13,6 +13,7 @@ import click
 
 from contrada.cli.arriving import LineRecords, arriving
 from contrada.cli.extension import extension_option
+from contrada.cli.logs import log_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import first_of, run
 from contrada.cli.sub import as_json_line, print_each, tell_losses
@@ -148,6 +149,7 @@ _OWN_OPTIONS: Final = (
         type=click.FloatRange(0.1, 3_600),
         help="How long it asks for a place in the group.",
     ),
+    log_option,
 )
 _WISHES: Final = (
     click.option("--subscribe", metavar="FILTER", help="Print what matches, as JSON lines."),

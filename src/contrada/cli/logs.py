@@ -1,34 +1,94 @@
-"""What a command logs, on standard error: lines for people, or of JSON for programs."""
+"""What a command logs, on standard error: lines for people, or of JSON for programs.
+
+A call that logs gives its text with names, and a mapping of what they stand for: so one call says
+what people read and what programs ask for. docs/operations.md tells the names; a test holds that
+there are no others.
+"""
 
 import logging
-from typing import Final
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
 
+import click
 import msgspec
 
+from contrada.errors import ContradaError
+
 _LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+_NAMED: Final = re.compile(r"%\((\w+)\)[-+ #0-9.]*[a-zA-Z]")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def log(verbosity: int, *, as_json: bool) -> None:
     """Log what this package says from now on; the more, the higher `verbosity` is, up to 2."""
     handler = logging.StreamHandler()
     handler.setFormatter(
-        _JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     )
     logger = logging.getLogger("contrada")
     logger.addHandler(handler)
     logger.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
 
 
-class _JsonFormatter(logging.Formatter):
-    """One JSON object per line."""
+def log_option(command: F) -> F:
+    """Gives a command `--log-json`; what it logs is then JSON, and nothing is passed to it."""
+
+    def begin(_: click.Context, __: click.Parameter, as_json: bool) -> None:
+        if as_json:
+            log(0, as_json=True)
+
+    option = click.option(
+        "--log-json",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=begin,
+        help="Log lines of JSON on standard error.",
+    )
+    return option(command)
+
+
+def log_line(level: str, logger: str, event: str, fields: Mapping[str, Any]) -> str:
+    """One thing that happened now, as the line of JSON that it is in a log."""
+    return _encoded(datetime.now(UTC), level, logger, event, event, fields)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, event, message, and what the event names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        """The line. Cost: that of the message, and of each value as text."""
+        fields = dict(record.args) if isinstance(record.args, Mapping) else {}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(told).decode()
+            fields["exception"] = self.formatException(record.exc_info)
+        return _encoded(
+            datetime.fromtimestamp(record.created, UTC),
+            record.levelname.lower(),
+            record.name,
+            _NAMED.sub(r"{\1}", str(record.msg)),
+            record.getMessage(),
+            fields,
+        )
+
+
+def _encoded(
+    at: datetime, level: str, logger: str, event: str, message: str, fields: Mapping[str, Any]
+) -> str:
+    time = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    begin = {"time": time, "level": level, "logger": logger, "event": event, "message": message}
+    return msgspec.json.encode(
+        begin | {name: _plain(each) for name, each in fields.items()}
+    ).decode()
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | int | float | bool) or is_dataclass(value):
+        return value
+    if isinstance(value, BaseException) and not isinstance(value, ContradaError):
+        return repr(value)
+    return str(value)

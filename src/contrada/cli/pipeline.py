@@ -19,6 +19,7 @@ from rich.table import Table
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_UNMET
 from contrada.cli.literals import named_text
+from contrada.cli.logs import log_option
 from contrada.errors import InputError
 from contrada.net import parse_addresses
 from contrada.spark.session import check_requirements, interruptible, spark_session
@@ -50,6 +51,7 @@ def pipeline() -> None:
 @click.option("--remote", metavar="URL", help="A server of Spark Connect, as sc://host:15002.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
 @extension_option
+@log_option
 def run(
     description: Path,
     settings: tuple[str, ...],

@@ -26,6 +26,7 @@ from contrada.records import (
 )
 from contrada.records.lines import Block, open_blocks
 from contrada.records.rule_files import STANDARD_INPUT
+from contrada.security.signing import Signer
 from contrada.service import Service, ServiceStatistics, transmitted
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 
@@ -38,6 +39,12 @@ ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 @click.option("--json", "objects", metavar="FILE", help="Publish the JSON objects of its lines.")
 @click.option("--csv", "rows", metavar="FILE", help="Publish its rows; the first names columns.")
 @click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise.")
+@click.option(
+    "--sign",
+    metavar="KEYFILE",
+    type=click.Path(dir_okay=False),
+    help="Sign under the --publisher's name; `contrada key make` makes the key.",
+)
 @click.option("--keep", is_flag=True, help="Keep each line of JSON as the body too.")
 @click.option(
     "--ttl",
@@ -59,6 +66,7 @@ def pub(
     objects: str | None,
     rows: str | None,
     publisher: str | None,
+    sign: str | None,
     keep: bool,
     ttl: float | None,
     priority: int | None,
@@ -83,6 +91,7 @@ def pub(
     contrada pub --csv flights.csv --types tailnum=text,time_hour=time --absent NA
     contrada pub --to contradas://desk.example --tls-authority ours.pem symbol=DIS
     contrada pub alarm=fire --ttl 30 --priority 9
+    contrada pub --publisher desk --sign desk.pem symbol=DIS price=61.5
     tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
     """  # noqa: D301 - click reads the escape
     source = rows if objects is None else objects
@@ -95,9 +104,8 @@ def pub(
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
     timed = partial(transmitted, ttl_s=ttl, priority=priority) if is_timed else None
-    service = connect(
-        to, publisher=publisher, reconnect=False, tls=approach.tls, token=approach.token
-    )
+    who = _signer(publisher, sign) if sign is not None else publisher
+    service = connect(to, publisher=who, reconnect=False, tls=approach.tls, token=approach.token)
     if source is None:
         one = Notification(attributes_of(attributes))
         counts = run(_publish_one(service, timed(one) if timed else one))
@@ -111,6 +119,13 @@ def pub(
         counts = run(_publish_records(service, source, recording))
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
+
+
+def _signer(publisher: str | None, path: str) -> Signer:
+    """Who signs with the key in a file. Raises InputError."""
+    if publisher is None:
+        raise click.UsageError("--sign signs for a name: say which, by --publisher NAME")
+    return Signer.of_file(publisher, path)
 
 
 def _maker(reading: Reading, *, keep: bool) -> Make:

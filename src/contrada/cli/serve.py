@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from contrada.cli.approach import tls_files, token_from
 from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
-from contrada.cli.logs import log
+from contrada.cli.logs import log, log_line
 from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
 from contrada.errors import ContradaError
 from contrada.extensions.loading import load
@@ -133,17 +134,14 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
     130; both hand over what is queued for some seconds and say goodbye to all clients, and what
     was done is printed on standard error. A second Ctrl-C ends it as it is. It logs there, too: its
-    own faults always, with -v who comes and goes, and what is refused.
-
-    What is durable or certified outlives a crash, in its store.
+    own faults always, with -v who comes and goes, and what is refused. What is durable or certified
+    outlives a crash, in its store.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general, --trees and
     --advertisements must be the same at all of them: where they are not, -v says so.
 
-    Where others than this machine reach it, --users says who may come (see contrada user --help);
-    tokens are taken over TLS, or from this machine.
-
+    Where others than this machine reach it, --users says who may come (see contrada user --help).
     With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port, and
     https://. The address of --http is printed as a second line.
 
@@ -153,7 +151,6 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     contrada serve --store /var/lib/contrada/events.db --http 8080
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
-    contrada serve --tls-certificate broker.pem --tls-key broker.key
     contrada serve --extension geometry.operators:Shapes
 
     --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
@@ -182,10 +179,10 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
         load(extension)
     _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
-    if settings.log.json:
-        click.echo(msgspec.json.encode({"level": "info", "statistics": counts}), err=True)
-    else:
-        click.echo(_summary(counts), err=True)
+    end = "the broker has ended"
+    as_json = settings.log.json
+    told = log_line("info", __name__, end, {"statistics": counts}) if as_json else _summary(counts)
+    click.echo(told, err=True)
     raise click.exceptions.Exit(status)
 
 
@@ -198,12 +195,11 @@ def _allow_files() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if resource.RLIM_INFINITY != hard < CONNECTIONS_MAX + _FILES_BESIDE:
+        said = {"most": hard, "wanted": CONNECTIONS_MAX + _FILES_BESIDE}
         _LOG.warning(
-            "the system allows %d open files (ulimit -Hn): for CONNECTIONS_MAX = %d connections it "
-            "takes %d",
-            hard,
-            CONNECTIONS_MAX,
-            CONNECTIONS_MAX + _FILES_BESIDE,
+            f"the system allows %(most)d open files (ulimit -Hn): for CONNECTIONS_MAX = "
+            f"{CONNECTIONS_MAX} connections it takes %(wanted)d",
+            said,
         )
 
 
@@ -249,9 +245,9 @@ async def _serve(
             if gateway is not None and (tls := settings.tls.tls()) is not None:
                 gateway.renew(tls)
         except ContradaError as error:
-            _LOG.error("%s; nothing is changed", error)
+            _LOG.error("%(reason)s; nothing is changed", {"reason": error})
         else:
-            _LOG.info("read %s again", path or settings.users)
+            _LOG.info("read %(path)s again", {"path": path or settings.users})
 
     users = _users(settings)
     token = token_from(settings.token_file) if settings.token_file else ""
@@ -276,7 +272,9 @@ async def _serve(
         click.echo(broker.address)
         if gateway is not None:
             click.echo(gateway.address)
+        _tell_manager("READY=1")
         status = await ending
+        _tell_manager("STOPPING=1")
     return status, broker.statistics()
 
 
@@ -301,6 +299,18 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
     )
     async with gateway:
         yield gateway
+
+
+def _tell_manager(state: str) -> None:
+    """Tells a service manager that waits for it, as systemd does with Type=notify."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
+        try:
+            told.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
+        except OSError as error:
+            _LOG.warning("%(path)s cannot be told: %(reason)s", {"path": place, "reason": error})
 
 
 async def _input_ended() -> None:
@@ -329,10 +339,10 @@ def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> Broker
     for key in new.__struct_fields__:
         here, there = getattr(taken, key), getattr(new, key)
         if here != there:
+            stays, asked = (msgspec.json.encode(each).decode() for each in (here, there))
             _LOG.warning(
-                "%s cannot change while a broker runs: it stays %s, not %s",
-                key,
-                *(msgspec.json.encode(each).decode() for each in (here, there)),
+                "%(key)s cannot change while a broker runs: it stays %(stays)s, not %(wanted)s",
+                {"key": key, "stays": stays, "wanted": asked},
             )
     return taken
 

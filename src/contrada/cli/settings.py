@@ -22,8 +22,7 @@ from msgspec import Meta, Struct, field, structs
 
 from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.net import PORT_DEFAULT, parse_address
-from contrada.net.address import Address, check_host
-from contrada.net.identifying import is_loopback
+from contrada.net.address import Address, check_host, is_loopback
 from contrada.net.network import LinkSettings, NetworkSettings
 from contrada.net.tls import Tls
 from contrada.records.settings import checked, read_toml

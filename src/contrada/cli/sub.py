@@ -21,6 +21,7 @@ from contrada.records import plain_time
 from contrada.runtime.calling import checked_timeout
 from contrada.runtime.outlet import BLOCK
 from contrada.runtime.subscription import UNSUBSCRIBED
+from contrada.security.signing import Verifier
 from contrada.service import Kept, Service, Subscription, WhenFull
 
 Show: TypeAlias = Callable[[Notification], str]
@@ -53,6 +54,12 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
     show_default=True,
     help="What becomes of what this does not read in time: its publisher waits, or it is dropped.",
 )
+@click.option(
+    "--verify",
+    metavar="KEYS",
+    type=click.Path(dir_okay=False),
+    help='Print only what is signed by keys of this file: lines as `desk = "KEY"`.',
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time.")
 @approach_options
@@ -66,6 +73,7 @@ def sub(
     durable: str | None,
     end: bool,
     when_full: WhenFull,
+    verify: str | None,
     as_json: bool,
     envelope: bool,
     approach: Approach,
@@ -85,6 +93,7 @@ def sub(
     contrada sub "symbol in ('DIS', 'IBM') or price < 5" --count 10 --seconds 60
     contrada sub everything --json --timeout 5 | jq .price
     contrada sub "symbol = 'DIS'" --durable desk
+    contrada sub "symbol = 'DIS'" --verify keys.toml
     """  # noqa: D301 - click reads the escape
     if end and durable is None:
         raise click.UsageError("--end ends a durable subscription: say which, by --durable NAME")
@@ -92,6 +101,8 @@ def sub(
         raise click.UsageError(
             "Missing argument 'FILTER': what to ask for; `everything` matches all"
         )
+    if filter_text is None and verify is not None:
+        raise click.UsageError("--verify needs the FILTER, also where it was said before")
     show = as_json_line if as_json else _line
     service = connect(to, reconnect=durable is not None, tls=approach.tls, token=approach.token)
     if end:
@@ -104,7 +115,10 @@ def sub(
         show=partial(show, envelope=envelope),
     )
     standing = {} if durable is None else {"durable": durable}
-    asked = partial(service.subscribe, filter_text, when_full=when_full, **standing)
+    subject: Any = filter_text
+    if verify is not None:
+        subject = Verifier.of_file(verify).only(filter_text or "")
+    asked = partial(service.subscribe, subject, when_full=when_full, **standing)
     run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
 
 

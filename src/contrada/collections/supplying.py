@@ -74,7 +74,7 @@ class Supply(InForce, Generic[T]):
                 if on_error is not None:
                     on_error(error)
                 else:
-                    _LOG.warning("a producer failed: %r", error)
+                    _LOG.warning("a producer failed: %(reason)r", {"reason": error})
 
     async def aclose(self) -> None:
         """Withdraw what is advertised."""

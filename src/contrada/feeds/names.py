@@ -160,7 +160,10 @@ class Names:
             table.take(NamingRecord.from_notification(answer))
         except ContradaError as error:
             self.invalid += 1
-            _LOG.warning("%r answers no naming record: %s", answer.envelope.publisher, error)
+            _LOG.warning(
+                "%(publisher)r answers no naming record: %(reason)s",
+                {"publisher": answer.envelope.publisher, "reason": error},
+            )
 
 
 @dataclass(slots=True)

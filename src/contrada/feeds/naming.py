@@ -187,7 +187,10 @@ class NamingService(InForce):
             record = NamingRecord.from_notification(told)
         except ContradaError as error:
             self._counts["invalid"] += 1
-            _LOG.warning("a naming record of %r is refused: %s", told.envelope.publisher, error)
+            _LOG.warning(
+                "a naming record of %(publisher)r is refused: %(reason)s",
+                {"publisher": told.envelope.publisher, "reason": error},
+            )
             return None
         before = self._table.get(record.kind, record.generated)
         outcome = self._table.take(record)
@@ -195,10 +198,13 @@ class NamingService(InForce):
         if outcome is NamingOutcome.CONFLICT:
             self._counts["conflicts"] += 1
             lost = before if standing is record else record
-            _LOG.warning("of two naming records the earlier stands: %s, not %s", standing, lost)
+            _LOG.warning(
+                "of two naming records the earlier stands: %(record)s, not %(other)s",
+                {"record": standing, "other": lost},
+            )
         elif outcome is NamingOutcome.REFUSED:
             self._counts["refused"] += 1
-            _LOG.warning("there is no room for a naming record: %s", record)
+            _LOG.warning("there is no room for a naming record: %(record)s", {"record": record})
         if standing is record and self._store is not None:
             self._store.note(_note_name(record), msgspec.msgpack.encode(record))
             self._unwritten.set()
@@ -213,7 +219,7 @@ class NamingService(InForce):
             try:
                 await self.catch_up()
             except ConnectionFailedError as error:
-                _LOG.warning("other naming services cannot be asked: %s", error)
+                _LOG.warning("other naming services cannot be asked: %(reason)s", {"reason": error})
 
     async def _watch_connection(self) -> None:
         was_lost = False
@@ -234,7 +240,7 @@ class NamingService(InForce):
                 await off_loop(self._store.seal())
             except StoreError as error:  # The next records are written with these.
                 self._counts["unwritten"] += 1
-                _LOG.error("naming records cannot be written down: %s", error)
+                _LOG.error("naming records cannot be written down: %(reason)s", {"reason": error})
 
     async def _answer(self, question: Question) -> AsyncIterator[Notification]:
         """The records that may answer; which do, the service decides."""

@@ -114,7 +114,7 @@ class Receiver(InForce, AsyncIterator[Notification]):
 
         async def failed(error: Exception, item: Notification) -> None:
             self._failed += 1
-            _LOG.warning("the handler of a receiver raised: %r", error)
+            _LOG.warning("the handler of a receiver raised: %(reason)r", {"reason": error})
             if on_error is not None:
                 await called(on_error, error, item)
 
@@ -132,7 +132,7 @@ class Receiver(InForce, AsyncIterator[Notification]):
             records = await self._names.originals(kind, generated)
             read = translated(found, records)
         except ContradaError as error:
-            _LOG.info("names are not translated: %s", error)
+            _LOG.info("names are not translated: %(reason)s", {"reason": error})
             self._untranslated += 1
             return found
         if not generated <= records.keys():

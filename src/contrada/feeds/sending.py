@@ -104,4 +104,7 @@ class Sender:
                 try:
                     await names.originals(kind, several)
                 except ServiceError as error:
-                    _LOG.warning("who asks by patterns may miss what has new names: %s", error)
+                    _LOG.warning(
+                        "who asks by patterns may miss what has new names: %(reason)s",
+                        {"reason": error},
+                    )

@@ -21,7 +21,8 @@ from contrada.errors import (
     StoreError,
     shortened,
 )
-from contrada.net.identifying import NOT_PERMITTED, is_loopback
+from contrada.net.address import is_loopback
+from contrada.net.frames import NOT_PERMITTED
 from contrada.net.tokens import TOKEN_CHARS_MAX
 
 _BUSY: Final = {"GATEWAY_TOKENS_MAX", "HTTP_BODIES_BYTES_MAX"}

@@ -36,7 +36,7 @@ from contrada.gateway.services import TokenService, TokenServices
 from contrada.gateway.sinks import PushAnswer, Sinks
 from contrada.gateway.wanted import wanted_of
 from contrada.model import Notification
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED
 from contrada.net.tokens import name_in
 from contrada.runtime.backoff import Backoff
 
@@ -232,7 +232,8 @@ class Pushes:
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
                     push.in_force.exception()  # Seen: of those that were kept nobody waits.
-                _LOG.info("subscription %s: %s", push.id, error)
+                said = {"subscription": push.id, "reason": error}
+                _LOG.info("subscription %(subscription)s: %(reason)s", said)
                 if getattr(error, "fault", "") == NOT_PERMITTED:
                     await asyncio.sleep(PUSH_REFUSED_S)
             await asyncio.sleep(backoff.next_s())
@@ -280,14 +281,16 @@ class Pushes:
                     if answer.status and answer.status < 500 and answer.status not in _AGAIN:
                         return self._refused(push, answer)
                     self._counts.pushed["tried again"] += 1
-                    _LOG.info("subscription %s: %s", push.id, answer.reason or answer.status)
+                    said = {"subscription": push.id, "reason": answer.reason or answer.status}
+                    _LOG.info("subscription %(subscription)s: %(reason)s", said)
                     await asyncio.sleep(_wait_s(answer, backoff))
         self._counts.pushed["given up"] += 1
         return 0
 
     def _refused(self, push: Push, answer: PushAnswer) -> int:
         self._counts.pushed["gone" if answer.status == HTTPStatus.GONE else "refused"] += 1
-        _LOG.info("subscription %s: its sink answers %d", push.id, answer.status)
+        said = {"subscription": push.id, "code": answer.status}
+        _LOG.info("subscription %(subscription)s: its sink answers %(code)d", said)
         return answer.status
 
 

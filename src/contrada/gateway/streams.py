@@ -6,7 +6,7 @@ the log; `Last-Event-ID` reads again from the next one. What was lost is told as
 A reader that is slow has at most STREAM_CREDIT_BYTES here and a queue at the broker; then
 `when_full` decides. One that takes nothing for STREAM_WAIT_S is cut.
 
-Source: HTML Living Standard §9.2 (server-sent events).
+The format is that of the HTML Living Standard, §9.2 (server-sent events).
 """
 
 import asyncio

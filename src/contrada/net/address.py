@@ -1,19 +1,29 @@
 """Addresses of brokers: `contrada://host:port`, the port 7655 where none is given.
 
-`contradas://host:port` is a broker that is spoken to over TLS. Several that stand for one another:
-`contrada://a:7655,b:7655`.
+`contradas://host:port` is a broker that is spoken to over TLS, `contrada+ws://host:port/path` one
+over WebSocket, and `contrada+wss://` one over both: there the port is that of HTTP and the path
+`/contrada` where none is given. Several that stand for one another: `contrada://a:7655,b:7655`.
 """
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import urlsplit
 
-from contrada.errors import AddressError
+from contrada.errors import AddressError, MissingRequirementError
 
 SCHEME: Final = "contrada"
 SCHEME_TLS: Final = "contradas"
+SCHEME_WS: Final = "contrada+ws"
+SCHEME_WSS: Final = "contrada+wss"
 PORT_DEFAULT: Final = 7655
+PATH_DEFAULT: Final = "/contrada"
+"""Where a broker's HTTP port takes connections over WebSocket."""
+
+_PORTS: Final = {SCHEME: PORT_DEFAULT, SCHEME_TLS: PORT_DEFAULT, SCHEME_WS: 80, SCHEME_WSS: 443}
+_SECURE: Final = (SCHEME_TLS, SCHEME_WSS)
 _EXPECTED: Final = (
     f"contrada://host or contrada://host:port, for example contrada://127.0.0.1:{PORT_DEFAULT}"
 )
@@ -21,24 +31,40 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens."""
+    """Where a broker listens; with a path, by WebSocket there."""
 
     host: str
     port: int = PORT_DEFAULT
     is_tls: bool = False
+    path: str = ""
 
     @property
     def scheme(self) -> str:
         """What stands before `://`."""
+        if self.path:
+            return SCHEME_WSS if self.is_tls else SCHEME_WS
         return SCHEME_TLS if self.is_tls else SCHEME
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """What stands behind it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{host}:{self.port}{self.path}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can read what goes there, so that a token may."""
+        return self.is_tls or is_loopback(self.host)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.place}"
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text names. Raises AddressError that says what was expected."""
+    """The address that a text names. Raises AddressError that says what was expected.
+
+    And MissingRequirementError for one over WebSocket, where `websockets` is not installed.
+    """
     given: object = text
     if not isinstance(given, str):
         raise AddressError(text, _EXPECTED)
@@ -47,13 +73,17 @@ def parse_address(text: str) -> Address:
         meant = f"{SCHEME}://{text.rpartition('://')[2]}"
         hint = "" if _address_of(meant) is None else f"; did you mean {meant}?"
         raise AddressError(text, _EXPECTED + hint)
+    if found.path and find_spec("websockets") is None:
+        remedy = f"pip install contrada[http], for {found}"
+        raise MissingRequirementError("websockets", remedy)
     return found
 
 
 def parse_addresses(given: str | Sequence[str]) -> tuple[Address, ...]:
     """The addresses that a text names, parted by commas, or that several texts name; each once.
 
-    One without a scheme has that of the first in its text. Raises AddressError.
+    One without a scheme has that of the first in its text. Raises AddressError,
+    MissingRequirementError.
     """
     texts = given if isinstance(given, list | tuple) else (given,)
     found: dict[Address, None] = {}
@@ -71,7 +101,7 @@ def parse_addresses(given: str | Sequence[str]) -> tuple[Address, ...]:
 def shown_addresses(addresses: Sequence[Address]) -> str:
     """Addresses as one text, which `parse_addresses` reads."""
     first, *further = addresses
-    shown = (str(each).removeprefix(f"{first.scheme}://") for each in further)
+    shown = (each.place if each.scheme == first.scheme else str(each) for each in further)
     return ",".join([str(first), *shown])
 
 
@@ -81,22 +111,19 @@ def _address_of(text: str) -> Address | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
-    if (
-        parts.scheme not in (SCHEME, SCHEME_TLS)
-        or not host
-        or extra
-        or port == 0
-        or parts.netloc.endswith(":")
-    ):
+    scheme, path = parts.scheme, parts.path.rstrip("/")
+    is_carried = scheme in (SCHEME_WS, SCHEME_WSS)
+    extra = parts.query or parts.fragment or parts.username or (path and not is_carried)
+    if scheme not in _PORTS or not host or extra or port == 0 or parts.netloc.endswith(":"):
         return None
-    if any(c.isspace() or c == "," or not c.isprintable() for c in text):
+    if any(c.isspace() or c == "," or not c.isprintable() for c in text) or not path.isascii():
         return None
     try:
         check_host(host)
     except AddressError:
         return None
-    return Address(host, PORT_DEFAULT if port is None else port, parts.scheme == SCHEME_TLS)
+    path = path or PATH_DEFAULT if is_carried else ""
+    return Address(host, _PORTS[scheme] if port is None else port, scheme in _SECURE, path)
 
 
 def check_host(host: str) -> None:
@@ -107,3 +134,13 @@ def check_host(host: str) -> None:
         asked = b""
     if not asked:
         raise AddressError(host, "the name of a host or its IP address")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or address."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host == "localhost"
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

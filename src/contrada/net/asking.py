@@ -81,4 +81,7 @@ class RemoteQuestioning(Questioning):
             except ConnectionFailedError:
                 raise
             except ServiceError as error:
-                _LOG.warning("source %s is not offered any longer: %s", message.identity, error)
+                _LOG.warning(
+                    "source %(source)s is not offered any longer: %(reason)s",
+                    {"source": message.identity, "reason": error},
+                )

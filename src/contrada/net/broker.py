@@ -26,9 +26,9 @@ from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, FrameError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host
 from contrada.net.connection import CLIENT, NEIGHBOUR
-from contrada.net.frames import Hello
+from contrada.net.frames import NOT_PERMITTED, Hello
 from contrada.net.guest import Guest
-from contrada.net.identifying import NOT_PERMITTED, Doorkeeper
+from contrada.net.identifying import Doorkeeper
 from contrada.net.latencies import Latencies
 from contrada.net.neighbours import Membership
 from contrada.net.peer import Peer, Talk
@@ -165,7 +165,7 @@ class Broker(Server):
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
         self.begin()
-        _LOG.info("listening at %s", self.address)
+        _LOG.info("listening at %(address)s", {"address": self.address})
 
     def arrival(self) -> Peer:
         """This side of a connection that is being made to it, whatever carries it; see `dial`."""
@@ -312,7 +312,7 @@ class Broker(Server):
 
     def _fail_handshake(self, reason: str) -> None:
         self.refused[TLS_FAULT] += 1
-        _LOG.info("one who came is refused: %s", reason)
+        _LOG.info("one who came is refused: %(reason)s", {"reason": reason})
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -78,8 +78,9 @@ from contrada.runtime.calling import (
 from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
 from contrada.runtime.offering import FollowedOffers, HeldOffering
 from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
-from contrada.runtime.stamping import Stamp, identified, runs_of
+from contrada.runtime.stamping import Stamp, identified, runs_of, stamp_of
 from contrada.runtime.states import ConnectionStates
+from contrada.security.signing import Signer
 from contrada.service import (
     Advertisements,
     ConnectionState,
@@ -110,7 +111,7 @@ class TcpService(DisseminatingService):
         self,
         address: str | Sequence[str],
         *,
-        publisher: str | None = None,
+        publisher: str | Signer | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
@@ -126,7 +127,7 @@ class TcpService(DisseminatingService):
         self._reconnecting = Reconnecting(
             parse_addresses(address), self, self._states, give_up_after_s, approach
         )
-        self._stamp = Stamp(publisher or publisher_under(approach.token))
+        self._stamp = stamp_of(publisher or publisher_under(approach.token))
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._publishing: Publishing | None = None

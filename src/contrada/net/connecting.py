@@ -19,13 +19,14 @@ from contrada.net.network import NetworkOptions, membership_of
 from contrada.net.wire import Approach
 from contrada.runtime import BlockingService, EmbeddedService
 from contrada.runtime.outlet import PUBLISH_WAIT_S
+from contrada.security.signing import Signer
 from contrada.service import ConnectionState, Service
 
 
 def connect(
     address: str | Sequence[str] | None = None,
     *,
-    publisher: str | None = None,
+    publisher: str | Signer | None = None,
     publish_wait_s: float = PUBLISH_WAIT_S,
     store: str | Path | Store | None = None,
     reconnect: bool = True,
@@ -40,7 +41,8 @@ def connect(
     Without an address it is embedded in this process; with one it is the broker there. Of several
     addresses, as "contrada://a:7655,b:7655" or as a list, the first that answers is taken.
     `publisher` names this access point in the envelopes of what it publishes (a random name
-    where none is given). `publish_wait_s` bounds how long publishing waits for a subscriber
+    where none is given); a `Signer` says the name and signs what goes out under it.
+    `publish_wait_s` bounds how long publishing waits for a subscriber
     that has stopped reading; 0 never waits. `store` is the file in which an embedded service keeps
     what is durable or certified, or `postgresql://user@host/database?schema=name`; it is made where
     there is none, and opened and closed with the service.
@@ -95,7 +97,7 @@ def _check(
 def connect_sync(
     address: str | Sequence[str] | None = None,
     *,
-    publisher: str | None = None,
+    publisher: str | Signer | None = None,
     publish_wait_s: float = PUBLISH_WAIT_S,
     store: str | Path | Store | None = None,
     reconnect: bool = True,

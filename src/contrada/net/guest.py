@@ -24,12 +24,14 @@ from contrada.errors import (
     UnsatisfiableFilterError,
     shortened,
 )
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification
+from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
+    NOT_PERMITTED,
     AboutQuestions,
     Credit,
     CutOff,
@@ -45,7 +47,6 @@ from contrada.net.frames import (
     StatisticsRequest,
 )
 from contrada.net.guest_questions import GuestQuestions
-from contrada.net.identifying import NOT_PERMITTED
 from contrada.net.inspection import Inspection, inspected
 from contrada.net.latencies import Latencies
 from contrada.net.messages import PackedSubscribe, unpacked
@@ -59,7 +60,7 @@ from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.runtime.calling import checked_when_full
 from contrada.runtime.exchange import Route
-from contrada.runtime.outlet import BLOCK, Outlet, Passed
+from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, Outlet, Passed
 from contrada.runtime.subscription import TOO_SLOW
 from contrada.security.permits import Permit
 
@@ -127,9 +128,20 @@ class _Feed(Outlet[Passed]):
         self._guest.latencies.observe(packed[0])
         is_undecided = Doubtful in map(type, packed)
         if is_undecided:
-            packed = list(map(bytes, packed))
+            packed = [bytes(each) for each in packed if self._may_go([each])]
         route = self.route
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
+
+    def _may_go(self, packed: Sequence[bytes]) -> bool:
+        """Whether what it is told of together may be read, also where that was not decided."""
+        permit = self._guest.peer.permit
+        if permit is None or Doubtful not in map(type, packed):
+            return True
+        if not permit.unreadable([*map(notification_from_msgpack, packed)]):
+            return True
+        self._guest.peer.broker.dropped[NOT_PERMITTED] += len(packed)
+        self.credit += sum(ENTRY_BYTES + len(each) for each in packed)
+        return False
 
 
 class _MatchFeed(_Feed):
@@ -141,6 +153,8 @@ class _MatchFeed(_Feed):
         is_undecided = any(
             type(each.packed) is Doubtful for match in batch for each in match.notifications
         )
+        if is_undecided:
+            batch = [it for it in batch if self._may_go([*map(encoding_of, it.notifications)])]
         route = self.route
         matches = [*map(packed_match, batch)]
         self._guest.latencies.observe(matches[0][1][0])
@@ -272,6 +286,8 @@ class Guest:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = unpacked(request.message)
             if isinstance(message, Publish):
+                if self.peer.permit is not None:
+                    message = yield from self._permitted(self.peer.permit, request.number, message)
                 self._accept(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
@@ -351,19 +367,22 @@ class Guest:
 
     def _enter_parts(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
         """Enters the filters of a subscription, in parts."""
-        permit = self.peer.permit
         members = message.members()
         done, size = 0, FILTERS_PER_TURN
         nothing: UnsatisfiableFilterError | NotPermittedError | None = None
         while done < len(members):
             part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
+            permit = self.peer.permit  # It may have changed since the last turn.
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     asked = message.part(part)
                     if permit is not None:
                         asked = replace(asked, filters=permit.subscribed(asked.filters))
                     self._exchange.enter(route, asked)
-                _LOG.debug("client %s subscribed to %s", self.peer.name, asked.filters)
+                _LOG.debug(
+                    "client %(peer)s subscribed to %(filters)s",
+                    {"peer": self.peer.name, "filters": asked.filters},
+                )
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
             except NotPermittedError as error:
@@ -475,20 +494,20 @@ class Guest:
             return  # Unanswered: by the goodbye its client learns that nobody knows of it.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
-        if self.peer.permit is not None:
-            message = self._permitted(self.peer.permit, request.number, message)
         try:
             self._accepted.add(request.number, request.wait_ms, message)
         except FrameError as error:
             self.peer.fail(error)
             raise
 
-    def _permitted(self, permit: Permit, number: int, message: Publish) -> Publish:
+    def _permitted(
+        self, permit: Permit, number: int, message: Publish
+    ) -> Generator[None, None, Publish]:
         """What may be published of it; what is refused costs the others nothing.
 
         Raises NotPermittedError where that is all of it.
         """
-        refused = permit.unpublishable(message.notifications)
+        refused = yield from permit.unpublishable(message.notifications)
         if not refused:
             return message
         error = permit.why_unpublishable(message.notifications[refused[0]])
@@ -515,7 +534,10 @@ class Guest:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         self._broker.refused[code] += 1
         reason = shortened(str(error))
-        _LOG.info("client %s is refused a request: %s", self.peer.name, reason)
+        _LOG.info(
+            "client %(peer)s is refused a request: %(reason)s",
+            {"peer": self.peer.name, "code": code, "reason": reason},
+        )
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
         self.peer.send(Reply(number, code=code, reason=reason, refused=refused))
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model.languages.work import Work
-from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.messages import packed
 from contrada.net.peer import Peer
 from contrada.net.questions import ANSWER_BYTES_MAX, packed_answers, unpacked_about
@@ -21,7 +20,6 @@ from contrada.routing.messages import (
     Client,
     DeliverQuestion,
     Describe,
-    More,
     SourceReport,
     SourceState,
     TellClient,
@@ -29,6 +27,7 @@ from contrada.routing.messages import (
 )
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import ENTRY_BYTES
+from contrada.security.permits import Permit
 
 SOURCES_PER_CLIENT_MAX: Final = 1_000
 """Sources of a connection. Beyond it: it is refused, the connection stays."""
@@ -76,6 +75,8 @@ class GuestQuestions:
         if question.hops or question.source:
             raise FrameError("options", "a question of a client has come over no link yet")
         if self._peer.permit is not None:
+            if question.asker:
+                self._peer.permit.check_publisher(question.asker, "ask")
             asked = self._peer.permit.asked(question.alternatives)
             question = replace(question, alternatives=asked)
         _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
@@ -94,7 +95,10 @@ class GuestQuestions:
         for each in frame.messages:
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    message = self._answerable(unpacked_about(each))
+                    message = unpacked_about(each)
+                if isinstance(message, Answer) and self._peer.permit is not None:
+                    message = yield from self._answerable(self._peer.permit, message)
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     self._exchange.say(self._client, message)
             except ContradaError as error:
                 self._peer.fail(failure := FrameError("malformed", f"of a question: {error}"))
@@ -103,14 +107,11 @@ class GuestQuestions:
                 self._asked.discard((message.asker, message.identity))
             yield
 
-    def _answerable(self, message: Answer | More | Cancel) -> Answer | More | Cancel:
-        """What is said, of an answer what the client may publish. Raises FrameError."""
-        permit = self._peer.permit
-        if permit is None or not isinstance(message, Answer):
-            return message
+    def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
+        """Of an answer what the client may publish. Raises FrameError."""
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
-        refused = permit.unpublishable(message.items)
+        refused = yield from permit.unpublishable(message.items)
         if not refused:
             return message
         self._peer.broker.dropped[NOT_PERMITTED] += len(refused)

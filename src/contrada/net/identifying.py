@@ -4,22 +4,18 @@ A token travels as it is, so it is taken only where nobody else can read it: ove
 machine. So what was overheard elsewhere, and is said again, is refused unread.
 """
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Iterator
 from socket import AF_UNIX
 from typing import Any, Final, Protocol
 
 from contrada.errors import FrameError
-from contrada.net.address import Address
-from contrada.net.frames import Hello
+from contrada.net.address import is_loopback
+from contrada.net.frames import NOT_PERMITTED, Hello
 from contrada.net.tokens import TokenCheck, name_in
 from contrada.net.users import ANONYMOUS, Users
 from contrada.runtime.stamping import wall_clock_us
 from contrada.security.principals import Principal
-
-NOT_PERMITTED: Final = "not permitted"
-"""The name under which a broker counts who may not come, or may no longer."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -47,7 +43,7 @@ class Doorkeeper:
             if not is_private(transport):
                 raise _refused("a token is taken over TLS (contradas://) or from this machine only")
             if self._check.is_known(hello.token):
-                return self._in_time(self.users.principals[name_in(hello.token)])
+                return self._in_time(self.users.principals.get(name_in(hello.token)))
             return self._checked(hello.token)
         names = [*names_in(transport.get_extra_info("peercert") or {})]
         found = self.users.of_certificate(names) if names else None
@@ -65,11 +61,13 @@ class Doorkeeper:
 
     async def _checked(self, token: str) -> Principal:
         if not await self._check.is_right(token):
-            _LOG.info("a token of %r is refused", name_in(token))
+            _LOG.info("a token of %(user)r is refused", {"user": name_in(token)})
             raise _refused("the token is not, or no longer, that of a user")
-        return self._in_time(self.users.principals[name_in(token)])
+        return self._in_time(self.users.principals.get(name_in(token)))
 
-    def _in_time(self, principal: Principal) -> Principal:
+    def _in_time(self, principal: Principal | None) -> Principal:
+        if principal is None:  # It was removed while its token was checked.
+            raise _refused("this user is gone")
         if _is_over(principal):
             raise _refused(f"the user {principal.name!r} has expired")
         return principal
@@ -84,21 +82,6 @@ def is_private(transport: Carriage) -> bool:
         return True
     peer = transport.get_extra_info("peername")
     return bool(peer) and is_loopback(str(peer[0]))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or address."""
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host == "localhost"
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
-
-
-def is_private_way(address: Address) -> bool:
-    """Whether a token may be sent to a broker at an address."""
-    return address.is_tls or is_loopback(address.host)
 
 
 def names_in(certificate: dict[str, Any]) -> Iterator[str]:

@@ -24,8 +24,7 @@ from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
-from contrada.net.frames import Frame, Hop, HopCredit, HopPart, LogHop
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
 from contrada.net.questions import packed_answers
@@ -232,7 +231,7 @@ class Link:
             if isinstance(message, Publish):
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
                 if permit is not None:
-                    message = self._permitted(permit, message)
+                    message = yield from self._permitted(permit, message)
                 self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
             has_told = has_told or isinstance(message, TookLinks)
@@ -264,8 +263,8 @@ class Link:
         self.peer.broker.refused[NOT_PERMITTED] += 1
         return False
 
-    def _permitted(self, permit: Permit, message: Publish) -> Publish:
-        refused = set(permit.unpublishable(message.notifications))
+    def _permitted(self, permit: Permit, message: Publish) -> Generator[None, None, Publish]:
+        refused = set((yield from permit.unpublishable(message.notifications)))
         if not refused:
             return message
         self.peer.broker.dropped[NOT_PERMITTED] += len(refused)
@@ -275,7 +274,10 @@ class Link:
     def _refuse(self, refused: Refused) -> None:
         self.peer.broker.refused[refused.reason] += 1
         if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
-            _LOG.info("neighbour %s is refused: %s", self.name, refused.reason)
+            _LOG.info(
+                "neighbour %(neighbour)s is refused: %(reason)s",
+                {"neighbour": self.name, "reason": refused.reason},
+            )
 
     def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
         """What came has its place everywhere, or has none; as much may come."""

@@ -29,6 +29,7 @@ from contrada.patterns import Match
 from contrada.runtime.embedded import EmbeddedService, EmbeddedSubscription, LocalQueue
 from contrada.runtime.hosting import NO_STORE
 from contrada.runtime.outlet import PUBLISH_WAIT_S, Outlet, size_of
+from contrada.security.signing import Signer
 from contrada.service import ConnectionState, ServiceStatistics, WhenFull
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class MemberService(EmbeddedService):
         self,
         network: Membership,
         *,
-        publisher: str | None = None,
+        publisher: str | Signer | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,

@@ -147,7 +147,7 @@ class Neighbours:
             for peer, (made, _) in self._made.items():
                 if made == each:
                     peer.close("this neighbour is not wanted any more")
-            _LOG.info("neighbour %s is not wanted any more", each.address)
+            _LOG.info("neighbour %(address)s is not wanted any more", {"address": each.address})
         for each in wanted:
             if each not in self._tasks:
                 self._tasks[each] = asyncio.create_task(self._keep(each))
@@ -174,11 +174,10 @@ class Neighbours:
             if clock() - begun_s >= STEADY_S:  # Not one that was refused, or replaced, at once.
                 backoff.reset()
             wait_s = backoff.next_s()
+            said = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}
             _LOG.info(
-                "neighbour %s is away%s; it is tried again in %.1f s",
-                address,
-                f" ({reason})" if reason else "",
-                wait_s,
+                "neighbour %(address)s is away (%(reason)s); it is tried again in %(wait_s).1f s",
+                said,
             )
             attempt += 1
             self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
@@ -199,6 +198,8 @@ class Neighbours:
 
     async def _make(self, wanted: Wanted) -> str:
         """Makes a link, and waits until it is gone; why there was none, or it is gone."""
+        if self._broker.network.token and not wanted.address.is_private:
+            return "a token goes over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
         peer = Peer(self._broker, hello=self._hello(wanted))
         up: asyncio.Future[None] = loop.create_future()
@@ -260,7 +261,7 @@ class Neighbours:
         except ContradaError as error:
             raise FrameError("refused", shortened(str(error))) from None
         self._links[name] = link, instance, is_ours
-        _LOG.info("link to %s, a %s", name, role)
+        _LOG.info("link to %(neighbour)s, a %(role)s", {"neighbour": name, "role": role})
         if made is not None and not made[1].done():
             made[1].set_result(None)
         return link
@@ -308,7 +309,7 @@ class Neighbours:
     def _ended(self, link: Link) -> None:
         if link.name in self._links and self._links[link.name][0] is link:
             del self._links[link.name]
-            _LOG.info("the link to %s is down", link.name)
+            _LOG.info("the link to %(neighbour)s is down", {"neighbour": link.name})
 
 
 def _role_of(said: Mapping[str, Any]) -> Role:

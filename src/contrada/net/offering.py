@@ -113,7 +113,10 @@ class RemoteMarket:
             except ConnectionFailedError:
                 raise
             except ServiceError as error:
-                _LOG.warning("%s is not advertised any longer: %s", offer, error)
+                _LOG.warning(
+                    "%(advertisement)s is not advertised any longer: %(reason)s",
+                    {"advertisement": offer, "reason": error},
+                )
         if self._is_followed:
             await self._begin_to_follow()
 

@@ -13,15 +13,14 @@ from typing import Final, Protocol
 from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
-from contrada.net.frames import Failure, Frame, Goodbye, Hello
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange
 from contrada.security.permits import Permit
-from contrada.security.principals import Principal
+from contrada.security.principals import ANYBODY, Principal, owns
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
 """Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
@@ -197,7 +196,7 @@ class Peer(Wire):
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.name = self._transport.get_extra_info("peername")
-        _LOG.info("%s %s connected", self.who, self.name)
+        _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
         if not self.broker.admit(self):
             self.end(FrameError("full", "this broker has as many connections as it may"))
 
@@ -206,7 +205,8 @@ class Peer(Wire):
         self.failure = self.failure or self._why_lost(error)
         self._transport = None
         self._count_unread()
-        _LOG.info("%s %s is gone%s", self.who, self.name, f": {error}" if error else "")
+        said = {"who": self.who, "peer": self.name, "reason": error or "in order"}
+        _LOG.info("%(who)s %(peer)s is gone: %(reason)s", said)
         self._withdraw_all()
         self.broker.forget(self)
         if not self.ended.done():
@@ -399,6 +399,8 @@ class Peer(Wire):
                 self._welcome(found, hello)
         except FrameError as error:
             self._end(error)
+        except Exception as fault:  # noqa: BLE001 - else it would wait for its hello for ever
+            self._end(told_of(fault))
         finally:
             self._is_unknown = False
         self._work_off()
@@ -407,16 +409,19 @@ class Peer(Wire):
         """It is known whose connection it is. Raises FrameError."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal)
-        if hello.role != CLIENT and not principal.may_link:
-            reason = f"{principal.name!r} may not be a neighbour of this broker"
-            raise FrameError(NOT_PERMITTED, reason)
+        if hello.role != CLIENT:
+            self._check_neighbour(principal, hello.capabilities.get("name"))
         self._connection.welcome()
         self._talk = self.broker.meet(self, hello)
 
-    @property
-    def token(self) -> str:
-        """What the other side has shown; empty where that was nothing."""
-        return self._connection.peer.token if self._connection.peer else ""
+    def _check_neighbour(self, principal: Principal, name: object) -> None:
+        """Raises FrameError for one who may be no neighbour, or not the one that it says it is."""
+        if not principal.may_link:
+            reason = f"{principal.name!r} may not be a neighbour of this broker"
+            raise FrameError(NOT_PERMITTED, reason)
+        if principal is not ANYBODY and not owns((principal.name,), str(name)):
+            reason = f"{principal.name!r} may not be the broker {name!r}, but {principal.name!r}"
+            raise FrameError(NOT_PERMITTED, reason)
 
     def change_to(self, principal: Principal) -> bool:
         """Whose it is may do something else from now on; False where it has to come again.
@@ -424,7 +429,11 @@ class Peer(Wire):
         That is where something in force may not be any more, or was granted in part only.
         """
         assert self.principal is not None
-        if not principal.covers(self.principal) or (self.permit and self.permit.has_narrowed):
+        if principal == self.principal:
+            return True
+        if self.who == NEIGHBOUR or not principal.covers(self.principal):
+            return False
+        if self.permit is not None and self.permit.has_narrowed:
             return False
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal)
@@ -468,5 +477,8 @@ class Peer(Wire):
     def _end(self, error: FrameError) -> None:
         self.failure = str(error)
         self.broker.refused[error.code] += 1
-        _LOG.info("%s %s is ended: %s", self.who, self.name, error)
+        _LOG.info(
+            "%(who)s %(peer)s is ended: %(reason)s",
+            {"who": self.who, "peer": self.name, "code": error.code, "reason": error},
+        )
         super()._end(error)

@@ -46,8 +46,7 @@ from contrada.net.accepted import (
     Accepted,
 )
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import LogDelivery, LogReply, LogRequest
-from contrada.net.identifying import NOT_PERMITTED
+from contrada.net.frames import NOT_PERMITTED, LogDelivery, LogReply, LogRequest
 from contrada.net.logs import BrokerLogs
 from contrada.net.peer import Peer
 from contrada.net.promises import (
@@ -317,8 +316,13 @@ class GuestLogs:
             return
         if isinstance(message, Arrive):
             permit.check_publisher(message.publisher)
-        elif not message.name.startswith(f"{IN_MEMORY}-"):
-            permit.check_durable(message.name)
+            return
+        names = [message.name]
+        if isinstance(message, ReadLog) and message.retention and message.retention.dead_letter:
+            names.append(message.retention.dead_letter)
+        for each in names:
+            if not each.startswith(f"{IN_MEMORY}-"):
+                permit.check_durable(each)
 
     # --- publishing ---------------------------------------------------------------------------
 
@@ -334,7 +338,7 @@ class GuestLogs:
         self._answer(number, packed(known))
 
     def _publish(
-        self, request: LogRequest, notifications: Sequence[Notification]
+        self, request: LogRequest, notifications: tuple[Notification, ...]
     ) -> Generator[None]:
         """Publishes all at once, or where that is too much work one by one."""
         if not notifications:
@@ -343,7 +347,8 @@ class GuestLogs:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
         permit = self._peer.permit
-        if permit is not None and (refused := permit.unpublishable(notifications)):
+        refused = (yield from permit.unpublishable(notifications)) if permit else []
+        if permit is not None and refused:
             self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
             raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))
@@ -556,6 +561,13 @@ class GuestLogs:
     def _refuse(self, number: int, error: ContradaError) -> None:
         self._unanswered -= 1
         self._peer.broker.refused[type(error).__name__] += 1
-        _LOG.info("client %s is refused: %s", self._peer.name, shortened(str(error)))
+        _LOG.info(
+            "client %(peer)s is refused a request: %(reason)s",
+            {
+                "peer": self._peer.name,
+                "code": type(error).__name__,
+                "reason": shortened(str(error)),
+            },
+        )
         if number:
             self._peer.send(refusal(number, error))

@@ -23,7 +23,6 @@ from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedE
 from contrada.net.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
-from contrada.net.identifying import is_private_way
 from contrada.net.tls import Tls
 from contrada.net.wire import Approach, ClientWire, dial, why_not
 from contrada.runtime.backoff import STEADY_S, Backoff
@@ -78,7 +77,7 @@ class Reconnecting:
         if tls is not None and not has_tls:
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(addresses)}"
             raise ServiceError(reason)
-        open_way = next((each for each in addresses if not is_private_way(each)), None)
+        open_way = next((each for each in addresses if not each.is_private), None)
         if approach.token and open_way is not None and approach.reach is None:
             raise ServiceError(f"a token goes over TLS (contradas://) only, and this is {open_way}")
         if has_tls and tls is None:

@@ -123,8 +123,10 @@ class TokenCheck:
         self._waiting += 1
         try:
             async with self._turn:
-                record = self._record_of_name(name_in(token)) or self._nobody
+                name = name_in(token)
+                record = self._record_of_name(name) or self._nobody
                 is_right = await asyncio.to_thread(is_token, token, record)
+                is_right = is_right and record == self._record_of_name(name)  # It may be changed.
         finally:
             self._waiting -= 1
         if is_right:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from msgspec import Struct
 
@@ -70,7 +70,7 @@ class UserSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class _UserFile(Struct, frozen=True, forbid_unknown_fields=True):
-    users: dict[str, UserSettings] = {}
+    users: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,11 @@ class Users:
     @staticmethod
     def settings(path: Path) -> dict[str, UserSettings]:
         """What a file says of each user, as it stands there. Raises InputError."""
-        return checked(str(path), read_toml(path), _UserFile).users
+        users = checked(str(path), read_toml(path), _UserFile).users
+        return {
+            name: checked(f"{path}: users.{name}", said, UserSettings)
+            for name, said in users.items()
+        }
 
     @classmethod
     def of(cls, source: str, users: Mapping[str, UserSettings]) -> Self:

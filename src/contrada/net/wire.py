@@ -14,6 +14,7 @@ from contrada.net.address import Address
 from contrada.net.connection import BROKER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.tls import tls_fault, why_hung_up
+from contrada.net.websocket import dial_websocket
 
 CLIENT_TICK_S: Final = 5.0
 """How often a client looks whether its broker is still alive. Beyond it: that much later it
@@ -45,8 +46,12 @@ async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext
 
     Whatever carries bytes both ways in order may stand here in place of TCP, for other schemes of
     addresses; at the other side it meets `Broker.arrival`. A transport has to offer what `Wire` and
-    `Peer` ask of it: write, close and abort, reading that pauses, and how much is unwritten.
+    `Peer` ask of it: write, close and abort, reading that pauses, how much is unwritten and the
+    limits of that, and `get_extra_info`.
     """
+    if address.path:
+        await dial_websocket(protocol, address, tls)
+        return
     loop = asyncio.get_running_loop()
     await loop.create_connection(
         lambda: protocol, address.host, address.port, ssl=tls if address.is_tls else None

@@ -270,7 +270,10 @@ class HeldSource(SourceOffer):
                     if offers != self._described:
                         await self._put(offers)
             except Exception as error:  # noqa: BLE001  A source is the user's own code.
-                _LOG.warning("source %s cannot be described again: %s", self._name, error)
+                _LOG.warning(
+                    "source %(source)s cannot be described again: %(reason)s",
+                    {"source": self._name, "reason": error},
+                )
 
     def end(self) -> None:
         """It is not described again."""
@@ -362,7 +365,10 @@ class _Work:
                 state = SourceState.TIMED_OUT
             else:
                 state, reason = SourceState.FAILED, shortened(f"{type(error).__name__}: {error}")
-                _LOG.warning("source %s failed to answer: %s", source.name, reason)
+                _LOG.warning(
+                    "source %(source)s failed to answer: %(reason)s",
+                    {"source": source.name, "reason": reason},
+                )
         finally:
             last = self._taken(out)
             out.items.clear()

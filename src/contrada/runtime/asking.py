@@ -486,7 +486,10 @@ def _read(read: AnswerReader, item: Notification) -> Any:
         return read.read(item)
     except ContradaError as error:
         if not read.unreadable:
-            _LOG.warning("an answer of %s cannot be read: %s", item.envelope.publisher, error)
+            _LOG.warning(
+                "an answer of %(publisher)s cannot be read: %(reason)s",
+                {"publisher": item.envelope.publisher, "reason": error},
+            )
         read.unreadable += 1
         return _NOTHING
 

@@ -47,11 +47,12 @@ from contrada.runtime.disseminating import DisseminatingService, Sorting, check_
 from contrada.runtime.exchange import Exchange, Pending, Route
 from contrada.runtime.offering import FollowedOffers, HeldOffering, LocalMarket
 from contrada.runtime.outlet import BLOCK, PUBLISH_WAIT_S, Outlet
-from contrada.runtime.stamping import Stamp, identified, runs_of
+from contrada.runtime.stamping import identified, runs_of, stamp_of
 from contrada.runtime.states import ConnectionStates
 from contrada.runtime.stores import check_store, open_sound
 from contrada.runtime.subscription import QueuedSubscription
 from contrada.runtime.timekeeping import Timekeeper
+from contrada.security.signing import Signer
 from contrada.service import (
     Advertisements,
     ConnectionState,
@@ -97,7 +98,7 @@ class EmbeddedService(DisseminatingService):
     def __init__(
         self,
         *,
-        publisher: str | None = None,
+        publisher: str | Signer | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
@@ -110,7 +111,7 @@ class EmbeddedService(DisseminatingService):
         """
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
-        self._stamp = Stamp(publisher)
+        self._stamp = stamp_of(publisher)
         self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
         self.exchange = Exchange() if exchange is None else exchange

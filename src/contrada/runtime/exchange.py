@@ -138,9 +138,9 @@ class Route(Generic[P]):
         else:
             if not self.dropped:
                 _LOG.warning(
-                    "subscription %s of client %s does not keep up: what finds no room is dropped",
-                    self.identity,
-                    self.client.name,
+                    "subscription %(subscription)s of client %(client)s does not keep up: "
+                    "what finds no room is dropped",
+                    {"subscription": self.identity, "client": self.client.name},
                 )
             self.dropped += count
         self.lost[reason] += count

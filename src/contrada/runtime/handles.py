@@ -261,7 +261,10 @@ class Handle(Generic[T]):
             if self._reads(held):
                 raise  # Somebody else cancels it: the end of the event loop.
         except ContradaError as error:
-            _LOG.warning("%s: its handle is active no longer: %s", self._subject, error)
+            _LOG.warning(
+                "%(subject)s: its handle is active no longer: %(reason)s",
+                {"subject": self._subject, "reason": error},
+            )
             raise
         finally:
             await calls.finished()
@@ -296,13 +299,18 @@ class Handle(Generic[T]):
             except ServiceError:
                 pass  # It is closed.
             except ContradaError as error:
-                _LOG.warning("%s: what was handled is not acknowledged: %s", self._subject, error)
+                _LOG.warning(
+                    "%(subject)s: what was handled is not acknowledged: %(reason)s",
+                    {"subject": self._subject, "reason": error},
+                )
 
     async def _fail(self, pool: ThreadPoolExecutor | None, error: BaseException, item: T) -> None:
         self._failed += 1
         kind = type(item).__name__
         level = logging.WARNING if self._failed == 1 else logging.DEBUG
-        _LOG.log(level, "the handler of %s raised: %r", kind, error)
+        _LOG.log(
+            level, "the handler of %(kind)s raised: %(reason)r", {"kind": kind, "reason": error}
+        )
         if self._on_error is None:
             return
         try:
@@ -310,7 +318,10 @@ class Handle(Generic[T]):
         except (Exception, asyncio.CancelledError) as further:  # the subscriber's own code
             if _is_cancelled():
                 raise
-            _LOG.warning("on_error of the handler of %s raised: %r", kind, further)
+            _LOG.warning(
+                "on_error of the handler of %(kind)s raised: %(reason)r",
+                {"kind": kind, "reason": further},
+            )
 
 
 class _CallsByClass(HandlerCalls):

@@ -436,7 +436,7 @@ class DeliveryHost:
         One that closes tries what has gathered meanwhile, and then no more.
         """
         if not self._is_failing:
-            _LOG.warning("what is promised cannot be written yet: %s", error)
+            _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})
         self._is_failing = True
         self._shown[:0] = shown
         if not isinstance(error, StoreError):

@@ -247,7 +247,10 @@ class Proxy(Generic[S]):
                 if isinstance(lease_s, float) and lease_s > 0:
                     wait_s = min(self._renew_s, max(lease_s / 3, _RENEW_LEAST_S))
             except ContradaError as error:
-                _LOG.warning("%s: the lease was not renewed: %s", self._interface.name, error)
+                _LOG.warning(
+                    "%(subject)s: the lease was not renewed: %(reason)s",
+                    {"subject": self._interface.name, "reason": error},
+                )
             await asyncio.sleep(wait_s)
 
 

@@ -18,6 +18,7 @@ from contrada.errors import ServiceError
 from contrada.model import Notification
 from contrada.model.algebra.notification import BEST_EFFORT
 from contrada.model.encoding import packed_at_once
+from contrada.security.signing import Signer
 from contrada.service import Item, notification_of
 
 PUBLISHER_BYTES_MAX: Final = 128
@@ -124,6 +125,27 @@ class Stamp:
         if now_us > self._time_us:
             self._time_us, self._passed_us = now_us, passed_us
         return self._time_us
+
+
+class SigningStamp(Stamp):
+    """Fills the envelopes of one publisher, and signs."""
+
+    def __init__(self, signer: Signer) -> None:
+        super().__init__(signer.publisher)
+        self._signed = signer.signed
+
+    def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
+        """As `Stamp.stamped`; those of this publisher are signed."""
+        return [*map(self._signed, super().stamped(notifications, now_us))]
+
+    def packed(self, item: Item) -> bytes | Notification:
+        """As `Stamp.packed`, with nothing had at once."""
+        return self.best_effort(notification_of(item))
+
+
+def stamp_of(publisher: str | Signer | None) -> Stamp:
+    """What fills the envelopes of a publisher: by its name, or who signs for it."""
+    return SigningStamp(publisher) if isinstance(publisher, Signer) else Stamp(publisher)
 
 
 def identified(notification: Notification) -> Notification:

@@ -43,7 +43,8 @@ from contrada.model.domains.values import time_us_of
 from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import LogHost
 from contrada.runtime.outlet import BLOCK, EXPIRED
-from contrada.runtime.subscription import UNREADABLE
+from contrada.runtime.subscription import why_dropped
+from contrada.security.signing import standing_reader_of
 from contrada.service import (
     Kept,
     StandingOptions,
@@ -52,7 +53,6 @@ from contrada.service import (
     WhenFull,
     filters_of,
     narrowing_of,
-    reader_of,
     residue_of,
 )
 
@@ -287,7 +287,10 @@ class HostedSubscription(StandingSubscription[T]):
             return None
         if item is None:
             self._dropped[DAMAGED] += 1
-            _LOG.warning("%s: record %d is damaged: %s", self._name, position, record.reason)
+            _LOG.warning(
+                "%(subscription)s: record %(position)d is damaged: %(reason)s",
+                {"subscription": self._name, "position": position, "reason": record.reason},
+            )
             return None
         self._newest = max(self._newest, position)
         self._has[position] = None
@@ -312,9 +315,14 @@ class HostedSubscription(StandingSubscription[T]):
         return Kept(made, position, record.time_us, record.attempt)
 
     def _note_unreadable(self, position: int, error: Exception) -> None:
-        self._dropped[UNREADABLE] += 1
-        level = logging.WARNING if self._dropped[UNREADABLE] == 1 else logging.DEBUG
-        _LOG.log(level, "%s: record %d is unreadable: %r", self._name, position, error)
+        reason = why_dropped(error)
+        self._dropped[reason] += 1
+        level = logging.WARNING if self._dropped[reason] == 1 else logging.DEBUG
+        _LOG.log(
+            level,
+            "%(subscription)s: record %(position)d is unreadable: %(reason)r",
+            {"subscription": self._name, "position": position, "reason": error},
+        )
         heappush(self._unreadable, position)
         if len(self._unreadable) > UNREADABLE_MAX:
             self._settle((heappop(self._unreadable),))
@@ -423,4 +431,4 @@ def standing_subscription(
     where = narrowing_of(subject, where)
     filters = None if subject is None else filters_of(subject, where)
     residue = residue_of(subject, where)
-    return HostedSubscription(service, filters, reader_of(subject), residue, **options)
+    return HostedSubscription(service, filters, standing_reader_of(subject), residue, **options)

@@ -36,7 +36,7 @@ class ConnectionStates:
             try:
                 self._on_connection(state)
             except Exception:  # noqa: BLE001 - the owner's own code
-                _LOG.exception("on_connection raised when it was told: %s", state)
+                _LOG.exception("on_connection raised when it was told: %(state)s", {"state": state})
 
     def follow(self) -> AsyncIterator[ConnectionState]:
         """The present state, then each that follows; ends after "closed"."""

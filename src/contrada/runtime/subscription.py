@@ -11,7 +11,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar, cast
 
-from contrada.errors import ContradaError, ServiceClosedError, ServiceError
+from contrada.errors import (
+    ContradaError,
+    NotVerifiedError,
+    ServiceClosedError,
+    ServiceError,
+)
 from contrada.model import Filter, FilterSet, Notification
 from contrada.runtime.calling import check_loop, next_of, running_loop
 from contrada.runtime.handling import called, handle_all
@@ -239,25 +244,28 @@ class QueuedSubscription(Subscription[T]):
 
         async def failed(error: Exception, item: T) -> None:
             self._failed += 1
-            self._tell(self._failed == 1, "a handler of %s raised: %r", error)
+            self._tell(self._failed == 1, "a handler of %(filters)s raised: %(reason)r", error)
             if on_error is not None:
                 try:
                     await called(on_error, error, item)
                 except Exception as further:  # noqa: BLE001 - the subscriber's own code
-                    self._tell(True, "on_error of a handler of %s raised: %r", further)
+                    self._tell(
+                        True, "on_error of a handler of %(filters)s raised: %(reason)r", further
+                    )
 
         await handle_all(self, function, concurrency, failed)
 
     def _tell_unreadable(self, error: Exception) -> None:
-        is_first = not (self._dropped and self._dropped[UNREADABLE])
-        self.count_dropped(UNREADABLE, 1)
-        self._tell(is_first, "a notification for %s is unreadable: %r", error)
+        reason = why_dropped(error)
+        is_first = not (self._dropped and self._dropped[reason])
+        self.count_dropped(reason, 1)
+        self._tell(is_first, "a notification for %(filters)s is unreadable: %(reason)r", error)
 
     def _tell(self, is_first: bool, what: str, error: Exception) -> None:
         """Logs a fault of the subscriber's own code; after the first for debugging only."""
         level = logging.WARNING if is_first else logging.DEBUG
         trace = None if isinstance(error, ContradaError) else error
-        _LOG.log(level, what, self.filters, error, exc_info=trace)
+        _LOG.log(level, what, {"filters": self.filters, "reason": error}, exc_info=trace)
 
     @abstractmethod
     async def _enter(self) -> None:
@@ -277,6 +285,11 @@ class QueuedSubscription(Subscription[T]):
     @abstractmethod
     def _lost_before(self) -> tuple[int, int]:
         """How many found no room, and how many expired, where that is counted elsewhere."""
+
+
+def why_dropped(error: Exception) -> str:
+    """The reason by which is counted what a reader raises for."""
+    return error.reason if isinstance(error, NotVerifiedError) else UNREADABLE
 
 
 def _subject_of(reader: Callable[[Any], Any] | None) -> Any:

@@ -1,1 +1,1 @@
-"""Who may do what, decided by filters; and signatures of notifications."""
+"""Who may do what, and who said what: values and decisions, without sockets or clocks."""

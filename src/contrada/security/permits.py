@@ -14,12 +14,14 @@ and records. An answer that cannot be decided within the limits of the algebra i
 Source: PODC 2000 §6 (security), §3 (relations).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from itertools import count
+from math import inf
+from typing import Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError, NotPermittedError, shortened
 from contrada.matching import Index
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.model.algebra.product import HeldProduct, product_meets
 from contrada.model.algebra.valueset import ABSENT
@@ -31,9 +33,17 @@ from contrada.security.principals import ANY_NAME, EVERYTHING, Principal, owns
 
 T = TypeVar("T")
 
+_Many: TypeAlias = Notifications | Sequence[Notification]
+
 CHECK_WORK_MAX: Final = 50_000
-"""Steps to look whether one may publish, or read, what came together. Beyond it: each is looked at
-alone, and one for which that is too much is refused."""
+"""Steps to look in one go whether one may publish, or read, what came together. Beyond it: fewer
+are looked at in one go; one alone for which that is too much is refused."""
+
+READ_CHECKS_MAX: Final = 20
+"""Goes in which it is looked at whether one may read what came together. Beyond it: the rest is
+kept from him."""
+
+_FEWER: Final = 8
 
 
 class Permit:
@@ -42,7 +52,7 @@ class Permit:
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
         self.has_narrowed = False
-        """Whether some wish was granted in part only, or refused."""
+        """Whether some wish was granted in part only, or refused, or something was kept from it."""
         self._writes = _Check(principal.publish)
         self._reads = _Check(principal.subscribe)
         self._names_any = ANY_NAME in principal.publishers
@@ -80,11 +90,19 @@ class Permit:
 
     def unreadable(self, items: Sequence[Notification]) -> set[int]:
         """The positions of those that it may not read. Cost: one match of all."""
-        return set(self._reads.refused(items))
+        looking = self._reads.refused(items, goes_max=READ_CHECKS_MAX)
+        while True:
+            try:
+                next(looking)
+            except StopIteration as end:
+                return set(end.value)
 
     def may_hear(self, offer: Offer) -> bool:
         """Whether it is told of an offer: where it may subscribe to some of it."""
-        return any(product_meets(each, offer) for each in self.principal.subscribe.filters)
+        if any(product_meets(each, offer) for each in self.principal.subscribe.filters):
+            return True
+        self.has_narrowed = True
+        return False
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -102,9 +120,12 @@ class Permit:
         self.has_narrowed = True
         return self._one(parts, "offer", whole=offer)
 
-    def unpublishable(self, notifications: Notifications | Sequence[Notification]) -> list[int]:
-        """The positions of those that it may not publish. Cost: one match of all."""
-        refused = self._writes.refused(notifications)
+    def unpublishable(self, notifications: _Many) -> Generator[None, None, list[int]]:
+        """The positions of those that it may not publish. Cost: one match of all.
+
+        Where it yields the others may have a turn.
+        """
+        refused = yield from self._writes.refused(notifications)
         if self._names_any:
             return refused
         mine = self.principal.publishers
@@ -137,10 +158,10 @@ class Permit:
                 f"{self.principal.name!r} may not use the durable subscription {name!r}"
             )
 
-    def check_publisher(self, publisher: str) -> None:
-        """Raises NotPermittedError where the name of a publisher is not its own."""
-        if not owns(self.principal.publishers, publisher):
-            raise NotPermittedError(f"{self.principal.name!r} may not publish as {publisher!r}")
+    def check_publisher(self, name: str, what: str = "publish") -> None:
+        """Raises NotPermittedError where it may not publish, or ask, under a name."""
+        if not owns(self.principal.publishers, name):
+            raise NotPermittedError(f"{self.principal.name!r} may not {what} as {name!r}")
 
     def check_inspect(self) -> None:
         """Raises NotPermittedError where it may not look at what a broker holds and did."""
@@ -188,8 +209,10 @@ class _Check:
         self._filters = filters
         self._index: Index[int] | None = None
 
-    def refused(self, notifications: Notifications | Sequence[Notification]) -> list[int]:
-        """The positions of those that match none."""
+    def refused(
+        self, notifications: _Many, goes_max: float = inf
+    ) -> Generator[None, None, list[int]]:
+        """The positions of those that match none; where it yields the others may have a turn."""
         if self._is_everything or not notifications:
             return []
         if not self._filters.filters:
@@ -197,28 +220,34 @@ class _Check:
         if self._index is None:  # Many principals only ever read.
             self._index = Index()
             self._index.add(0, self._filters)
-        try:
-            with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
-                return self._unmatched(self._index, notifications)
-        except LimitError:
-            return [at for at, each in enumerate(notifications) if not self._holds(each)]
+        found, done, size = list[int](), 0, len(notifications)
+        for go in count(1):
+            if go > goes_max:
+                return [*found, *range(done, len(notifications))]
+            part = notifications[done : done + size]
+            try:
+                with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
+                    found += [done + at for at in self._unmatched(self._index, part)]
+            except LimitError:
+                if len(part) > 1:
+                    size = max(1, len(part) // _FEWER)
+                    yield
+                    continue
+                found.append(done)
+            done += len(part)
+            if done >= len(notifications):
+                break
+            yield
+        return found
 
-    def _unmatched(
-        self, index: Index[int], notifications: Notifications | Sequence[Notification]
-    ) -> list[int]:
+    @staticmethod
+    def _unmatched(index: Index[int], notifications: _Many) -> list[int]:
         if not isinstance(notifications, Bundle):
             return [at for at, each in enumerate(notifications) if not index.match(each)]
         ends = index.match_batch(notifications)[0]
         if ends[-1] == len(notifications):  # There is one key, so each has it.
             return []
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
-
-    def _holds(self, notification: Notification) -> bool:
-        try:
-            with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
-                return self._filters.matches(notification)
-        except LimitError:
-            return False
 
 
 def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:

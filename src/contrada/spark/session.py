@@ -178,7 +178,8 @@ def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = Fa
             return outcome.result()
         if thread.is_alive():
             _LOG.warning(
-                "the pipeline did not end within %g s; it is left behind", INTERRUPT_WAIT_S
+                "the pipeline did not end within %(wait_s)g s; it is left behind",
+                {"wait_s": INTERRUPT_WAIT_S},
             )
         raise
 
@@ -232,7 +233,10 @@ def _java_major(java: str) -> int:
             command, capture_output=True, text=True, check=False, timeout=JAVA_WAIT_S
         )
     except subprocess.TimeoutExpired:
-        _LOG.warning("%s did not say its version within %g s", java, JAVA_WAIT_S)
+        _LOG.warning(
+            "%(path)s did not say its version within %(wait_s)g s",
+            {"path": java, "wait_s": JAVA_WAIT_S},
+        )
         return 0
     for line in said.stderr.splitlines():
         name, _, value = line.strip().partition(" = ")

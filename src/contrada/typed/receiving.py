@@ -35,7 +35,10 @@ class _Arrival:
         self.is_known = carried.issubset(self.kind.marks)
         if not self.is_known:
             strange = [it for it in self.marks if class_named(it[len(MARK_PREFIX) :]) is None]
-            logger.info("%s: received as %s", ", ".join(strange), self.kind.name)
+            logger.info(
+                "%(marks)s: received as %(kind)s",
+                {"marks": ", ".join(strange), "kind": self.kind.name},
+            )
 
 
 def received(cls: type[Any], notification: Notification) -> Any:

@@ -62,6 +62,7 @@ def test_chances_add_up_for_ten_thousand() -> None:
     assert 0.999 < last.mean / CHAIN_MAX < 1
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize("fanout", [0.2, 2.0])
 def test_means_agree_with_the_chain(fanout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group beyond the limit would be told something else than one below it."""

@@ -37,6 +37,7 @@ def test_levels_multiply() -> None:
     assert expected.rounds == pytest.approx(sum(each.rounds for each in expected.levels))
 
 
+@pytest.mark.slow
 def test_more_of_anything_reaches_more() -> None:
     """A parameter would work the other way round."""
     base = reliability(Parameters(), 0.15)

@@ -5,8 +5,6 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contrada.errors import InputError
 from contrada.net.gossip import GroupKey, sealing
@@ -54,20 +52,6 @@ def test_other_keys_parameters_and_places_are_others() -> None:
     assert foreign.open(datagram, AT, NOW_US, 0) == sealing.WRONG_GROUP
     assert seal(b"a = 9").open(datagram, AT, NOW_US, 0) == sealing.WRONG_GROUP
     assert seal().open(datagram, "127.0.0.1:7657", NOW_US, 0) == sealing.FORGED
-
-
-@given(st.lists(st.integers(0, 3 * sealing.REPLAY_WINDOW), max_size=60))
-def test_no_number_is_taken_twice_in_any_order(numbers: list[int]) -> None:
-    """A window would forget what came; or refuse, inside itself, what did not."""
-    opener, highest, taken = sealing._Sender(), -1, set()
-    for number in numbers:
-        is_old = number <= highest - sealing.REPLAY_WINDOW
-        assert opener.is_replay(number) == (is_old or number in taken)
-        if not opener.is_replay(number):
-            opener.take(number, 0, 0)
-            taken.add(number)
-            highest = max(highest, number)
-        assert opener.came < 1 << sealing.REPLAY_WINDOW
 
 
 def test_clocks_too_far_apart_are_refused() -> None:

@@ -97,6 +97,7 @@ def test_correlated_interests(correlation: float) -> None:
     assert level_interest(group, interest, 2, correlation) == pytest.approx(wanted, rel=0.05)
 
 
+@pytest.mark.slow
 def test_rounds_are_those_of_the_simulation() -> None:
     """The analysis would expect other rounds than are gossiped."""
     group = Parameters(levels=1, branching=2_000)

@@ -85,6 +85,7 @@ def test_runs_are_the_same_without_numba(changed: dict[str, object]) -> None:
     assert by_arrays != disseminate(GossipPlan(**{**chosen, "run": 1}))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_processes_give_the_same() -> None:
     """A sweep would depend on how many processes it has."""
     plans = [GossipPlan(SMALL, 0.5, 7, run) for run in range(6)]

@@ -500,6 +500,7 @@ def test_digests_reach_small_audiences() -> None:
     assert shares[0] < 0.85 < 0.95 < shares[1]
 
 
+@pytest.mark.slow
 def test_a_run_is_a_function_of_its_seed() -> None:
     """What fails once could not be looked at again; or bytes would differ from objects."""
     runs = []

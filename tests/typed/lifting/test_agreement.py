@@ -3,11 +3,12 @@
 import warnings
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.typed.lifting import lift
 from contrada.typed.shapes import shape_of
+from tests.strategies import more
 from tests.typed.lifting.predicates import OPTIONAL, Trade, carried, compiled, sources, trades
 
 SHAPE = shape_of(Trade)
@@ -21,7 +22,7 @@ def holds(predicate: Any, trade: object) -> bool:
         return False
 
 
-@settings(max_examples=5 * settings().max_examples)
+@more(5)
 @given(
     sources(),
     st.lists(trades(), min_size=1, max_size=12),

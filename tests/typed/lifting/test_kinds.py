@@ -91,7 +91,7 @@ def holds(predicate: Callable[[Any], Any], given: object) -> bool:
         return False
 
 
-@pytest.mark.quick_every(5)
+@pytest.mark.quick_every(12)
 @pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.filterwarnings("ignore::BytesWarning")

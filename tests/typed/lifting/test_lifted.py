@@ -293,6 +293,7 @@ def test_ways_are_bounded() -> None:
     assert lifted.filters.matches(Notification(dict.fromkeys(names, True)))
 
 
+@pytest.mark.slow
 def test_truth_tests_of_a_way_are_bounded() -> None:
     """A long loop would never end to be lifted."""
     lifted = lifted_of(f"all(q.price != x for x in range({FORKS_MAX + 1}))")

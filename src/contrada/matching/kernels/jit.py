@@ -120,4 +120,7 @@ def _copy(installed: Path, own: Path) -> None:
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
         if not own.exists():  # Else another process was first.
-            _log.warning("compiled kernels cannot be kept in %s: %s", own, error)
+            _log.warning(
+                "compiled kernels cannot be kept in %(path)s: %(reason)s",
+                {"path": own, "reason": error},
+            )

@@ -90,6 +90,9 @@ class GroupBridge:
                 raise
             except (ServiceError, CannotPublishError) as error:
                 self.counts[f"{way}, refused"] += 1
-                _LOG.warning("%s %s: %s", event.envelope.id, way, error)
+                _LOG.warning(
+                    "%(id)s does not go %(way)s: %(reason)s",
+                    {"id": event.envelope.id, "way": way, "reason": error},
+                )
             else:
                 self.counts[way] += 1

@@ -64,8 +64,9 @@ from contrada.net.gossip.sealing import GroupKey, GroupSeal
 from contrada.runtime.calling import check_loop, checked_when_full, running_loop
 from contrada.runtime.embedded import LocalQueue
 from contrada.runtime.outlet import PUBLISH_WAIT_S, QUEUE_FULL, entry_of
-from contrada.runtime.stamping import Stamp, identified, wall_clock_us
+from contrada.runtime.stamping import identified, stamp_of, wall_clock_us
 from contrada.runtime.subscription import QueuedSubscription
+from contrada.security.signing import Signer
 from contrada.service import (
     Item,
     WhenFull,
@@ -156,7 +157,7 @@ class GossipNode(InForce):
         join: Sequence[str] = (),
         at: str | None = None,
         address: LogicalAddress | None = None,
-        publisher: str | None = None,
+        publisher: str | Signer | None = None,
         rates: Rates | None = None,
         join_wait_s: float = GROUP_JOIN_WAIT_S,
     ) -> None:
@@ -176,7 +177,7 @@ class GossipNode(InForce):
         self._address = address
         self._join_wait_s = join_wait_s
         self._rates = rates or Rates()
-        self._stamp = Stamp(publisher)
+        self._stamp = stamp_of(publisher)
         self._seal = GroupSeal(key, self.group.agreed)
         self._assembling = Assembling()
         self._inflow = Inflow(self._rates, passed_us())

@@ -36,6 +36,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from contrada.errors import InputError
+from contrada.security.windows import NumberWindow
 
 CLOCK_APART_MAX_US: Final = 60_000_000
 """Microseconds between the clock of who seals and of who opens. Beyond it: refused, counted."""
@@ -137,31 +138,19 @@ class Unsealed:
     content: bytes
 
 
-class _Sender:
-    """What came of one: bit i of `came` is its number `highest` - i."""
+class _Sender(NumberWindow):
+    """What came of one, and when."""
 
-    __slots__ = ("came", "heard_us", "highest", "sealed_us")
+    __slots__ = ("heard_us", "sealed_us")
 
     def __init__(self) -> None:
-        self.highest = -1
-        self.came = 0
+        super().__init__(REPLAY_WINDOW)
         self.sealed_us = 0
         self.heard_us = 0
 
-    def is_replay(self, number: int) -> bool:
-        """Whether this came, or may have come."""
-        back = self.highest - number
-        return back >= 0 and (back >= REPLAY_WINDOW or bool(self.came >> back & 1))
-
-    def take(self, number: int, sealed_us: int, heard_us: int) -> None:
-        """It has come."""
-        ahead = number - self.highest
-        if ahead > 0:
-            self.came = (self.came << ahead if ahead < REPLAY_WINDOW else 0) | 1
-            self.came &= (1 << REPLAY_WINDOW) - 1
-            self.highest = number
-        else:
-            self.came |= 1 << -ahead
+    def heard(self, number: int, sealed_us: int, heard_us: int) -> None:
+        """A number has come."""
+        self.take(number)
         self.sealed_us = max(self.sealed_us, sealed_us)
         self.heard_us = heard_us
 
@@ -230,7 +219,7 @@ class GroupSeal:
             sender = self._admit(incarnation, passed_us)
             if sender is None:
                 return SENDERS_FULL
-        sender.take(number, sealed_us, passed_us)
+        sender.heard(number, sealed_us, passed_us)
         self._senders.move_to_end(incarnation)
         return Unsealed(incarnation, content)
 

@@ -152,7 +152,10 @@ def batches(options: Options, schema: T.StructType, span: LogSpan) -> Iterator[p
         now_us = wall_clock_us()
         while (stretch := blocking.run(ahead.next())) is not None:
             for position, reason in stretch.damaged:
-                _LOG.warning("%s: record %d is damaged: %s", span.name, position, reason)
+                _LOG.warning(
+                    "%(subscription)s: record %(position)d is damaged: %(reason)s",
+                    {"subscription": span.name, "position": position, "reason": reason},
+                )
             gathered.append(columns.of_stretch(stretch, now_us))
             _check_misfits(options, columns)
             if sum(map(len, gathered)) >= BATCH_ROWS:
@@ -195,7 +198,10 @@ def _check_misfits(options: Options, columns: ArrowColumns) -> None:
 
 def _tell_misfits(columns: ArrowColumns) -> None:
     for name, count in columns.misfits.items():
-        _LOG.warning("column %s: %d values do not fit it and are NULL", name, count)
+        _LOG.warning(
+            "column %(column)s: %(count)d values do not fit it and are NULL",
+            {"column": name, "count": count},
+        )
 
 
 class LogFrameReader(D.DataSourceReader):
@@ -240,7 +246,7 @@ class SubscriptionReader(D.DataSourceReader):
 
     def partitions(self) -> list[D.InputPartition]:
         """One: several would get the same."""
-        _LOG.warning("subscribed to: %s", self.subject())
+        _LOG.warning("subscribed to: %(filters)s", {"filters": self.subject()})
         return [D.InputPartition(None)]
 
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:

@@ -54,9 +54,9 @@ class ContradaSource(D.DataSource):
         if is_pushing():
             return PushingReader(options, schema)
         _LOG.warning(
-            "no filters of Spark go to the broker: there are none that it takes, or %s is not set "
-            "(contrada.spark.configure sets it)",
-            PUSHDOWN,
+            "no filters of Spark go to the broker: there are none that it takes, or %(key)s "
+            "is not set (contrada.spark.configure sets it)",
+            {"key": PUSHDOWN},
         )
         return SubscriptionReader(options, schema)
 

@@ -74,7 +74,9 @@ class _Writer:
         told = [each for each in messages if isinstance(each, PublishedRows)]
         empty = sum(each.empty for each in told)
         if empty:
-            _LOG.warning("%d rows have no notification and are not published", empty)
+            _LOG.warning(
+                "%(count)d rows have no notification and are not published", {"count": empty}
+            )
 
     def abort(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
         """Nothing: what is published stays so, and is known when it is published again."""
@@ -120,7 +122,9 @@ def publish(
         if is_latest:
             numbering.end()
     if not is_latest:
-        _LOG.warning("%s: a later batch was published before", numbering.publisher)
+        _LOG.warning(
+            "%(publisher)s: a later batch was published before", {"publisher": numbering.publisher}
+        )
     return done
 
 

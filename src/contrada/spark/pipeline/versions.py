@@ -129,7 +129,7 @@ class Versions:
             asked = self._asked = self._ask(self._asked)
         except ContradaError as error:
             if str(error) != self._told:
-                _LOG.warning("the subscriptions stay as they were: %s", error)
+                _LOG.warning("the subscriptions stay as they were: %(reason)s", {"reason": error})
             self._told = str(error)
             return
         self._told, self.refused = "", asked.refused

@@ -226,7 +226,10 @@ def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> Non
     new = {name: count - known.get(name, 0) for name, count in after.dropped.items()}
     if any(new.values()):
         told = ", ".join(f"{name}: {count}" for name, count in new.items() if count)
-        _log.warning("batch %s: took no part or was dropped: %s", after.batch, told)
+        _log.warning(
+            "batch %(batch)s: took no part or was dropped: %(reason)s",
+            {"batch": after.batch, "reason": told},
+        )
 
 
 def _shipped(patterns: GivenPatterns) -> Patterns:

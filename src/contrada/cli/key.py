@@ -1,0 +1,40 @@
+"""`contrada key`: keys that sign notifications."""
+
+from pathlib import Path
+
+import click
+
+from contrada.security.keys import new_private_key, private_key_in, public_text, write_private_key
+
+_KEY_FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.group()
+def key() -> None:
+    """Keys of Ed25519, with which publishers sign notifications and subscribers verify them.
+
+    \b
+    contrada key make desk.pem
+    echo "desk = \\"$(contrada key show desk.pem)\\"" >> keys.toml
+    contrada pub --publisher desk --sign desk.pem symbol=DIS price=61.5
+    contrada sub "symbol = 'DIS'" --verify keys.toml
+    """  # noqa: D301 - click reads the escape
+
+
+@key.command()
+@_KEY_FILE
+def make(path: Path) -> None:
+    """Make a private key in FILE, which only its owner reads, and print the public key.
+
+    FILE is PEM, as `openssl genpkey -algorithm ed25519` makes it too. A key is not written over.
+    """
+    made = new_private_key()
+    write_private_key(made, path)
+    click.echo(public_text(made))
+
+
+@key.command()
+@_KEY_FILE
+def show(path: Path) -> None:
+    """Print the public key of the private key in FILE: what --verify takes."""
+    click.echo(public_text(private_key_in(path)))

@@ -1,0 +1,123 @@
+"""Connections to a broker, of clients and of neighbours, that come to its HTTP port by WebSocket.
+
+    WebSocketRoute(PATH_DEFAULT, websocket_arrival(broker))
+
+The broker meets them as it meets those over TCP, and bounds them alike: their number, the time for
+a hello, signs of life, and what waits for one that does not read. Programs come here, not pages: a
+browser says whose page it shows (`Origin`), and is refused, so that no page that a person visits
+speaks to a broker of theirs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from contrada.net.websocket import CARRIED_BYTES_MAX, MessageTransport
+
+CARRIED_LINGER_S: Final = 5.0
+"""How long a WebSocket whose work is done may take what was written to it. Beyond it: it is cut."""
+
+_IN_ORDER: Final = (1000, 1001, 1005)
+"""With which codes who has come goes, where nothing is wrong."""
+
+_POLICY: Final = 1008
+_TOO_BIG: Final = 1009
+_NO_BYTES: Final = 1003
+
+
+class ArrivalHost(Protocol):
+    """What is needed of a broker."""
+
+    def arrival(self) -> asyncio.Protocol:
+        """Its side of a connection that is being made to it."""
+        ...
+
+
+class _ArrivedMessages:
+    """The messages of a connection that was made to this side."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def send(self, message: bytes | bytearray) -> None:
+        if not self._is_open:
+            raise ConnectionError("WebSocket was closed")
+        try:
+            await self._websocket.send({"type": "websocket.send", "bytes": message})
+        except WebSocketDisconnect as error:
+            raise ConnectionError(f"WebSocket was ended with code {error.code}") from None
+
+    async def receive(self) -> bytes | None:
+        said = await self._websocket.receive()
+        if said["type"] == "websocket.disconnect":
+            code = said.get("code", _IN_ORDER[0])
+            if code in _IN_ORDER:
+                return None
+            reason = said.get("reason") or "it said no reason"
+            raise ConnectionError(f"WebSocket was ended with code {code}: {reason}")
+        message: bytes | None = said.get("bytes")
+        if message is None:
+            raise await self._refused(_NO_BYTES, "it sent text, expected bytes")
+        if len(message) > CARRIED_BYTES_MAX:
+            limit = f"CARRIED_BYTES_MAX = {CARRIED_BYTES_MAX}"
+            raise await self._refused(_TOO_BIG, f"a message of {len(message)} bytes, and {limit}")
+        return message
+
+    async def close(self) -> None:
+        if self._is_open:
+            with suppress(WebSocketDisconnect):  # The other side may have closed meanwhile.
+                await self._websocket.close()
+
+    def cut(self) -> None:
+        """Nothing: that is done where the endpoint ends, by `LingeringWebSocket`."""
+
+    @property
+    def _is_open(self) -> bool:
+        return self._websocket.application_state is WebSocketState.CONNECTED
+
+    async def _refused(self, code: int, reason: str) -> ConnectionError:
+        await self._websocket.close(code, reason)
+        return ConnectionError(reason)
+
+
+def websocket_arrival(broker: ArrivalHost) -> Callable[[WebSocket], Awaitable[None]]:
+    """An endpoint for Starlette that brings whoever comes to a broker of this event loop.
+
+    Its server has to take `LingeringWebSocket` for its `ws`, and CARRIED_BYTES_MAX, or more, for
+    `ws_max_size`.
+    """
+
+    async def arrive(websocket: WebSocket) -> None:
+        if "origin" in websocket.headers:
+            await websocket.close(_POLICY)  # Before it is accepted: 403.
+            return
+        await websocket.accept()
+        peername = tuple(websocket.client) if websocket.client else None
+        transport = MessageTransport(
+            broker.arrival(),
+            _ArrivedMessages(websocket),
+            {
+                "peername": peername,
+                "websocket": websocket,
+                "ssl_object": websocket if websocket.url.scheme == "wss" else None,
+            },
+        )
+        await transport.start()
+
+    return arrive
+
+
+class LingeringWebSocket(WebSocketsSansIOProtocol):
+    """As it is, but one that does not take what was written to it is cut once its work is done.
+
+    Else its socket would stay as long as the other side likes, beyond all that counts connections.
+    """
+
+    def on_task_complete(self, task: "asyncio.Task[None]") -> None:
+        """What answered it has ended."""
+        super().on_task_complete(task)
+        self.loop.call_later(CARRIED_LINGER_S, self.transport.abort)
