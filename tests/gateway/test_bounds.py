@@ -66,7 +66,16 @@ async def test_a_second_request_has_its_time_too(monkeypatch: pytest.MonkeyPatch
         stream = await connected(it)
         stream[1].write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert (await stream[0].readuntil(b'"ok"}')).startswith(b"HTTP/1.1 200")
-        assert await answered(stream, b"GET /healthz HTT") == b""
+
+        async def drip() -> None:
+            stream[1].write(b"GET /")
+            while True:
+                stream[1].write(b"x")
+                await asyncio.sleep(0.01)
+
+        dripping = asyncio.ensure_future(drip())
+        assert await answered(stream) == b""
+        dripping.cancel()
 
 
 @on_loop
@@ -115,6 +124,8 @@ async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
         b"GET /" + b"y" * 500_000,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000,
         b"GET / HTTP/1.1\r\n" + b"x" * 500_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
     ],
 )
 def test_heads_that_are_too_large(head: bytes) -> None:

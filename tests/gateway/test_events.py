@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from cloudevents.core.bindings.http import (
     HTTPMessage,
     from_binary_event,
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
 from contrada.dialects import cloudevents
+from contrada.errors import InvalidNotificationError
 from contrada.gateway import events
 from contrada.gateway.binding import binary_headers, notifications_in
 from contrada.model import Notification
@@ -92,6 +94,27 @@ def test_an_event_comes_back_in_binary_mode(event: dict[str, Any]) -> None:
     if made.body:
         data = [name for name in made if name.startswith("data") and name != "datacontenttype"]
         assert {name: found[name] for name in data} == {name: made[name] for name in data}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"time": "yesterday"},
+        {"subject": ""},
+        {"specversion": "1.1"},
+        {"subject": 7},
+        {"data": {"n": 1}, "data_base64": "eA=="},
+        {"Subject": "x"},
+    ],
+)
+def test_what_is_wrong_is_told_after_what_was_right(wrong: dict[str, Any]) -> None:
+    """Names that are known to be good would let pass what is wrong about their values."""
+    right = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"n": 1}}
+    right |= {"time": "2026-11-24T02:10:03Z", "subject": "x"}
+    for _ in range(2):
+        assert events.notification_of(right) == cloudevents.notification(right)
+        with pytest.raises(InvalidNotificationError):
+            events.notification_of({**right, **wrong})
 
 
 @given(st.binary(max_size=40))

@@ -41,6 +41,7 @@ async def test_events_come_and_go() -> None:
         first = await anext(events)
         assert (first["id"], first["data.symbol"], first["data.n"]) == ("e0", "DIS", 0)
         assert it.gateway.counts.events == 301
+        assert it.gateway._bodies.held_bytes == 0
         await until(lambda: it.gateway.counts.streams == 0)
 
 

@@ -107,8 +107,11 @@ async def _slow_reader(address: str, query: str) -> socket.socket:
 
 
 @on_loop
-async def test_a_slow_reader_holds_up_nobody_and_is_told_what_it_lost() -> None:
+async def test_a_slow_reader_holds_up_nobody_and_is_told_what_it_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Publishers would wait for it, its events take any memory, or be lost in silence."""
+    monkeypatch.setattr(streams, "STREAM_QUIET_S", 1_000.0)
     async with serving() as it:
         sock = await _slow_reader(it.gateway.address, "filter=n>=0")
         await until(lambda: it.gateway.counts.streams == 1)

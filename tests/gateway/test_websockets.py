@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +127,14 @@ async def test_messages_that_are_too_large_end_it() -> None:
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
         await until(lambda: it.gateway.counts.websockets == 0)
+
+
+@on_loop
+async def test_messages_of_many_parts_end_it() -> None:
+    """Parts of no bytes are bounded by no number of bytes."""
+    async with serving() as it, talking(it) as socket:
+        with suppress(websockets.ConnectionClosed):
+            await socket.send([""] * 5_000)
+        with pytest.raises(websockets.ConnectionClosed):
+            await socket.recv()
+        await until(lambda: it.gateway._port.connections == 0)

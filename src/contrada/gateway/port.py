@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from math import ceil
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
@@ -202,7 +203,7 @@ class HttpPort:
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,
-            timeout_keep_alive=int(HEAD_WAIT_S),
+            timeout_keep_alive=ceil(HEAD_WAIT_S),
             lifespan="off",
             log_config=None,
             access_log=False,
