@@ -1,5 +1,6 @@
 """`contrada serve --http`, with curl as its client; and the examples of docs/http.md."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -16,7 +17,9 @@ import trustme
 
 from contrada.cli.settings import BrokerSettings, HttpSettings, settings_of
 from contrada.errors import AddressError, ServiceError
-from tests.asynchronous import TEST_S_MAX
+from contrada.net import connect
+from contrada.service import Service, Subscription
+from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.conftest import CONTRADA
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "http.md"
@@ -161,3 +164,29 @@ def test_what_is_missing_is_one_line() -> None:
     assert done.returncode != 0
     (line,) = done.stderr.strip().splitlines()
     assert "pip install contrada[http]" in line
+
+
+@pytest.mark.slow
+@on_loop
+async def test_clients_and_links_come_to_the_http_port(tmp_path: Path) -> None:
+    """What is behind HTTP only could be no client and no neighbour."""
+    options = ("--store", "memory:")
+    with serving(*options, "--name", "a", cwd=tmp_path) as (direct, http):
+        way = http.replace("http://", "contrada+ws://")
+        linked = ("--name", "b", "--neighbour", way, *options)
+        with serving(*linked, cwd=tmp_path) as (other, _):
+            async with (
+                connect(way) as here,
+                connect(other) as there,
+                connect(direct) as publisher,
+                here.subscribe("a any") as by_client,
+                there.subscribe("a any") as by_link,
+            ):
+                await until(lambda: publish_reaches(publisher, by_link))
+                assert (await by_client.next(TEST_S_MAX))["a"] == 1
+
+
+def publish_reaches(publisher: Service, events: Subscription[Any]) -> bool:
+    """Whether what is published now and then has come there."""
+    asyncio.ensure_future(publisher.publish({"a": 1}))  # noqa: RUF006 - it is awaited by what comes
+    return bool(events.statistics().queued)

@@ -284,7 +284,7 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
     if not settings.http.listen:
         yield None
         return
-    from contrada.gateway import Gateway, beside  # An extra brings what it needs.
+    from contrada.gateway import CarriedArrivals, Gateway, beside  # An extra brings what it needs.
 
     host, port = settings.http.place()
     gateway = Gateway(
@@ -296,6 +296,7 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         subscriptions=settings.sinks_file(),
         durable=settings.place() is not None,
         private_sinks=settings.http.private_sinks,
+        arrivals=CarriedArrivals(broker),
     )
     async with gateway:
         yield gateway

@@ -17,11 +17,11 @@ from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
 from contrada.errors import ConnectionFailedError
+from contrada.gateway.linking import LingeringWebSocket
 from contrada.net.tls import TLS_WAIT_S
 
 HTTP_CONNECTIONS_MAX: Final = 10_000
@@ -163,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
 
 
-class BoundedWebSocket(WebSocketsSansIOProtocol):
+class BoundedWebSocket(LingeringWebSocket):
     """One connection that has become a WebSocket."""
 
     async def run_asgi(self) -> None:
