@@ -1,0 +1,23 @@
+"""No trick reads or writes what is not allowed, at one broker and over a link that may not all."""
+
+import os
+from typing import Final
+
+import pytest
+
+from tests.asynchronous import on_loop
+from tests.net.trespass import trespass
+
+SEEDS: Final = int(os.environ.get("CONTRADA_TRESPASSES", "6"))
+STEPS: Final = 150
+
+
+@pytest.mark.parametrize("is_network", [False, True])
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.quick_every(4)
+@on_loop
+async def test_nobody_reads_or_writes_what_he_may_not(seed: int, is_network: bool) -> None:
+    """A permission would hold for one way in or out, and not for another."""
+    got, world = await trespass(seed, STEPS, is_network=is_network)
+    assert got, "something is allowed"
+    assert world.refused, "something is not"

@@ -1,0 +1,385 @@
+"""Principals who try everything at brokers, and whether one of them read or wrote what he may not.
+
+Each of some principals may something else, and does by chance whatever a client can: with filters
+of all kinds, patterns, questions, offers, sources that answer what nobody asked for, durable
+subscriptions under any name, and publications under any name. Each notification has a number of
+its own, so it is known who wrote it, whatever it says itself. What is held at the end:
+
+- whatever anybody got, by any way, matches one of his subscribe filters;
+- whoever wrote it might publish it, under the name that it has.
+
+A broker `far` has no users and is linked to the first as a neighbour that may only do a part of
+everything; its clients are held to what that may.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import contrada as ct
+from contrada.delivery.messages import CloseLog
+from contrada.errors import ContradaError, NotPermittedError
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.encoding import from_msgpack
+from contrada.net import Broker, connect
+from contrada.net.address import parse_address
+from contrada.net.client import TcpService
+from contrada.net.frames import AboutQuestions
+from contrada.net.messages import packed
+from contrada.net.neighbours import Membership, Wanted
+from contrada.net.promises import AskLog, AskStretch, LogState, Stretch
+from contrada.net.promises import packed as promised
+from contrada.net.tokens import new_token
+from contrada.net.users import Users, UserSettings
+from contrada.routing.messages import Answer, Cancel, More, SourceReport, SourceState
+from contrada.security.principals import Principal, free, owns
+from tests.asynchronous import until
+from tests.net.networks import are_linked
+
+FILTERS: Final = (
+    *("k = 1", "k = 2", "k in (1, 3)", "k < 2", "k >= 2", "k any", "k != 1", "not (k = 2)"),
+    *("s prefix 'a'", "s suffix 'b'", "s contains 'ab'", "s = nocase 'AB'", "s matches '^a+b'"),
+    *("s wildcard 'a*b?'", "s any", "k = 1 and s prefix 'a'", "k = 1 or s = 'ab'", "s absent"),
+    *("k = 1 and s any", "k < 3 and not (s suffix 'b')", "@publisher any", "k between 1 and 2"),
+    *("k = 2 and s absent", "not (s any) and k any", "k in (0, 1, 2, 3)", "s in ('a', 'ab')"),
+)
+TEXTS: Final = ("a", "ab", "AB", "b", "aab", "ba", "abx", "")
+NAMES: Final = ("p0", "p1", "p2", "far")
+SECRETS: Final = {name: new_token(name) for name in NAMES}
+WAIT_S: Final = 0.3
+"""Seconds that a question waits: of sources that say nothing there are many."""
+
+
+@dataclass
+class Trespasser:
+    """One principal, his connection, and what he got, each with the way by which it came."""
+
+    principal: Principal
+    service: TcpService
+    held_to: tuple[Principal, ...]
+    """Whose permissions what he writes or reads there needs too."""
+    got: list[tuple[str, Notification]] = field(default_factory=list)
+    readers: list["asyncio.Task[None]"] = field(default_factory=list)
+    subscriptions: list[Any] = field(default_factory=list)
+
+
+class World:
+    """Brokers, principals, and what they do by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.numbers = itertools.count(1)
+        self.wrote: dict[int, Trespasser] = {}
+        self.all: list[Trespasser] = []
+        self.done: dict[str, int] = {}
+        self.refused = 0
+        self.stack = AsyncExitStack()
+
+    # --- what there is ------------------------------------------------------------------------
+
+    def settings(self, name: str) -> UserSettings:
+        """What a principal may, by chance."""
+        return UserSettings(
+            token=SECRETS[name][1],
+            publish=self.chance.sample(FILTERS, self.chance.choice((1, 2, 3, 4))),
+            subscribe=self.chance.sample(FILTERS, self.chance.choice((1, 2, 3, 4))),
+            narrow=self.chance.random() < 0.8,
+            link=name == "far",
+        )
+
+    async def begin(self, *, is_network: bool) -> None:
+        """The brokers, and a connection of each principal."""
+        chance = self.chance
+        users = Users.of("here", {name: self.settings(name) for name in NAMES})
+        stack = self.stack
+        store = Path(stack.enter_context(TemporaryDirectory())) / "store.db"
+        network = Membership("near") if is_network else None
+        first = Broker(port=0, users=users, network=network, store=store)
+        self.brokers = [await stack.enter_async_context(first)]
+        places: dict[str, Broker] = dict.fromkeys(("p0", "p1", "p2"), first)
+        bounds = dict[str, Principal]()
+        if is_network:
+            near = Wanted(parse_address(first.address))
+            link = Membership("far", neighbours=(near,), token=SECRETS["far"][0])
+            far = await stack.enter_async_context(Broker(port=0, network=link))
+            self.brokers.append(far)
+            await until(lambda: are_linked(self.brokers, 1))
+            places |= {"q0": far, "q1": far}
+            bounds = {"q0": users.principals["far"], "q1": users.principals["far"]}
+        for name, broker in places.items():
+            token = "" if name in bounds else SECRETS[name][0]
+            service = connect(broker.address, token=token, publisher=name, reconnect=False)
+            assert isinstance(service, TcpService)
+            await stack.enter_async_context(service)
+            mine = users.principals.get(name, free(name))
+            bound = (bounds[name],) if name in bounds else ()
+            self.all.append(Trespasser(mine, service, bound))
+        chance.shuffle(self.all)
+
+    def notification(self, who: Trespasser, *, sometimes_other: bool = True) -> Notification:
+        """Something new, of which it is known who wrote it."""
+        chance, number = self.chance, next(self.numbers)
+        attributes: dict[str, Any] = {"n": number}
+        if chance.random() < 0.8:
+            attributes["k"] = chance.choice((0, 1, 2, 3, [0, 1], [1, 2], [0, 3]))
+        if chance.random() < 0.6:
+            attributes["s"] = chance.choice((*TEXTS, ["a", "b"], ["ab", "x"]))
+        self.wrote[number] = who
+        name = who.principal.name
+        if sometimes_other:
+            name = chance.choice((name,) * 5 + ("p0", "p1", f"{name}/x", f"{name}x", "far", ""))
+        envelope = Envelope(f"{name}.{number}", name, number, 1_700_000_000_000_000)
+        return Notification(attributes, envelope=envelope)
+
+    def filters(self, who: Trespasser, *, writes: bool = False) -> Any:
+        """Any wish; often one that is near to what is allowed."""
+        chance = self.chance
+        mine = who.principal.publish if writes else who.principal.subscribe
+        one = FilterSet(chance.choice(FILTERS))
+        kind = chance.randrange(10)
+        if kind > 6 and mine.filters:
+            return FilterSet([chance.choice(mine.filters)])
+        if kind == 6:
+            return mine & one
+        other = FilterSet(chance.choice(FILTERS))
+        if kind == 0:
+            return FilterSet([*one.filters, *other.filters])
+        if kind == 1:
+            return one & other
+        if kind == 2:
+            return FilterSet((~one).filters[:20])
+        if kind == 3:
+            return Filter({})
+        return one
+
+    def one(self, who: Trespasser, *, writes: bool = False) -> Filter:
+        """Any wish of one filter."""
+        found: FilterSet = self.filters(who, writes=writes)
+        return self.chance.choice(found.filters or (Filter({}),))
+
+    # --- what they do -------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        """One of them does something."""
+        who = self.chance.choice(self.all)
+        act = self.chance.choice(ACTS)
+        name = act.__name__
+        try:
+            await asyncio.wait_for(act(self, who), 20)
+            self.done[name] = self.done.get(name, 0) + 1
+        except NotPermittedError:
+            self.refused += 1
+        except ContradaError as error:
+            self.done[f"{name}: {type(error).__name__}"] = 1
+
+    def read(self, who: Trespasser, way: str, events: AsyncIterator[Any]) -> None:
+        """Notes whatever comes."""
+
+        async def reading() -> None:
+            with suppress(ContradaError):
+                async for each in events:
+                    self.note(who, way, each)
+
+        who.readers.append(asyncio.ensure_future(reading()))
+
+    def note(self, who: Trespasser, way: str, it: Any) -> None:
+        """Somebody got something."""
+        if isinstance(it, Notification):
+            who.got.append((way, it))
+        else:
+            for each in getattr(it, "notifications", [getattr(it, "item", None)]):
+                if isinstance(each, Notification):
+                    who.got.append((way, each))
+
+    async def subscribe(self, who: Trespasser) -> None:
+        """With whatever filter."""
+        events = who.service.subscribe(self.filters(who))
+        await events.open()
+        who.subscriptions.append(events)
+        self.read(who, "subscription", events)
+
+    async def update(self, who: Trespasser) -> None:
+        """One in force asks for something else."""
+        if who.subscriptions:
+            await self.chance.choice(who.subscriptions).update(self.filters(who))
+
+    async def watch(self, who: Trespasser) -> None:
+        """A pattern."""
+        parts = [self.one(who) for _ in range(2)]
+        events = who.service.subscribe(Pattern(parts, every=self.chance.random() < 0.5))
+        await events.open()
+        self.read(who, "pattern", events)
+
+    async def keep(self, who: Trespasser) -> None:
+        """A durable subscription, under whatever name, whose dead letters go to whatever name."""
+        name = self.chance.choice([*NAMES[:3], f"{who.principal.name}/{self.chance.randrange(3)}"])
+        filters = None if self.chance.random() < 0.3 else self.filters(who)
+        options: dict[str, Any] = {"reliable": True}
+        used: list[str] = []
+        if filters is None or self.chance.random() < 0.7:
+            dead = self.chance.choice(("", "", "p0", "p1", f"{who.principal.name}/dead"))
+            kept = ct.Retention(replay_max=100, attempts_max=1 if dead else 0, dead_letter=dead)
+            options = {"durable": name, "retention": kept}
+            used = [each for each in (name, dead) if each]
+        events = who.service.subscribe(filters, **options)
+        await events.open()
+        assert all(owns(who.principal.durable, each) for each in used), used
+        self.read(who, "log", events)
+
+    async def look(self, who: Trespasser) -> None:
+        """Records by position, of whatever subscription."""
+        logs = who.service.delivery()
+        names = [*NAMES[:3], *(f"{name}/{n}" for name in NAMES[:3] for n in range(3))]
+        name = self.chance.choice(names)
+        answer = await logs._ask(promised(AskLog(name)))
+        state = _result(answer.result, LogState)
+        answer = await logs._ask(promised(AskStretch(name, state.number, 1, state.next + 1, True)))
+        stretch = _result(answer.result, Stretch)
+        at = 0
+        for length in memoryview(stretch.lengths).cast("I"):
+            found = from_msgpack(stretch.data[at : at + length])
+            assert isinstance(found, Notification)
+            self.note(who, "stretch", found)
+            at += length
+
+    async def end_log(self, who: Trespasser) -> None:
+        """Ends another one's durable subscription."""
+        others = [name for name in NAMES if not owns(who.principal.durable, name)]
+        if not others:
+            return
+        try:
+            await who.service.delivery()._ask(promised(CloseLog(others[0], "", ends=True)))
+        except NotPermittedError:
+            raise
+        raise AssertionError(f"{who.principal.name} has ended {others[0]}")
+
+    async def publish(self, who: Trespasser) -> None:
+        """One, or a batch, with a promise or without."""
+        many = self.chance.choice((1, 1, 3, 12))
+        items = [self.notification(who) for _ in range(many)]
+        if self.chance.random() < 0.2:
+            name = who.principal.name
+            items = [self.notification(who, sometimes_other=False) for _ in range(many)]
+            items = [each.with_envelope(Envelope(publisher=name)) for each in items]
+            await who.service.publish_batch(items, delivery="reliable")
+        else:
+            await who.service.publish_batch(items)
+
+    async def ask(self, who: Trespasser) -> None:
+        """A question."""
+        answers = who.service.query(self.one(who), timeout_s=WAIT_S)
+        await answers.open()
+        self.read(who, "answer", answers)
+
+    async def combine(self, who: Trespasser) -> None:
+        """A question whose answer is combined."""
+        combined = who.service.compute("count", self.one(who), timeout_s=WAIT_S)
+        await combined.open()
+        self.read(who, "combined", combined)
+
+    async def offer(self, who: Trespasser) -> None:
+        """A source that answers whatever it likes."""
+        source = who.service.offer(
+            self.one(who, writes=True),
+            lambda _: [self.notification(who) for _ in range(3)],
+            name=f"{who.principal.name}.{next(self.numbers)}",
+        )
+        await source.open()
+        self.stack.push_async_callback(_quietly, source.__aexit__)
+
+    async def advertise(self, who: Trespasser) -> None:
+        """An advertisement."""
+        sides = self.one(who, writes=True).sides
+        offering = who.service.advertise(Advertisement.of_sets(sides))
+        await offering.open()
+
+    async def say(self, who: Trespasser) -> None:
+        """What nobody asked for, about questions of others."""
+        chance = self.chance
+        questions = self.brokers[0].exchange._router._questions._held
+        asker, identity = chance.choice([*questions, ("", "1")])
+        items = tuple(self.notification(who) for _ in range(2))
+        reports = (SourceReport("x", SourceState.ANSWERED, 2),)
+        said: Any = chance.choice(
+            [
+                Answer(asker, identity, items, reports, is_last=chance.random() < 0.5),
+                More(asker, identity, 5),
+                Cancel(asker, identity),
+            ]
+        )
+        who.service._reconnecting.send(AboutQuestions([packed(said)]))
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Lets come what is on its way, and ends."""
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+        tasks = [task for each in self.all for task in each.readers]
+        for task in tasks:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await self.stack.aclose()
+        for each in found:
+            if isinstance(each, Exception):
+                raise each  # Of a reader.
+
+    def check(self) -> int:
+        """AssertionError where somebody read or wrote what he may not; how much was got."""
+        count = 0
+        for reader in self.all:
+            for way, it in reader.got:
+                n = it["n"]
+                assert isinstance(n, int)
+                writer = self.wrote[n]
+                assert reader.principal.subscribe.matches(it), (reader.principal, way, it)
+                assert may_write(writer.principal, it), (writer.principal, way, it)
+                if writer.held_to != reader.held_to:  # It came over the link.
+                    for bound in writer.held_to:
+                        assert may_write(bound, it), (bound, way, it)
+                    for bound in reader.held_to:
+                        assert bound.subscribe.matches(it), (bound, way, it)
+                count += 1
+        return count
+
+
+def may_write(principal: Principal, it: Notification) -> bool:
+    """Whether a principal may have published this. What is answered has no name."""
+    name = it.envelope.publisher
+    return principal.publish.matches(it) and owns(principal.publishers, name)
+
+
+def _result(data: Any, kind: Any) -> Any:
+    import msgspec
+
+    return msgspec.msgpack.decode(data, type=kind, dec_hook=lambda _, it: from_msgpack(it))
+
+
+async def _quietly(leave: Callable[..., Any], *_: object) -> None:
+    with suppress(ContradaError):
+        await leave(None, None, None)
+
+
+ACTS: Final = [
+    *(World.subscribe, World.subscribe, World.update, World.watch, World.keep, World.look),
+    *(World.publish,) * 8,
+    *(World.ask, World.combine, World.offer, World.advertise, World.say, World.end_log),
+]
+
+
+async def trespass(seed: int, steps: int, *, is_network: bool) -> tuple[int, World]:
+    """One world of so many steps: how much was got."""
+    world = World(seed)
+    try:
+        await world.begin(is_network=is_network)
+        for _ in range(steps):
+            await world.step()
+    finally:
+        await world.finish()
+    return world.check(), world
