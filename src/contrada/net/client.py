@@ -62,6 +62,7 @@ from contrada.net.reconnecting import Reconnecting
 from contrada.net.subscription import TcpSubscription, subscription_of, taken_up, taking_up
 from contrada.net.wire import GOODBYE_WAIT_S, TCP, Approach
 from contrada.routing.messages import Unsubscribe
+from contrada.runtime import tracing
 from contrada.runtime.calling import (
     batches_of,
     checked_timeout,
@@ -173,6 +174,8 @@ class TcpService(DisseminatingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        if tracing.is_on:
+            notification = tracing.published(notification)
         if (elsewhere := dissemination_of(item)) is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
         if is_promised((notification,)) and _is_reliable(notification):
@@ -190,9 +193,7 @@ class TcpService(DisseminatingService):
         """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        promise = partial(_promised_of, self._stamp, delivery or "")
-        make = self._stamp.packed if delivery is None else promise
-        sorting = Sorting(self._publish_elsewhere, make)
+        sorting = Sorting(self._publish_elsewhere, _making(self._stamp, delivery))
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -494,6 +495,12 @@ class TcpService(DisseminatingService):
         self._market.end(failure)
         if self._logs is not None:
             self._logs.give_up(failure)
+
+
+def _making(stamp: Stamp, delivery: str | None) -> Callable[[Any], Any]:
+    """What makes of an item of a batch what is sent."""
+    promise = partial(_promised_of, stamp, delivery or "")
+    return tracing.made_by(stamp.packed if delivery is None else promise)
 
 
 def _promised_of(stamp: Stamp, delivery: str, item: Item) -> Notification:
