@@ -48,7 +48,9 @@ def test_commands_have_only_options_that_there_are() -> None:
         "--json",
     }
     used = set(re.findall(r'"(--[\w-]+)"', CONTAINER.partition('CMD ["--host"')[2])) | {"--host"}
-    assert used == {"--host", "--port", "--store", "--json"}
+    assert used == {
+        *("--host", "--port", "--http", "--users", "--tls-certificate", "--store", "--json")
+    }
     assert used <= OPTIONS
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", CONTAINER, re.MULTILINE)
     for place in " ".join(copied).split():

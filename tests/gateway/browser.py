@@ -29,9 +29,9 @@ def main(address: str, path: str) -> None:
 
     class Page(QWebEnginePage):
         def javaScriptConsoleMessage(
-            self, level: object, message: str, line: int, source: str
+            self, level: object, message: str | None, line: int, source: str | None
         ) -> None:
-            sys.stdout.write(message + "\n")
+            sys.stdout.write(f"{message}\n")
             sys.stdout.flush()
 
     app = QApplication(sys.argv[:1])

@@ -41,6 +41,7 @@ EXTRAS: Final = {
     "starlette": "http",
     "uvicorn": "http",
     "websockets": "http",
+    "opentelemetry": "tracing",
 }
 """Which extra of the package brings a library."""
 

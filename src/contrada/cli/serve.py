@@ -32,13 +32,14 @@ from contrada.net.broker import CONNECTIONS_MAX
 from contrada.net.users import Users
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
+from contrada.runtime.tracing import start_by_environment
 
 if TYPE_CHECKING:
     from contrada.gateway import Gateway
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
-_NOT_SETTINGS: Final = {"config", "until_input_ends"}
+_NOT_SETTINGS: Final = {"config", "tracing", "until_input_ends"}
 """Options that no file has."""
 
 _FILES_BESIDE: Final = 64
@@ -122,13 +123,20 @@ _LOG: Final = logging.getLogger(__name__)
 )
 @click.option("--json", "as_json", is_flag=True, help="Log lines of JSON.")
 @click.option(
+    "--tracing",
+    is_flag=True,
+    help="Spans of what carries a sampled traceparent; OTEL_… variables say who takes them.",
+)
+@click.option(
     "--until-input-ends",
     is_flag=True,
     help="End as at SIGTERM when standard input does: with whoever started it.",
 )
 @extension_option
 @click.pass_context
-def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_: Any) -> None:
+def serve(
+    ctx: click.Context, /, config: str | None, tracing: bool, until_input_ends: bool, **_: Any
+) -> None:
     """Run a broker, alone or in a network.
 
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
@@ -177,6 +185,8 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     log(LEVELS.index(settings.log.level), as_json=settings.log.json)
     for extension in settings.extensions:
         load(extension)
+    if tracing:
+        start_by_environment()
     _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     end = "the broker has ended"

@@ -16,6 +16,7 @@ from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import Work
 from contrada.net.turns import TURN_S
 from contrada.routing.messages import Notifications, Origin, Publish
+from contrada.runtime import tracing
 from contrada.runtime.exchange import Exchange, Pending
 from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, size_of_all
 from contrada.runtime.stamping import wall_clock_us
@@ -147,7 +148,7 @@ class Accepted(Generic[N]):
         error: ContradaError | None
         try:
             with Work("FEW_WORK_MAX", FEW_WORK_MAX, is_strict=True):
-                pending, error = self._exchange.take(self._origin, message, wall_clock_us())
+                pending, error = self._take(message, wall_clock_us())
         except ContradaError as fault:
             if isinstance(fault, LimitError) and fault.limit == "FEW_WORK_MAX":
                 return False
@@ -245,6 +246,15 @@ class Accepted(Generic[N]):
         else:
             work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
         with work:
+            return self._take(message, now_us)
+
+    def _take(
+        self, message: Publish, now_us: int
+    ) -> tuple[list[Pending[Notification]], ContradaError | None]:
+        if not tracing.is_on:
+            return self._exchange.take(self._origin, message, now_us)
+        node, origin = self._exchange.router.name, self._origin.name
+        with tracing.accepting(node, origin, message.notifications):
             return self._exchange.take(self._origin, message, now_us)
 
     def _worked(self, task: "asyncio.Task[None]") -> None:

@@ -69,6 +69,7 @@ from contrada.net.subscription import (
 from contrada.net.tokens import publisher_under
 from contrada.net.wire import GOODBYE_WAIT_S, TCP, Approach
 from contrada.routing.messages import Unsubscribe
+from contrada.runtime import tracing
 from contrada.runtime.calling import (
     batches_of,
     checked_timeout,
@@ -183,6 +184,8 @@ class TcpService(DisseminatingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        if tracing.is_on:
+            notification = tracing.published(notification)
         if (elsewhere := dissemination_of(item)) is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
         if is_promised((notification,)) and _is_reliable(notification):
@@ -200,9 +203,7 @@ class TcpService(DisseminatingService):
         """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        promise = partial(_promised_of, self._stamp, delivery or "")
-        make = self._stamp.packed if delivery is None else promise
-        sorting = Sorting(self._publish_elsewhere, make)
+        sorting = Sorting(self._publish_elsewhere, _making(self._stamp, delivery))
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -507,6 +508,12 @@ def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)
     return ServiceError(refused) if frame.code else None
+
+
+def _making(stamp: Stamp, delivery: str | None) -> Callable[[Any], Any]:
+    """What makes of an item of a batch what is sent."""
+    promise = partial(_promised_of, stamp, delivery or "")
+    return tracing.made_by(stamp.packed if delivery is None else promise)
 
 
 def _promised_of(stamp: Stamp, delivery: str, item: Item) -> Notification:

@@ -58,6 +58,7 @@ from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Ask, Describe, Publish, Undescribe, Unsubscribe
+from contrada.runtime import tracing
 from contrada.runtime.calling import checked_when_full
 from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, Outlet, Passed
@@ -130,6 +131,9 @@ class _Feed(Outlet[Passed]):
         if is_undecided:
             packed = [bytes(each) for each in packed if self._may_go([each])]
         route = self.route
+        if tracing.is_on:
+            node = self._guest.peer.broker.exchange.router.name
+            tracing.passed("deliver", node, route.client.name, packed)
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
     def _may_go(self, packed: Sequence[bytes]) -> bool:

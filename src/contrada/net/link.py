@@ -42,6 +42,7 @@ from contrada.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
+from contrada.runtime import tracing
 from contrada.runtime.exchange import LINK_DOWN, Carried
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of, size_of_all
 from contrada.security.permits import Permit
@@ -80,13 +81,14 @@ _LOG: Final = logging.getLogger(__name__)
 class _LinkFeed(Outlet[Carried]):
     """What is to be sent on over a link, the credit that is left, and how many are on their way."""
 
-    __slots__ = ("_peer", "credit", "on_their_way", "sent")
+    __slots__ = ("_peer", "credit", "on_their_way", "sent", "to")
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, to: str) -> None:
         super().__init__(budget=peer.budget)
         self.credit = LINK_CREDIT_BYTES
         self.on_their_way = 0
         self.sent = 0
+        self.to = to
         self._peer = peer
 
     def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
@@ -101,6 +103,10 @@ class _LinkFeed(Outlet[Carried]):
         self.credit -= size
         self.on_their_way += len(batch)
         self.sent += len(batch)
+        if tracing.is_on:
+            router = self._peer.broker.exchange.router
+            packed = [bytes(encoding_of(each)) for each, _, _ in batch]
+            tracing.passed("link", router.name, self.to, packed)
         return Hop(
             [
                 packed_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
@@ -147,7 +153,7 @@ class Link:
         self.is_down = False
         self._said: list[msgspec.Raw] = []
         self._parts = bytearray()
-        self._feed = _LinkFeed(peer)
+        self._feed = _LinkFeed(peer, self.name)
         broker = peer.broker
         self._accepted = Accepted(
             broker.exchange,

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceError
+from contrada.runtime import tracing
 
 T = TypeVar("T")
 
@@ -73,6 +74,8 @@ async def handle_all(
     what the items raise, once the calls that have begun are done, and ServiceError.
     """
     calls = HandlerCalls(concurrency)
+    if tracing.is_on:
+        function = tracing.handled(function)
 
     async def finish(result: Awaitable[object], item: T) -> None:
         try:

@@ -1,0 +1,167 @@
+"""Spans of a notification's way: below one another as it went, and none where nobody traces."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanContext, get_current_span
+
+from contrada import Notification, connect
+from contrada.runtime import tracing
+from tests.asynchronous import on_loop, until
+from tests.net.networks import network
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    """Where spans come to rest while a test traces."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing.start(provider)
+    yield exporter
+    tracing.stop()
+    provider.shutdown()
+
+
+def parent_of(span: ReadableSpan) -> int:
+    """The id of the span above."""
+    assert span.parent is not None
+    return span.parent.span_id
+
+
+def id_of(span: ReadableSpan) -> int:
+    """The id of a span."""
+    assert span.context is not None
+    return int(span.context.span_id)
+
+
+def are_processed(finished: tuple[ReadableSpan, ...]) -> bool:
+    """Whether a handler was called with all that was published."""
+    done = {s.parent.span_id for s in finished if s.name == "process" and s.parent}
+    return {id_of(s) for s in finished if s.name == "publish"} <= done
+
+
+@on_loop
+@pytest.mark.parametrize("count", [1, 8])
+async def test_spans_stand_below_one_another_over_two_brokers(
+    spans: InMemorySpanExporter, count: int
+) -> None:
+    """Whoever looks for where time goes would see another way than the one that it went."""
+    seen: list[SpanContext] = []
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[1].address) as reader,
+        connect(brokers[0].address) as publisher,
+        reader.subscribe("n >= 0") as subscription,
+    ):
+        await until(lambda: brokers[0].statistics().links == 1)
+        got: list[object] = []
+
+        async def handle(item: Notification) -> None:
+            seen.append(get_current_span().get_span_context())
+            got.append(item["traceparent"])
+
+        handling = asyncio.create_task(subscription.handle(handle))
+        while not got:
+            await publisher.publish({"n": 0})
+            await asyncio.sleep(0)
+        await until(lambda: any(span.name == "process" for span in spans.get_finished_spans()))
+        first = len(got)
+        spans.clear()
+        if count == 1:
+            await publisher.publish({"n": 1})
+        else:
+            await publisher.publish_batch([{"n": number} for number in range(count)])
+        await until(lambda: len(got) >= first + count)
+        await until(lambda: are_processed(spans.get_finished_spans()))
+        handling.cancel()
+    finished = spans.get_finished_spans()
+    published = [span for span in finished if span.name == "publish"]
+    assert len(published) == count
+    for root in published:
+        assert root.parent is None
+        below = [s for s in finished if s.parent and parent_of(s) == id_of(root)]
+        assert root.context is not None
+        assert all(s.context and s.context.trace_id == root.context.trace_id for s in below)
+        assert sorted(s.name for s in below) == ["accept", "accept", "process"]
+        one, other = sorted(
+            (s for s in below if s.name == "accept"), key=lambda s: s.start_time or 0
+        )
+        for accept, names in ((one, ["link"]), (other, ["deliver"])):
+            assert [s.name for s in finished if s.parent and parent_of(s) == id_of(accept)] == names
+        assert one.attributes is not None
+        assert other.attributes is not None
+        assert one.attributes["contrada.broker"] != other.attributes["contrada.broker"]
+        assert other.attributes["contrada.from"] == one.attributes["contrada.broker"]
+    ids = {id_of(s) for s in finished if s.name == "process"}
+    assert ids <= {context.span_id for context in seen}, "what a handler does is below its span"
+
+
+@on_loop
+async def test_what_is_not_sampled_carries_nothing_and_has_no_spans(
+    spans: InMemorySpanExporter,
+) -> None:
+    """Each notification would be longer, and brokers make spans that nobody wants."""
+    async with (
+        network(1, []) as brokers,
+        connect(brokers[0].address) as service,
+        service.subscribe("n >= 0") as subscription,
+    ):
+        tracing.start(TracerProvider(sampler=ALWAYS_OFF))
+        await service.publish({"n": 1})
+        tracing.stop()
+        await service.publish({"n": 2, "traceparent": "no context"})
+        assert "traceparent" not in await anext(subscription)
+        assert (await anext(subscription))["traceparent"] == "no context"
+    assert spans.get_finished_spans() == ()
+
+
+@on_loop
+async def test_strange_contexts_are_carried_as_they_are(spans: InMemorySpanExporter) -> None:
+    """A publisher could break what a broker or a handler does by a text."""
+    zeros = f"00-{'0' * 32}-{'0' * 16}-01"
+    strange: list[object] = ["", "00-x", zeros, f"00-{'a' * 32}-{'b' * 16}-00", 5]
+    handled: list[object] = []
+    async with (
+        network(1, []) as brokers,
+        connect(brokers[0].address) as service,
+        service.subscribe("n >= 0") as subscription,
+    ):
+        handling = asyncio.create_task(
+            subscription.handle(lambda item: handled.append(item["traceparent"]))
+        )
+        for each in strange:
+            await service.publish({"n": 1, "traceparent": each})
+        await until(lambda: len(handled) == len(strange))
+        handling.cancel()
+    assert handled == strange
+    assert {span.name for span in spans.get_finished_spans()} <= {"publish", "accept", "deliver"}
+
+
+def test_nothing_of_it_is_loaded_while_it_is_off() -> None:
+    """Everybody would pay for what few turn on."""
+    code = (
+        "import sys, contrada.net.broker, contrada.net.client, contrada.runtime.tracing\n"
+        "assert not any(name.startswith('opentelemetry') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_exporter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker would run, and its spans go nowhere."""
+    from contrada.errors import MissingRequirementError
+
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "absent")
+    with pytest.raises(MissingRequirementError, match="absent"):
+        tracing.start_by_environment()
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    tracing.start_by_environment()
+    assert tracing.is_on
+    tracing.stop()
