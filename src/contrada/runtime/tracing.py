@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from contrada.errors import MissingRequirementError
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification, to_msgpack
 from contrada.routing.messages import Notifications
 from contrada.service.requests import notification_of
