@@ -88,6 +88,7 @@ class Results:
     sites: int
     searched: Searched
     bulletins: int
+    shared: int
     publish_seconds: float
     spark_start_seconds: float
     seconds: float
@@ -119,6 +120,7 @@ class Results:
             f"{self.sites:,} sites answered is what all flights say, and "
             f"{self.searched.searches} searches among {self.searched.peers} peers found all files. "
             f"{self.bulletins} bulletins of a feed that was polled twice came to whom they concern."
+            f" Partners read {self.shared} flights of their own, posted over HTTP, and no others."
         )
 
     @property
@@ -162,6 +164,7 @@ def results_of(
     sites: int,
     searched: Searched,
     bulletins: int,
+    shared: int,
     seconds: float,
 ) -> Results:
     """The results from what each part of the demo knows."""
@@ -197,6 +200,7 @@ def results_of(
         sites=sites,
         searched=searched,
         bulletins=bulletins,
+        shared=shared,
         publish_seconds=summary.publish_seconds,
         spark_start_seconds=summary.wall_s - summary.seconds,
         seconds=seconds,

@@ -45,6 +45,7 @@ from examples.demo.sources import write_sources
 from examples.file_search.peers import shared
 from examples.file_search.run import expected as expected_files
 from examples.file_search.run import search
+from examples.partners.run import share
 from examples.site_select.run import select
 from examples.stock_trade.run import trade
 
@@ -62,7 +63,7 @@ PROBES: Final = 300
 
 STEPS: Final = (
     *("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries"),
-    *("stock trade", "sites", "file search", "airport news"),
+    *("stock trade", "sites", "file search", "airport news", "partners"),
 )
 
 EXIT_FAULT: Final = 1
@@ -134,6 +135,7 @@ async def demo(out: Path, progress: Progress) -> Results:
         sites=worked.sites,
         searched=worked.searched,
         bulletins=worked.bulletins,
+        shared=worked.shared,
         seconds=monotonic() - began,
     )
 
@@ -146,6 +148,7 @@ class Worked:
     sites: int
     searched: Searched
     bulletins: int
+    shared: int
     faults: list[str]
 
 
@@ -156,6 +159,7 @@ async def work(
     selecting: TaskID,
     searching: TaskID,
     following: TaskID,
+    sharing: TaskID,
 ) -> Worked:
     """Runs the worked examples, each held against a look at all of its data."""
     wrong: list[str] = []
@@ -194,7 +198,16 @@ async def work(
     progress.update(following, total=told.came.total(), completed=bulletins)
     if followed != told:
         wrong.append(f"airport news: {followed}, and the feed says {told}")
-    return Worked(trades, sites, Searched.of(chosen, flooded, len(shares)), bulletins, wrong)
+
+    # Carriers are users of a broker, and read their own flights, which come over HTTP.
+    progress.start_task(sharing)
+    had, mine = await share()
+    came = had.came.total()
+    progress.update(sharing, total=mine.came.total(), completed=came)
+    if had != mine:
+        wrong.append(f"partners: {had}, and the flights say {mine}")
+    searched = Searched.of(chosen, flooded, len(shares))
+    return Worked(trades, sites, searched, bulletins, came, wrong)
 
 
 async def probe(address: str) -> list[float]:

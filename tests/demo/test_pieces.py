@@ -82,6 +82,7 @@ async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[In
         sites=74,
         searched=Searched(57, 6, 69, 336),
         bulletins=58,
+        shared=317,
     )
     return expected, inboxes, results
 

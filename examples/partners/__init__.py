@@ -1,0 +1,1 @@
+"""The partners example: users of a broker who read only what is theirs, over HTTP and signed."""
