@@ -4,6 +4,8 @@ One root, `ContradaError`. Each error carries the offending values as attributes
 program can act on them, and says in one line what was found, where, and what was expected.
 """
 
+from collections.abc import Sequence
+
 
 class ContradaError(Exception):
     """The root of all errors that Contrada raises on purpose.
@@ -167,7 +169,14 @@ class ServiceClosedError(ServiceError):
 
 
 class NotPermittedError(ServiceError):
-    """Who asked for it may not have it done. Carries `reason`."""
+    """Who asked for it may not have it done. Carries `reason`.
+
+    And `refused`, the positions in a publication of what may not be published; the rest is.
+    """
+
+    def __init__(self, reason: str, refused: Sequence[int] = ()) -> None:
+        super().__init__(reason)
+        self.refused = tuple(refused)
 
 
 class TooSlowError(ServiceError):
@@ -189,11 +198,15 @@ class AddressError(ContradaError):
 class ConnectionFailedError(ServiceError):
     """A broker cannot be reached or went away. Carries `address` and `reason`.
 
+    And `fault`, by which name the broker has refused the connection, where it has told one.
     `may_be_published`: what was published was on its way, and nobody knows whether it came there.
     """
 
-    def __init__(self, address: str, reason: str, *, may_be_published: bool = False) -> None:
+    def __init__(
+        self, address: str, reason: str, *, may_be_published: bool = False, fault: str = ""
+    ) -> None:
         super().__init__(f"{address}: {reason}")
+        self.fault = fault
         self.address = address
         self.reason = reason
         self.may_be_published = may_be_published

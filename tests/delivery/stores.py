@@ -69,6 +69,15 @@ class StoreMachine(RuleBasedStateMachine):
             wanted = range(first, min(first + count, self.next[log]))
             self.done[log] |= {at for at in wanted if at >= self.first(log)}
 
+    @rule(log=st.sampled_from(LOGS), count=st.integers(1, 5))
+    def leave_out(self, log: str, count: int) -> None:
+        """Gives some positions to no record."""
+        self.store.leave_out(log, count)
+        if log in self.logs:
+            first = self.next[log]
+            self.next[log] = first + count
+            self.done[log] |= {*range(first, first + count)}
+
     @rule(log=st.sampled_from(LOGS), before=st.integers(1, 30))
     def truncate(self, log: str, before: int) -> None:
         """Gives up what lies before a position."""
@@ -124,7 +133,8 @@ class StoreMachine(RuleBasedStateMachine):
         first = max(first, self.first(log))
         held = self.logs.get(log, {})
         end = min(first + count, self.next.get(log, 1))
-        expected: list[Any] = [LogRecord(at, *held[at]) for at in range(first, end)]
+        found = (at for at in range(first, end) if at in held)
+        expected: list[Any] = [LogRecord(at, *held[at]) for at in found]
         assert self.store.read(log, first, count) == expected
 
     @invariant()
@@ -134,7 +144,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.extent("c") is None
         for log, held in self.logs.items():
             size = sum(len(data) for _, data in held.values())
-            assert self.store.extent(log) == (self.first(log), self.next[log], size)
+            extent = self.store.extent(log)
+            assert extent is not None
+            assert extent[:3] == (self.first(log), self.next[log], size)
+            assert extent.records == len(held)
+            for at in range(self.first(log), self.next[log]):
+                following = [each for each in held if each >= at]
+                assert extent.kept_from(at) == min(following, default=self.next[log])
             done = [at for a, b in self.store.acknowledged(log) for at in range(a, b)]
             assert done == sorted(self.done[log])
         assert dict(self.store.notes()) == self.noted

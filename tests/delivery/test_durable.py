@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from contrada.delivery import durable
 from contrada.delivery.durable import DurableSubscription, Handed, OnFull, Retention
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.store import Damaged, LogRecord
+from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
 from tests.delivery.stores import AwayStore
 
@@ -195,7 +195,7 @@ def test_what_came_before_its_client_is_there() -> None:
     assert taken(of, credit=1) == ["a 1"]
     assert taken(of) == ["b 1"]
     of.acknowledge([(1, 3)])
-    assert of.extent == (3, 3, 0)
+    assert of.extent == Extent(3, 3, 0)
 
 
 def test_each_goes_to_one_of_n_and_comes_again() -> None:
@@ -255,13 +255,13 @@ def test_a_full_one_does_as_it_says() -> None:
     append(of, *"abc")
     with pytest.raises(CannotPublishError, match="'s' is full: it keeps 3 records, 3 bytes"):
         append(of, "d")
-    assert of.extent == (1, 4, 3)
+    assert of.extent == Extent(1, 4, 3)
     of, _ = subscription(bytes_max=5, on_full=OnFull.DROP_OLDEST)
     of.open("x")
     append(of, "aa", "b")
     assert taken(of, credit=1) == ["aa 1"]
     append(of, "cc", "d")
-    assert of.extent == (2, 5, 4)
+    assert of.extent == Extent(2, 5, 4)
     assert of.statistics.dropped == 1
     append(of, "eee")
     assert taken(of) == ["d 1", "eee 1"]
@@ -270,10 +270,10 @@ def test_a_full_one_does_as_it_says() -> None:
     with pytest.raises(CannotPublishError):
         append(of, "ffffff")
     of.append([b"ffffff", b"g"], 1)  # its publisher knew of no limit
-    assert of.extent == (4, 7, 5)
+    assert of.extent == Extent(4, 7, 5)
     assert of.statistics.dropped == 4
     of.append([*map(bytes, [[n] for n in range(9)])], 1)
-    assert of.extent == (7, 12, 5)
+    assert of.extent == Extent(7, 12, 5)
     assert of.statistics.dropped == 11
     of, store = subscription(records_max=1, on_full=OnFull.END)
     append(of, "a")

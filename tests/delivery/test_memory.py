@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.store import APART_MAX, Damaged, LogRecord
+from contrada.delivery.store import APART_MAX, Damaged, Extent, LogRecord
 from contrada.errors import InvalidValueError, LimitError, StoreFullError
 from tests.delivery.stores import StoreMachine
 
@@ -65,7 +65,7 @@ def test_what_is_not_to_survive_holds_no_past() -> None:
     store.append("a", [b"one"], 1)
     store.truncate("a", 2)
     assert store.unsynced == 0
-    assert store.extent("a") == (2, 2, 0)
+    assert store.extent("a") == Extent(2, 2, 0)
 
 
 def test_what_is_damaged_is_reported_and_not_served() -> None:
@@ -83,7 +83,7 @@ def test_what_is_damaged_is_reported_and_not_served() -> None:
         Damaged(4, "it is not there"),
     ]
     store.truncate("a", 5)
-    assert store.extent("a") == (5, 5, 0)
+    assert store.extent("a") == Extent(5, 5, 0)
     assert store.append("a", [b"five"], 8) == 5
 
 
@@ -93,7 +93,7 @@ def test_a_full_store_takes_nothing() -> None:
     store.append("a", [b"12345"], 1)
     with pytest.raises(StoreFullError):
         store.append("a", [b"123", b"456"], 1)
-    assert store.extent("a") == (1, 2, 5)
+    assert store.extent("a") == Extent(1, 2, 5)
     store.truncate("a", 2)
     store.append("a", [b"123", b"456"], 1)
     store.is_full = True

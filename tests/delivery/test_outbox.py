@@ -8,6 +8,7 @@ from contrada.delivery import outbox
 from contrada.delivery.memory import MemoryStore
 from contrada.delivery.messages import Notice, Parcel, Resumed, ToSequence
 from contrada.delivery.outbox import AGAIN_US, AGAIN_US_MAX, SPOOL, Outbox, Posting
+from contrada.delivery.store import Extent
 from contrada.errors import CannotPublishError, ProtocolError, StoreFullError
 from tests.delivery.network import notice
 from tests.delivery.stores import AwayStore
@@ -295,7 +296,7 @@ def test_letting_go_one_by_one_costs_each_the_same() -> None:
     for number in range(1, 5_001):
         of.acknowledge("a", 1, number, 0)
     assert of._first == 5_001
-    assert store.extent(SPOOL) == (5_001, 5_001, 0)
+    assert store.extent(SPOOL) == Extent(5_001, 5_001, 0)
 
 
 def test_what_cannot_be_let_go_of_now_goes_with_the_next() -> None:
@@ -306,7 +307,7 @@ def test_what_cannot_be_let_go_of_now_goes_with_the_next() -> None:
     store.is_away = True
     assert of.acknowledge("a", 1, 1, 0)
     store.is_away = False
-    assert store.extent(SPOOL) != (2, 2, 0)
+    assert store.extent(SPOOL) != Extent(2, 2, 0)
     of.post([posting(2, "a")], 0, spools=True)
     assert of.acknowledge("a", 1, 2, 0)
-    assert store.extent(SPOOL) == (3, 3, 0)
+    assert store.extent(SPOOL) == Extent(3, 3, 0)

@@ -9,7 +9,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
-from contrada.gateway.linking import LingeringWebSocket, websocket_arrival
+from contrada.gateway.linking import CarriedArrivals, LingeringWebSocket
 from contrada.net import Broker
 from contrada.net.address import PATH_DEFAULT
 from contrada.net.tls import Tls
@@ -40,7 +40,7 @@ class Port:
 @asynccontextmanager
 async def http_port(broker: Broker, port: int = 0, tls: Tls | None = None) -> AsyncIterator[Port]:
     """The HTTP port of a broker, on this event loop."""
-    routes = [WebSocketRoute(PATH_DEFAULT, websocket_arrival(broker))]
+    routes = [WebSocketRoute(PATH_DEFAULT, CarriedArrivals(broker).arrive)]
     server = uvicorn.Server(
         uvicorn.Config(
             Starlette(routes=routes),

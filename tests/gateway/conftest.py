@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
-from contrada.gateway import Gateway
-from contrada.gateway.streams import STREAM_CREDIT_BYTES
+from contrada.gateway import Gateway, beside
 from contrada.net import Broker, TcpService
 from contrada.net.local import local_service
+from contrada.net.users import Users
 
 
 class Served(NamedTuple):
@@ -38,14 +37,17 @@ def event(number: int = 0, **given: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(store: Path | None = None, **options: Any) -> AsyncIterator[Served]:
-    """All of it, until the end of the `async with`."""
-    async with Broker(port=0, store=store) as broker:
-        connect = partial(local_service, broker, credit_bytes=STREAM_CREDIT_BYTES)
-        async with Gateway(connect, port=0, **options) as gateway:
-            client = httpx.AsyncClient(base_url=gateway.address, timeout=30)
-            async with client, local_service(broker) as service:
-                yield Served(broker, gateway, client, service)
+async def serving(
+    store: Path | None = None, users: Users | None = None, token: str = "", **options: Any
+) -> AsyncIterator[Served]:
+    """All of it, until the end of the `async with`; the client of the broker shows a token."""
+    async with (
+        Broker(port=0, store=store, users=users) as broker,
+        Gateway(beside(broker), port=0, **options) as gateway,
+        httpx.AsyncClient(base_url=gateway.address, timeout=30) as client,
+        local_service(broker, token) as service,
+    ):
+        yield Served(broker, gateway, client, service)
 
 
 class Lines:

@@ -4,9 +4,12 @@ import json
 
 import httpx
 import pytest
+from starlette.requests import Request
 
+from contrada.errors import ConnectionFailedError, NotPermittedError, RefusedRequestError
+from contrada.gateway import Gateway
 from contrada.gateway.answers import refusal_of, token_of
-from contrada.net import Broker
+from contrada.net import Broker, TcpService
 from tests.asynchronous import on_loop, until
 from tests.gateway.conftest import Lines, event, serving
 
@@ -38,6 +41,7 @@ async def test_events_come_and_go() -> None:
         first = await anext(events)
         assert (first["id"], first["data.symbol"], first["data.n"]) == ("e0", "DIS", 0)
         assert it.gateway.counts.events == 301
+        assert it.gateway._bodies.held_bytes == 0
         await until(lambda: it.gateway.counts.streams == 0)
 
 
@@ -86,7 +90,7 @@ async def test_filters_of_other_dialects() -> None:
         ({"ce-specversion": "1.0", "ce-id": "%ff"}, "", 400, "UTF-8"),
         ({"ce-specversion": "1.0", "ce-id": "1"}, "", 400, "source"),
         ({"authorization": "Basic abc"}, "", 401, "Bearer"),
-        ({"authorization": f"Bearer {'x' * 600}"}, "", 400, "TOKEN_CHARACTERS_MAX"),
+        ({"authorization": f"Bearer {'x' * 600}"}, "", 400, "TOKEN_CHARS_MAX"),
         ({"origin": "https://evil.example"}, "", 403, "evil.example"),
         ({"host": "evil.example"}, "", 421, "evil.example"),
     ],
@@ -159,9 +163,6 @@ async def test_streams_end_when_the_gateway_stops() -> None:
 @on_loop
 async def test_a_port_that_is_taken_is_told() -> None:
     """A broker would start without the port that it was told to have."""
-    from contrada.errors import ConnectionFailedError
-    from contrada.gateway import Gateway
-
     async with serving() as it:
         port = int(it.gateway.address.rpartition(":")[2])
         with pytest.raises(ConnectionFailedError, match="cannot listen"):
@@ -187,9 +188,6 @@ async def test_healthz_and_cors() -> None:
 @on_loop
 async def test_a_gateway_of_a_broker_elsewhere() -> None:
     """It would stand only beside its broker."""
-    from contrada.gateway import Gateway
-    from contrada.net import TcpService
-
     async with Broker(port=0) as broker:
         gateway = Gateway(lambda _: TcpService(broker.address), port=0)
         async with gateway, httpx.AsyncClient(base_url=gateway.address) as client:
@@ -200,35 +198,25 @@ async def test_a_gateway_of_a_broker_elsewhere() -> None:
 
 def test_tokens() -> None:
     """Another token would go on to the broker than the one that was shown."""
-    from starlette.requests import Request
 
-    from contrada.errors import RefusedRequestError
-
-    def token(
-        query: str = "", *, scheme: str = "https", host: str = "10.1.2.3", **headers: str
-    ) -> str:
+    def token(query: str = "", scheme: str = "https", host: str = "", **headers: str) -> str:
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": "http", "query_string": query.encode(), "headers": packed}
-        return token_of(Request({**scope, "scheme": scheme, "client": (host, 4711)}))
+        return token_of(Request({**scope, "scheme": scheme, "client": (host, 1)}))
 
     assert token() == ""
     assert token(authorization="Bearer ann.secret") == "ann.secret"
     assert token(authorization="bearer  ann.secret ") == "ann.secret"
     assert token("access_token=ann.secret") == "ann.secret"
     assert token("access_token=bob.other", authorization="Bearer ann.secret") == "ann.secret"
-    for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
-        assert token("access_token=ann.secret", scheme="http", host=host) == "ann.secret"
-    for host in ("10.1.2.3", "::ffff:10.1.2.3", "localhost.example"):  # Others could read it.
-        assert token(scheme="http", host=host) == ""
-        with pytest.raises(RefusedRequestError, match="over HTTPS, or from this machine"):
-            token("access_token=ann.secret", scheme="http", host=host)
+    assert token("access_token=ann.secret", "http", "127.0.0.1") == "ann.secret"
+    with pytest.raises(RefusedRequestError, match="HTTPS"):
+        token("access_token=ann.secret", "http", "192.0.2.1")
 
 
 def test_what_brokers_refuse_has_a_status() -> None:
     """Who may not would be told that the server is at fault."""
-    from contrada.errors import ConnectionFailedError, NotPermittedError
-
-    unknown = ConnectionFailedError("x", "the broker reports: not permitted: no such user")
+    unknown = ConnectionFailedError("x", "no such user", fault="not permitted")
     assert refusal_of(unknown).status == 401
     assert refusal_of(unknown).headers["WWW-Authenticate"].startswith("Bearer")
     assert refusal_of(NotPermittedError("no")).status == 403

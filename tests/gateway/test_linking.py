@@ -84,6 +84,7 @@ async def test_links_over_websocket_are_made_again() -> None:
             await until(lambda: len(south.neighbours) == 0)
 
 
+@pytest.mark.slow
 @on_loop
 async def test_commands_take_addresses_of_websocket() -> None:
     """They would be for programs only."""

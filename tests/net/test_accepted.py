@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from contrada.errors import ContradaError, FrameError, LimitError
-from contrada.matching.bundle import Bundle
 from contrada.matching.kernels import jit
+from contrada.matching.spans import Bundle
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.encoding import to_msgpack
 from contrada.model.languages.work import spend

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
-from contrada.matching.bundle import BUNDLE_MIN
+from contrada.matching.spans import BUNDLE_MIN
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.encoding import notification_from_msgpack, to_msgpack
 from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting

@@ -471,6 +471,22 @@ async def test_what_was_acknowledged_by_who_left_does_not_come_again(
         assert not service.delivery()._readers  # type: ignore[attr-defined]
 
 
+@on_loop
+async def test_a_reader_ends_while_its_broker_is_away(path: Path) -> None:
+    """Leaving would wait for as long as the broker is away."""
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    async with connect(broker.address) as service:
+        async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
+            await service.publish({"n": 0}, delivery=CERTIFIED)
+            (got,) = await records(events, 1)
+            waiting = asyncio.create_task(events.acknowledge(got.position))
+            await broker.stop()
+            await until(lambda: service.connection.state == "trying")
+        assert not waiting.done()
+        waiting.cancel()
+
+
 # --- the store ------------------------------------------------------------------------------------
 
 

@@ -51,19 +51,6 @@ def test_changed_bytes_are_found(path: Path) -> None:
     store.close()
 
 
-def test_a_backup_is_taken_while_it_is_in_use(path: Path, store: SqliteStore) -> None:
-    """A copy of the file would lack what is in the journal beside it."""
-    store.append("a", [b"1", b"2"], 1)
-    store.sync()
-    store.append("a", [b"3"], 1)
-    store.backup(path.with_name("copy.db"))
-    with pytest.raises(StoreError, match="exists"):
-        store.backup(path.with_name("copy.db"))
-    copy = SqliteStore(path.with_name("copy.db"))
-    assert [each.position for each in copy.read("a", 1, 9)] == [1, 2]
-    copy.close()
-
-
 def test_what_is_no_store_is_refused(path: Path) -> None:
     """Somebody's file would be written over."""
     path.write_bytes(b"no database at all" * 100)

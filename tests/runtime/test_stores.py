@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from contrada.delivery.store import Damaged, LogRecord
+from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import StoreError, StoreFullError
 from contrada.runtime import tables
 from contrada.runtime.stores import open_store
@@ -176,7 +176,7 @@ def test_a_full_disk_loses_nothing(place: Place) -> None:
     store.sync()
     store.close()
     store = open_store(place.name)
-    assert store.extent("a") == (1, 103, 100_010)
+    assert store.extent("a") == Extent(1, 103, 100_010)
     assert store.notes() == {"n": b"kept"}
     store.close()
 
@@ -210,7 +210,7 @@ def test_one_appends_and_reads_while_it_is_written(
     assert store.read("a", 1, 9) == [LogRecord(2, 1, b"2"), LogRecord(3, 1, b"3")]
     store.sync()
     assert store.read("a", 1, 9) == [LogRecord(2, 1, b"2"), LogRecord(3, 1, b"3")]
-    assert store.extent("a") == (2, 4, 2)
+    assert store.extent("a") == Extent(2, 4, 2)
 
 
 def test_what_waits_is_bounded(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:

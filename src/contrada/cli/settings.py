@@ -33,6 +33,8 @@ MEMORY: Final = "memory:"
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 
+_PORT_MAX: Final = 65_535
+
 LEVELS: Final = ("warning", "info", "debug")
 """How much is logged; each `-v` is one more."""
 
@@ -61,6 +63,23 @@ class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return Tls(self.certificate, self.key, self.authority, self.require_certificate)
 
 
+class HttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The HTTP port beside a broker; see docs/http.md."""
+
+    listen: str = ""
+    origins: list[str] = field(default_factory=list)
+    private_sinks: bool = False
+
+    def place(self) -> tuple[str, int]:
+        """Where it listens. Raises AddressError."""
+        host, _, port = self.listen.rpartition(":")
+        if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
+            raise AddressError(self.listen, "PORT, or HOST:PORT, for the HTTP port")
+        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+        check_host(host)
+        return host, int(port)
+
+
 class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All that a broker is told. See `contrada serve --help`."""
 
@@ -73,6 +92,7 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
     users: str | None = None
     anyone: bool = False
     token_file: str | None = None
+    http: HttpSettings = HttpSettings()
 
     @property
     def address(self) -> Address:
@@ -84,6 +104,14 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
         if self.store is None:
             return f"contrada-{quote(self.name, safe='')}.db" if self.name else "contrada.db"
         return None if self.store == MEMORY else self.store
+
+    def sinks_file(self) -> Path | None:
+        """What keeps subscriptions to sinks: a file beside the store; None where there is none."""
+        place = self.place()
+        if place is None:
+            return None
+        beside = quote(self.name or "contrada", safe="") if "://" in place else place
+        return Path(f"{beside}.sinks.json")
 
 
 def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
@@ -147,11 +175,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 def _check_reach(settings: BrokerSettings) -> None:
     """Raises AddressError, and ServiceError where others reach it and it asks nobody."""
     check_host(settings.host)
-    if is_loopback(settings.host) or settings.anyone:
+    hosts = [settings.host]
+    if settings.http.listen:
+        hosts.append(settings.http.place()[0])
+    host = next((each for each in hosts if not is_loopback(each)), None)
+    if host is None or settings.anyone:
         return
     if settings.users is None and not settings.tls.require_certificate:
         raise ServiceError(
-            f"at {settings.host} others than this machine reach it, and it asks nobody who he is: "
+            f"at {host} others than this machine reach it, and it asks nobody who he is: "
             "add --users FILE (see contrada user), or --anyone"
         )
 

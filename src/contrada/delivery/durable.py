@@ -158,15 +158,14 @@ class DurableSubscription:
         extent, keep = self.extent, self.retention
         too_many = len(records) > keep.records_max or sum(map(len, records)) > keep.bytes_max
         if too_many or (keep.on_full is OnFull.REFUSE and any(n > 0 for n in self._over(records))):
-            raise CannotPublishError(self.name, extent.next - extent.first, extent.held_bytes)
+            raise CannotPublishError(self.name, extent.records, extent.held_bytes)
 
     def is_full(self, *, was_full: bool = False) -> bool:
         """Whether publishers are refused; once they were, until there is ample room again."""
         extent, keep = self.extent, self.retention
         part = EASED if was_full else 1
         return keep.on_full is OnFull.REFUSE and (
-            extent.next - extent.first >= keep.records_max * part
-            or extent.held_bytes >= keep.bytes_max * part
+            extent.records >= keep.records_max * part or extent.held_bytes >= keep.bytes_max * part
         )
 
     def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
@@ -202,7 +201,7 @@ class DurableSubscription:
     def _over(self, records: Sequence[bytes]) -> tuple[int, int]:
         """By how many records and bytes there would be too much."""
         extent, keep = self.extent, self.retention
-        count = extent.next - extent.first + len(records)
+        count = extent.records + len(records)
         size = extent.held_bytes + sum(map(len, records))
         return count - keep.records_max, size - keep.bytes_max
 
@@ -229,9 +228,11 @@ class DurableSubscription:
 
     def _drop_oldest(self, count: int, size: int) -> None:
         """Gives up the first records: so many, and as many as have so many bytes."""
-        first = self.extent.first
+        extent = self.extent
+        first = extent.kept_from(extent.first)
         before, dropped = first + count, 0
         while size > 0 or first < before:
+            first = extent.kept_from(first)
             entries = self.store.read(self.name, first, READ_AT_ONCE)
             if not entries:  # the bytes of damaged ones are not known
                 break
@@ -326,6 +327,7 @@ class DurableSubscription:
             room = min(count - len(handed), READ_AT_ONCE)
             if self._cursor >= self._replays_to:
                 self._cursor = self._done.first_without(self._cursor)
+            self._cursor = self.extent.kept_from(self._cursor)
             entries = self.store.read(self.name, self._cursor, room)
             if not entries:
                 break
@@ -356,7 +358,8 @@ class DurableSubscription:
     @property
     def untaken(self) -> int:
         """Records that may be taken now, at most."""
-        return len(self._again) + self.extent.next - self._cursor
+        extent = self.extent
+        return len(self._again) + min(extent.next - self._cursor, extent.records)
 
     def wants(self, consumer: str) -> bool:
         """Whether a consumer may have something now."""

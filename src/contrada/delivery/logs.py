@@ -157,6 +157,8 @@ class Logs:
         They are given in order, each once; fewer than asked for are all that were given so far.
         Cost: the numbers.
         """
+        if not any(each in self._kept for each in range(number, number + count)):
+            number = min((each for each in self._kept if each >= number), default=self._next)
         numbers = range(number, min(number + count, self._next))
         kept = ((each, self._kept.get(each)) for each in numbers)
         return numbers, ((each, of.standing, of.is_durable) for each, of in kept if of is not None)
@@ -297,6 +299,10 @@ class Logs:
         return self._kept[self.number_of(name)].subscription.entries(
             first, count, is_again=is_again
         )
+
+    def kept_from(self, name: str, position: int) -> int:
+        """The lowest position of a log here from this one on that may be a record's."""
+        return self._kept[self.number_of(name)].subscription.extent.kept_from(position)
 
     def acknowledge(self, name: str, before: int) -> None:
         """All before a position is done with. Raises DeliveryError, InvalidValueError."""

@@ -7,6 +7,7 @@ byte, lose a record in the middle, be full. Worlds run on it; a broker that need
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 from contrada.delivery.store import (
@@ -59,8 +60,8 @@ class _Disk:
 
     def truncate(self, name: str, before: int) -> None:
         log = self.logs[name]
-        truncated = log.before.get(before, log.head.total)
-        for position in range(log.head.first, before):
+        truncated = log.before.get(log.head.extent.kept_from(before), log.head.total)
+        for position in list(takewhile(before.__gt__, log.before)):
             log.records.pop(position, None)
             del log.before[position]
         self.held_bytes -= truncated - log.head.truncated
@@ -111,7 +112,7 @@ class MemoryStore:
         first = max(first, of.head.first)
         end = min(first + count, of.head.next)
         found = (of.records[at] for at in range(first, end) if at in of.records)
-        return entries_of(of.head.seed, first, end, found)
+        return entries_of(of.head, first, end, found)
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
         """See `Store.acknowledge`."""
@@ -123,6 +124,11 @@ class MemoryStore:
         """See `Store.acknowledged`."""
         of = self._now.logs.get(log)
         return [] if of is None else list(of.head.acknowledged)
+
+    def leave_out(self, log: str, count: int) -> None:
+        """See `Store.leave_out`."""
+        if log in self._now.logs:
+            self._done(lambda disk: disk.logs[log].head.leave_out(count))
 
     def position_at(self, log: str, time_us: int) -> int:
         """See `Store.position_at`."""

@@ -113,6 +113,7 @@ class Outbox:
         self._ways = {name: name}
         self._first = 1  # no position before it is open
         self._truncated = 1
+        self._base = next((number for _, number in self._notes.of("first", int)), 1)
         if store is not None:
             self._restore(store)
 
@@ -158,10 +159,21 @@ class Outbox:
         """A home has this life. What it had not taken in an earlier one is lost with its memory."""
         of = self._streams.get(home)
         if of is None or of.life < life:
-            self._streams[home] = _To(life, Outgoing())
+            self._streams[home] = _To(life, Outgoing(self._base, self._base - 1))
             if of is not None:
                 self.lost += of.outgoing.held
                 self._free(of.outgoing.rest())
+
+    def reopen(self, home: str, now_us: int) -> list[Parcel]:
+        """A home was restored, and may lack what it had taken; the parcels to send.
+
+        What it has not said to have taken comes at once. Nothing waits for what it lacks now.
+        """
+        of = self._streams[home]
+        of.outgoing.reopen()
+        parcels = self.post([Posting(Resumed(), {home: ()})], now_us, spools=False)
+        of.due_us, of.wait_us = now_us, AGAIN_US
+        return parcels
 
     def forget(self, home: str) -> None:
         """A home will never take anything."""

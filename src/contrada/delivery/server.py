@@ -47,6 +47,7 @@ from contrada.delivery.messages import (
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
+from contrada.delivery.renewal import RESTORED_GAP
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import Home, StandingTable
 from contrada.delivery.store import Entry, Store
@@ -218,8 +219,8 @@ class DeliveryServer:
         for each in names:
             found = self._table.home_of(each)
             if found is not None:
-                reason = f"there is a standing subscription {each!r} at {found[0]!r} already"
-                raise DeliveryError(reason)
+                at = found[0]
+                raise DeliveryError(f"there is a standing subscription {each!r} at {at!r} already")
         self._table.check_room(len(names))
         self._begin(name, filters, retention, is_durable=is_durable)
         for each in names[1:]:
@@ -305,10 +306,8 @@ class DeliveryServer:
         """A server will never be back; what is held for it is given up here, and counted."""
         if server != self.name and server in self._table.homes:
             self._table.forget(server)
-            self._outbox.forget(server)
-            self._inbox.forget(server)
-            self._causality.forget(server)
-            self._access.forget(server)
+            for each in (self._outbox, self._inbox, self._causality, self._access):
+                each.forget(server)
             self._consumers.gone(server, f"server {server!r} will not be back")
         return self._settle(now_us)
 
@@ -322,6 +321,8 @@ class DeliveryServer:
         self._meet(said.home, home)
         if start != (home.life, home.boot):
             self._consumers.gone(said.home, f"server {said.home!r} has restarted", again=True)
+        if start[0] == home.life and home.boot - start[1] >= RESTORED_GAP:
+            self._access.parcels += self._outbox.reopen(said.home, now_us)
         self._access.forget_past(said.home, home.life)
         self._access.look_again()
 
@@ -337,9 +338,8 @@ class DeliveryServer:
 
     def _dispatch(self, parcels: Sequence[Parcel]) -> None:
         """Sends parcels of this server on their ways."""
-        own = self._table.own
         if parcels:
-            arrivals = _addressed(self.name, parcels)
+            own, arrivals = self._table.own, _addressed(self.name, parcels)
             self._inbox.put(self.name, own.life, own.boot, arrivals)
             self._transit.carry(Carry(self.name, own.life, own.boot, tuple(parcels)))
 
@@ -413,12 +413,11 @@ class DeliveryServer:
         return bool(parcels)
 
     def _say_taken(self, source: str) -> None:
-        life, number = self._inbox.taken(source)
         # Who sent something for a sequence learns by this where it is on its way now.
         may_order = self._sequences.have_moved or self.name == self._sequences.first
         context = (self._access.row({}),) if may_order else ()
-        own = self._table.own
-        self._transit.acknowledge(Taken(self.name, own.life, source, life, number, context))
+        taken = self._inbox.taken(source)
+        self._transit.acknowledge(Taken(self.name, self.life, source, *taken, context))
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -445,6 +444,10 @@ class DeliveryServer:
     def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[Entry]:
         """Entries of a log here; see `Logs.entries`."""
         return self._logs.entries(name, first, count, is_again=is_again)
+
+    def kept_from(self, name: str, position: int) -> int:
+        """The lowest position of a log here from this one on that may be a record's."""
+        return self._logs.kept_from(name, position)
 
     def ended(self) -> list[str]:
         """The names of those that stood here and have ended since this was asked, by whoever."""
@@ -478,24 +481,23 @@ class DeliveryServer:
 
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
-        outbox, inbox, access = self._outbox, self._inbox, self._access
         return DeliveryStatistics(
             homes=len(self._table.homes),
             standing=len(self._table),
             left_out=self._table.left_out + self._sequences.left_out,
-            held=outbox.held,
-            held_bytes=outbox.held_bytes,
-            spooled=outbox.spooled,
-            early=inbox.waiting,
-            waiting=access.waiting,
-            resent=outbox.resent,
-            repeated=inbox.repeated,
-            duplicates=access.duplicates,
-            failed=access.failed,
+            held=self._outbox.held,
+            held_bytes=self._outbox.held_bytes,
+            spooled=self._outbox.spooled,
+            early=self._inbox.waiting,
+            waiting=self._access.waiting,
+            resent=self._outbox.resent,
+            repeated=self._inbox.repeated,
+            duplicates=self._access.duplicates,
+            failed=self._access.failed,
             stranded=self._transit.stranded,
-            dropped=inbox.dropped,
+            dropped=self._inbox.dropped,
             refused=self._handler.refused,
-            lost=outbox.lost,
+            lost=self._outbox.lost,
             logs=self._logs.statistics(),
         )
 

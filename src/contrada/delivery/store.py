@@ -15,7 +15,7 @@ Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (c
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from contrada.delivery.positions import Positions
 from contrada.errors import InvalidValueError, LimitError
@@ -64,11 +64,28 @@ Stored: TypeAlias = tuple[int, int, bytes, int]
 
 
 class Extent(NamedTuple):
-    """What a log holds: from the first position to before the next, and its records' bytes."""
+    """What a log holds: from the first position to before the next, and its records' bytes.
+
+    The positions from each first to before each end of `left_out` are no record's.
+    """
 
     first: int
     next: int
     held_bytes: int
+    left_out: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        missing = sum(end - max(first, self.first) for first, end in self.left_out)
+        return self.next - self.first - missing
+
+    def kept_from(self, position: int) -> int:
+        """The lowest position from this one on that is not left out."""
+        for first, end in self.left_out:
+            if first <= position < end:
+                return end
+        return position
 
 
 @runtime_checkable
@@ -93,6 +110,10 @@ class Store(Protocol):
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
         """What was, from the first position that is kept: as few intervals, in order."""
+        ...
+
+    def leave_out(self, log: str, count: int) -> None:
+        """Gives the next positions of a log, so many, to no record; they count as acknowledged."""
         ...
 
     def position_at(self, log: str, time_us: int) -> int:
@@ -151,7 +172,16 @@ def checksum(seed: int, position: int, time_us: int, data: bytes) -> int:
 class Head:
     """What a store knows of a log without reading it."""
 
-    __slots__ = ("acknowledged", "first", "next", "seed", "time_us", "total", "truncated")
+    __slots__ = (
+        "acknowledged",
+        "first",
+        "left_out",
+        "next",
+        "seed",
+        "time_us",
+        "total",
+        "truncated",
+    )
 
     def __init__(self, name: str) -> None:
         self.seed = zlib.crc32(name.encode())  # where the sums of its records begin
@@ -159,6 +189,7 @@ class Head:
         self.time_us = 0
         self.total = self.truncated = 0  # bytes of all records there were, and of those given up
         self.acknowledged = Positions()
+        self.left_out: tuple[tuple[int, int], ...] = ()
 
     def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[Stored, int]]:
         """Gives records their positions: what to store, each with the bytes before it."""
@@ -178,15 +209,33 @@ class Head:
         for first, end in intervals:
             self.acknowledged.add(max(first, self.first), min(end, self.next))
 
+    def leave_out(self, count: int) -> None:
+        """Gives the next positions to no record; LimitError beyond `APART_MAX`."""
+        first, self.next = self.next, self.next + count
+        self.left_out = tuple(Positions([*self.left_out, (first, self.next)]))
+        self.acknowledge([(first, self.next)])
+
     def truncate(self, before: int, truncated: int) -> None:
         """Gives up positions, with the bytes of all records before them."""
         self.first, self.truncated = before, truncated
         self.acknowledged.forget(before)
+        self.left_out = tuple([each for each in self.left_out if each[1] > before])
 
     @property
     def extent(self) -> Extent:
         """What the log holds."""
-        return Extent(self.first, self.next, self.total - self.truncated)
+        return Extent(self.first, self.next, self.total - self.truncated, self.left_out)
+
+
+def check_sum(name: Any, value: Any, summed: Any) -> bool:
+    """Whether the head of a log, or a note, is what was written down with this sum."""
+    is_told = isinstance(name, str) and isinstance(value, bytes)
+    return is_told and bool(sum_of(name, value) == summed)
+
+
+def sum_of(name: str, value: bytes) -> int:
+    """The sum that goes with the head of a log, or a note."""
+    return zlib.crc32(value, zlib.crc32(name.encode()))
 
 
 def check_log_name(name: str) -> None:
@@ -208,21 +257,28 @@ def check_records(records: Sequence[bytes]) -> None:
         raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
 
 
-def entries_of(seed: int, first: int, end: int, found: Iterable[Stored]) -> list[Entry]:
+def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[Entry]:
     """The entries from one position to before another, of what was found of them, in order.
 
-    What was not found, or has another sum than was written down, is damaged.
+    What was not found and not left out, or has another sum than was written down, is damaged.
     """
     entries: list[Entry] = []
-    due = first
+    due, seed = first, head.seed
     crc, pack = zlib.crc32, _SUMMED.pack  # Calls cost more than what is summed here.
     for position, time_us, data, summed in found:
         if position > due:
-            entries += [Damaged(gap, "it is not there") for gap in range(due, position)]
+            entries += _missing(head, due, position)
         if crc(data, crc(pack(position, time_us), seed)) == summed:
             entries.append(LogRecord(position, time_us, data))
         else:
             entries.append(Damaged(position, "its checksum is another"))
         due = position + 1
-    entries += [Damaged(gap, "it is not there") for gap in range(due, end)]
+    if due < end:
+        entries += _missing(head, due, end)
     return entries
+
+
+def _missing(head: Head, first: int, end: int) -> list[Damaged]:
+    kept_from = head.extent.kept_from
+    gone = [at for at in range(first, end) if kept_from(at) == at]
+    return [Damaged(at, "it is not there") for at in gone]

@@ -90,6 +90,15 @@ class Outgoing(Generic[T]):
         self.held += len(run.items)
         self.held_bytes += size
 
+    def reopen(self) -> None:
+        """Lets the other end take what is held, or comes next, without what was taken before."""
+        if not self._runs:
+            self.last = 0
+            return
+        run, size = self._runs[0]
+        done = max(0, self.taken + 1 - run.first)
+        self._runs[0] = _Held(Run(0, run.first + done, run.items[done:]), size)
+
     def acknowledge(self, taken: int) -> Sequence[T]:
         """The other end has taken all up to this number; the items that need not be held any more.
 

@@ -6,7 +6,8 @@ What it needs comes with the extra `http`.
 from contrada.errors import MissingRequirementError
 
 try:
-    from contrada.gateway.gateway import HTTP_PORT_DEFAULT, Gateway
+    from contrada.gateway.gateway import HTTP_PORT_DEFAULT, Gateway, beside
+    from contrada.gateway.linking import CarriedArrivals
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("contrada"):
         raise
@@ -14,4 +15,4 @@ except ModuleNotFoundError as error:
         f"{error.name}, for the HTTP port", "pip install contrada[http]"
     ) from None
 
-__all__ = ["HTTP_PORT_DEFAULT", "Gateway"]
+__all__ = ["CarriedArrivals", "Gateway", "HTTP_PORT_DEFAULT", "beside"]

@@ -23,9 +23,7 @@ from contrada.errors import (
 )
 from contrada.net.address import is_loopback
 from contrada.net.frames import NOT_PERMITTED
-
-TOKEN_CHARACTERS_MAX: Final = 512
-"""Characters of a token. Beyond it: the request is refused."""
+from contrada.net.tokens import TOKEN_CHARS_MAX
 
 _BUSY: Final = {"GATEWAY_TOKENS_MAX", "HTTP_BODIES_BYTES_MAX"}
 """Limits of all requests together: later there is room again."""
@@ -58,8 +56,8 @@ def refusal_of(error: ContradaError) -> RefusedRequestError:
     if isinstance(error, RefusedRequestError):
         return error
     told = shortened(str(error))
-    if isinstance(error, ConnectionFailedError) and NOT_PERMITTED in error.reason:
-        reason = "the broker does not know this token"
+    if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
+        reason = error.reason.removeprefix("the broker reports: ")
         asked = {"WWW-Authenticate": 'Bearer realm="contrada"'}
         return RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=asked)
     if isinstance(error, LimitError) and error.limit in _BUSY:
@@ -96,16 +94,17 @@ def token_of(request: HTTPConnection) -> str:
                 headers={"WWW-Authenticate": 'Bearer realm="contrada"'},
             )
         token = token.strip()
+    if len(token) > TOKEN_CHARS_MAX:
+        raise LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
     if token and not _is_private(request):
         reason = "a token is taken over HTTPS, or from this machine only"
         raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
-    if len(token) > TOKEN_CHARACTERS_MAX:
-        raise LimitError("TOKEN_CHARACTERS_MAX", TOKEN_CHARACTERS_MAX, len(token))
     return token
 
 
 def _is_private(request: HTTPConnection) -> bool:
-    """Whether nobody else can read what goes over a connection."""
+    """Whether nobody else can read what is sent: the broker cannot see that from here."""
     if request.scope.get("scheme") in ("https", "wss"):
         return True
-    return request.client is not None and is_loopback(request.client.host)
+    client = request.client
+    return client is not None and is_loopback(client.host)

@@ -1,6 +1,6 @@
 """The HTTP port of a broker.
 
-    async with Gateway(partial(local_service, broker), port=8080) as gateway:
+    async with Gateway(beside(broker), port=8080) as gateway:
         print(gateway.address)
 
 It is a client of the broker and nothing more: the token of a request goes on to the broker as its
@@ -12,10 +12,12 @@ own, and what that may do the broker decides.
     /subscriptions        the CloudEvents Subscriptions API: push to a sink
     GET /metrics          for Prometheus
     GET /healthz          whether it is there
+    /contrada             clients and neighbours of the broker, by WebSocket
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -34,17 +36,30 @@ from contrada.errors import ContradaError, RefusedRequestError
 from contrada.gateway.answers import answer_of, json_answer, token_of
 from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.ingesting import Bodies, ingest
+from contrada.gateway.linking import CarriedArrivals
 from contrada.gateway.metrics import metrics_answer
 from contrada.gateway.port import HttpPort
 from contrada.gateway.pushing import Pushes
 from contrada.gateway.services import Connect, TokenService, TokenServices
 from contrada.gateway.sinks import Sinks
-from contrada.gateway.streams import open_stream
+from contrada.gateway.streams import STREAM_CREDIT_BYTES, open_stream
 from contrada.gateway.subscriptions import SubscriptionsApi
 from contrada.gateway.websockets import Conversation
+from contrada.net import Broker
+from contrada.net.address import PATH_DEFAULT
+from contrada.net.local import local_service
 from contrada.net.tls import Tls
 
 HTTP_PORT_DEFAULT: Final = 8080
+
+
+def beside(broker: Broker) -> Connect:
+    """Reaches a broker of this process, for each token by a connection of its own.
+
+    One that the broker ends, since its user may not come any more, is not made again by itself.
+    """
+    return partial(local_service, broker, credit_bytes=STREAM_CREDIT_BYTES, reconnect=False)
+
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -65,13 +80,15 @@ class Gateway:
         subscriptions: Path | None = None,
         durable: bool = False,
         private_sinks: bool = False,
+        arrivals: CarriedArrivals | None = None,
     ) -> None:
-        """Port 0 takes a free one. `connect` gives the service of a token, see `local_service`.
+        """Port 0 takes a free one. `connect` gives the service of a token, see `beside`.
 
         With a certificate in `tls` it speaks HTTPS. Pages of `origins` may use it from a browser;
         "*" is all. `subscriptions` is the file that keeps those to sinks; without it they end with
         the gateway. They are `durable` where the broker has a store. `private_sinks` allows
-        sinks at addresses that are not public. Raises InputError.
+        sinks at addresses that are not public. `arrivals` takes clients and neighbours of a broker
+        that come by WebSocket. Raises InputError.
         """
         self._host = host
         self._origins = tuple(origins)
@@ -81,6 +98,7 @@ class Gateway:
         self._accesses = TokenServices(connect)
         self._bodies = Bodies()
         self._is_stopping = False
+        self._arrivals = arrivals
         sinks = Sinks(is_private_allowed=private_sinks)
         self._pushes = Pushes(self._accesses, sinks, self.counts, subscriptions, is_durable=durable)
         self._api = SubscriptionsApi(self._pushes)
@@ -98,6 +116,8 @@ class Gateway:
         self._port.close()
         await self._pushes.aclose()
         await self._accesses.aclose()
+        if self._arrivals is not None:
+            self._arrivals.close("the HTTP port of this broker stops")
         await self._port.stop()
 
     @property
@@ -145,8 +165,11 @@ class Gateway:
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
         )
+        talks = [WebSocketRoute("/ws", self._converse)]
+        if self._arrivals is not None:
+            talks.append(WebSocketRoute(PATH_DEFAULT, self._arrivals.arrive))
         return Starlette(
-            routes=[*routes, WebSocketRoute("/ws", self._converse)],
+            routes=[*routes, *talks],
             middleware=[cors] if self._origins else [],
         )
 

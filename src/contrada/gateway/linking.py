@@ -1,6 +1,6 @@
 """Connections to a broker, of clients and of neighbours, that come to its HTTP port by WebSocket.
 
-    WebSocketRoute(PATH_DEFAULT, websocket_arrival(broker))
+    WebSocketRoute(PATH_DEFAULT, CarriedArrivals(broker).arrive)
 
 The broker meets them as it meets those over TCP, and bounds them alike: their number, the time for
 a hello, signs of life, and what waits for one that does not read. Programs come here, not pages: a
@@ -9,9 +9,8 @@ speaks to a broker of theirs.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -29,10 +28,18 @@ _TOO_BIG: Final = 1009
 _NO_BYTES: Final = 1003
 
 
+class CarriedPeer(Protocol):
+    """A broker's side of a connection: a protocol of asyncio that can say goodbye."""
+
+    def close(self, reason: str) -> None:
+        """Says goodbye, and closes."""
+        ...
+
+
 class ArrivalHost(Protocol):
     """What is needed of a broker."""
 
-    def arrival(self) -> asyncio.Protocol:
+    def arrival(self) -> Any:
         """Its side of a connection that is being made to it."""
         ...
 
@@ -84,31 +91,40 @@ class _ArrivedMessages:
         return ConnectionError(reason)
 
 
-def websocket_arrival(broker: ArrivalHost) -> Callable[[WebSocket], Awaitable[None]]:
-    """An endpoint for Starlette that brings whoever comes to a broker of this event loop.
+class CarriedArrivals:
+    """Brings whoever comes by WebSocket to a broker of this event loop.
 
-    Its server has to take `LingeringWebSocket` for its `ws`, and CARRIED_BYTES_MAX, or more, for
-    `ws_max_size`.
+    The server of its endpoint `arrive` has to take `LingeringWebSocket` for its `ws`, and
+    CARRIED_BYTES_MAX, or more, for `ws_max_size`.
     """
 
-    async def arrive(websocket: WebSocket) -> None:
+    def __init__(self, broker: ArrivalHost) -> None:
+        self._broker = broker
+        self._carried: set[CarriedPeer] = set()
+
+    async def arrive(self, websocket: WebSocket) -> None:
+        """One has come; returns when it is gone."""
         if "origin" in websocket.headers:
             await websocket.close(_POLICY)  # Before it is accepted: 403.
             return
         await websocket.accept()
         peername = tuple(websocket.client) if websocket.client else None
-        transport = MessageTransport(
-            broker.arrival(),
-            _ArrivedMessages(websocket),
-            {
-                "peername": peername,
-                "websocket": websocket,
-                "ssl_object": websocket if websocket.url.scheme == "wss" else None,
-            },
-        )
-        await transport.start()
+        is_tls = websocket.scope.get("scheme") == "wss"
+        extra = {"peername": peername, "ssl_object": websocket if is_tls else None}
+        peer = self._broker.arrival()
+        self._carried.add(peer)
+        try:
+            transport = MessageTransport(
+                peer, _ArrivedMessages(websocket), {**extra, "websocket": websocket}
+            )
+            await transport.start()
+        finally:
+            self._carried.discard(peer)
 
-    return arrive
+    def close(self, reason: str) -> None:
+        """Says goodbye to all who came in this way."""
+        for each in list(self._carried):
+            each.close(reason)
 
 
 class LingeringWebSocket(WebSocketsSansIOProtocol):

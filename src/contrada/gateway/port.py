@@ -12,15 +12,16 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from math import ceil
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
 from contrada.errors import ConnectionFailedError
+from contrada.gateway.linking import LingeringWebSocket
 from contrada.net.tls import TLS_WAIT_S
 
 HTTP_CONNECTIONS_MAX: Final = 10_000
@@ -143,11 +144,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """A request is answered; one that goes on coming all the same is not waited for."""
+        """A request is answered; its body, should it go on coming, is not waited for."""
         super().on_response_complete()
-        if self._is_in_message and not self.pipeline:
+        if not self.cycle.response_complete:
+            return  # Another one has come meanwhile.
+        if self._is_in_message and not self._is_in_head:
             self.transport.close()
-        elif not self.pipeline:
+        else:
             self._expect_head()
 
     def _expect_head(self) -> None:
@@ -160,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
 
 
-class BoundedWebSocket(WebSocketsSansIOProtocol):
+class BoundedWebSocket(LingeringWebSocket):
     """One connection that has become a WebSocket."""
 
     async def run_asgi(self) -> None:
@@ -200,7 +203,7 @@ class HttpPort:
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,
-            timeout_keep_alive=int(HEAD_WAIT_S),
+            timeout_keep_alive=ceil(HEAD_WAIT_S),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -255,7 +258,8 @@ class HttpPort:
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
-            connection.shutdown()
+            if isinstance(connection, BoundedProtocol):  # WebSockets end when all was told.
+                connection.shutdown()
 
     async def stop(self) -> None:
         """Wait for what is being answered, a bounded time, and cut the rest."""

@@ -1,7 +1,6 @@
-"""What requests publish: in frames of one request each.
+"""What requests publish: in frames of one request each, so that a refusal is of its events alone.
 
-So a refusal is of one request's events. Where the broker refuses a frame, its events are published
-one by one: what may be published is, and what may not is told by its index.
+What may not be published costs the others nothing: it is told by its index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,14 +27,15 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
     published; ContradaError with `published`, how many were published before it.
     """
     refused: list[int] = []
-    done = 0
+    done, reason = 0, ""
     async with access.publishing:
         try:
             for frame in _frames(notifications):
                 try:
                     await access.service.publish_batch(frame)
-                except NotPermittedError:
-                    refused += await _one_by_one(access, frame, done)
+                except NotPermittedError as error:
+                    reason = reason or error.reason
+                    refused += (done + at for at in error.refused or range(len(frame)))
                 done += len(frame)
         except ContradaError as error:
             error.published = done - len(refused)
@@ -43,24 +43,11 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
     if refused:
         raise RefusedRequestError(
             HTTPStatus.FORBIDDEN,
-            f"{len(refused)} of {done} events may not be published with this token",
+            reason,
             published=done - len(refused),
             refused=refused[:REFUSED_TOLD_MAX],
         )
     return done
-
-
-async def _one_by_one(
-    access: TokenService, frame: Sequence[Notification], before: int
-) -> list[int]:
-    """The places of those that may not be published; the others are."""
-    refused = []
-    for place, each in enumerate(frame):
-        try:
-            await access.service.publish(each)
-        except NotPermittedError:
-            refused.append(before + place)
-    return refused
 
 
 def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:

@@ -23,7 +23,6 @@ import msgspec
 
 from contrada.delivery.durable import OnFull, Retention
 from contrada.errors import (
-    ConnectionFailedError,
     ContradaError,
     InputError,
     LimitError,
@@ -33,10 +32,12 @@ from contrada.feeds.fetching import retry_after_s
 from contrada.gateway.binding import binary_headers
 from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.events import binary_event_of
-from contrada.gateway.services import TokenService, TokenServices, name_of
+from contrada.gateway.services import TokenService, TokenServices
 from contrada.gateway.sinks import PushAnswer, Sinks
 from contrada.gateway.wanted import wanted_of
 from contrada.model import Notification
+from contrada.net.frames import NOT_PERMITTED
+from contrada.net.tokens import name_in
 from contrada.runtime.backoff import Backoff
 
 PUSHES_PER_TOKEN_MAX: Final = 100
@@ -57,6 +58,9 @@ PUSH_RECORD_BYTES_MAX: Final = 256 * 2**20
 
 PUSH_RETRY_AFTER_S_MAX: Final = 3_600.0
 """Seconds of a sink's `Retry-After`. Beyond it: it is tried again then."""
+
+PUSH_REFUSED_S: Final = 60.0
+"""Seconds until a subscription is served again whose token the broker refuses. Beyond it: it is."""
 
 _AGAIN: Final = (408, 425, 429)
 _RETENTION: Final = Retention(
@@ -95,8 +99,9 @@ class Push:
 
     @property
     def durable(self) -> str:
-        """The name of its durable subscription."""
-        return f"http-{self.id}"
+        """The name of its durable subscription, below its owner's."""
+        owner = name_in(self.kept.token)
+        return f"{owner}/http-{self.id}" if owner else f"http-{self.id}"
 
     def shown(self) -> dict[str, Any]:
         """As its owner sees it."""
@@ -140,13 +145,13 @@ class Pushes:
 
     def of(self, token: str) -> Iterator[Push]:
         """Those of the one whose token this is: the broker has checked it."""
-        owner = name_of(token)
-        return (each for each in self._pushes.values() if name_of(each.kept.token) == owner)
+        owner = name_in(token)
+        return (each for each in self._pushes.values() if name_in(each.kept.token) == owner)
 
     def one(self, token: str, name: str) -> Push:
         """One of these. Raises RefusedRequestError; whether another has it is not told."""
         push = self._pushes.get(name)
-        if push is None or name_of(push.kept.token) != name_of(token):
+        if push is None or name_in(push.kept.token) != name_in(token):
             raise RefusedRequestError(HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}")
         return push
 
@@ -194,6 +199,7 @@ class Pushes:
         try:
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(packed)
                 file.flush()
                 os.fsync(file.fileno())
@@ -226,9 +232,10 @@ class Pushes:
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
                     push.in_force.exception()  # Seen: of those that were kept nobody waits.
-                    if not isinstance(error, ConnectionFailedError):
-                        _LOG.warning("subscription %s cannot be served: %s", push.id, error)
-                _LOG.info("subscription %s to %s: %s", push.id, push.sink, error)
+                said = {"subscription": push.id, "reason": error}
+                _LOG.info("subscription %(subscription)s: %(reason)s", said)
+                if getattr(error, "fault", "") == NOT_PERMITTED:
+                    await asyncio.sleep(PUSH_REFUSED_S)
             await asyncio.sleep(backoff.next_s())
 
     async def _read(self, push: Push, access: TokenService, backoff: Backoff) -> None:
@@ -274,14 +281,16 @@ class Pushes:
                     if answer.status and answer.status < 500 and answer.status not in _AGAIN:
                         return self._refused(push, answer)
                     self._counts.pushed["tried again"] += 1
-                    _LOG.info("%s: %s", push.sink, answer.reason or answer.status)
+                    said = {"subscription": push.id, "reason": answer.reason or answer.status}
+                    _LOG.info("subscription %(subscription)s: %(reason)s", said)
                     await asyncio.sleep(_wait_s(answer, backoff))
         self._counts.pushed["given up"] += 1
         return 0
 
     def _refused(self, push: Push, answer: PushAnswer) -> int:
         self._counts.pushed["gone" if answer.status == HTTPStatus.GONE else "refused"] += 1
-        _LOG.info("%s answers %d", push.sink, answer.status)
+        said = {"subscription": push.id, "code": answer.status}
+        _LOG.info("subscription %(subscription)s: its sink answers %(code)d", said)
         return answer.status
 
 

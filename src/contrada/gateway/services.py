@@ -143,13 +143,3 @@ class TokenServices:
         for token, access in list(self._accesses.items()):
             self._drop(token, access)
         await asyncio.gather(*self._closing)
-
-
-def name_of(token: str) -> str:
-    """Whose a token is, as far as it says so itself: only the broker knows whether that is true."""
-    return token.partition(".")[0]
-
-
-def shown_token(token: str) -> str:
-    """A token as logs may show it."""
-    return f"{name_of(token)}.…" if token else "nobody"

@@ -6,7 +6,7 @@ the log; `Last-Event-ID` reads again from the next one. What was lost is told as
 A reader that is slow has at most STREAM_CREDIT_BYTES here and a queue at the broker; then
 `when_full` decides. One that takes nothing for STREAM_WAIT_S is cut.
 
-Source: HTML Living Standard §9.2 (server-sent events).
+The format is that of the HTML Living Standard, §9.2 (server-sent events).
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from contrada.delivery.durable import Retention
+from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, InvalidValueError
 from contrada.gateway.answers import refusal_of
 from contrada.gateway.asking import asked_for, checked_policy
@@ -77,6 +78,8 @@ class EventStream(Response):
         self._cut: Callable[[], None] | None = None
         self.position: int | None = None
         """After which it is read again, on a durable subscription."""
+        self.has_residue = False
+        """Whether what its filters match and is not asked for is passed over."""
         self.ended = asyncio.Event()
         self.background = None
         self.status_code = HTTPStatus.OK
@@ -160,8 +163,9 @@ class EventStream(Response):
         """What is not kept any more of what was asked for again."""
         if count <= 0:
             return b""
-        self._counts.dropped["not kept"] += count
-        return _event("dropped", {"not kept": count})
+        reason = "not kept, at most" if self.has_residue else "not kept"
+        self._counts.dropped[reason] += count
+        return _event("dropped", {reason: count})
 
     def _dropped(self) -> bytes:
         new = self._counts.lost(self._lost, self._events.statistics().dropped)
@@ -202,6 +206,7 @@ async def open_stream(
     events = access.service.subscribe(subject, **options)
     stream = EventStream(events, opened, counts)
     stream.position = after
+    stream.has_residue = isinstance(subject, Rule) and subject.residue_holds is not None
     await opened.enter_async_context(events)
     _register(access, durable, stream, opened)
     return stream

@@ -15,7 +15,7 @@ from contrada.gateway.sinks import checked_headers
 _HTTP: Final = "HTTP"
 
 
-class ProtocolSettings(msgspec.Struct, forbid_unknown_fields=True):
+class ProtocolSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """How a sink is called."""
 
     headers: dict[str, str] = {}

@@ -31,13 +31,13 @@ from contrada.matching.batches import (
     spans_in,
     spans_of,
 )
-from contrada.matching.bundle import Bundle
 from contrada.matching.generation import Generation
 from contrada.matching.hanging import Drift
 from contrada.matching.kernels.jit import is_pure
 from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.slots import Slots
 from contrada.matching.spans import (
+    Bundle,
     Given,
     asked_for,
     encode,
@@ -294,7 +294,7 @@ class ArrayEngine(Generic[K]):
         """See `Index.match_batch`."""
         if isinstance(notifications, Bundle) and not self.envelope:
             bundle = notifications
-            return self._matched(bundle.spans(), lambda row: self.match(bundle[row]))
+            return self._matched(Spans(*bundle.spans()), lambda row: self.match(bundle[row]))
         given = list(notifications)
         spans = [self._message(each, UNSTAMPED) for each in given]
         return self._matched(spans_of(spans), lambda row: self.match(given[row]))

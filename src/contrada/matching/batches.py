@@ -17,6 +17,7 @@ import numpy as np
 from contrada.errors import InvalidNotificationError
 from contrada.matching.arrays import Arrays
 from contrada.matching.kernels.schema import COLUMN, KINDS, NEED_FOUND, OK, UNREADABLE
+from contrada.matching.packing import starts_of
 from contrada.matching.spans import EMPTY_SPAN
 from contrada.model.domains.values import is_system_name
 
@@ -66,8 +67,7 @@ class Spans:
 
 def spans_of(spans: Sequence[bytes]) -> Spans:
     """Spans put together. Cost: a copy of them."""
-    starts = np.zeros(len(spans) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, spans), dtype=np.int64, count=len(spans)), out=starts[1:])
+    starts = starts_of(np.fromiter(map(len, spans), dtype=np.int64, count=len(spans)))
     joined = np.frombuffer(b"".join((*spans, _PADDING)), dtype=np.uint8)
     return Spans(joined.ctypes.data, starts, joined)
 
@@ -213,7 +213,6 @@ def runs_of(offsets: Any, keys: Any) -> list[int]:
 def joined(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:
     """(offsets, keys) of rows that were matched one by one."""
     found = list(rows)
-    offsets = np.zeros(len(found) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), out=offsets[1:])
+    offsets = starts_of(np.fromiter(map(len, found), dtype=np.int64, count=len(found)))
     kind: Any = np.int64 if are_int else object
     return offsets, np.fromiter(chain.from_iterable(found), dtype=kind, count=offsets[-1])

@@ -22,12 +22,12 @@ from contrada.matching.kernels.updating import cheapest_value
 from contrada.matching.placing import (
     Choice,
     Place,
+    Pools,
     best_choice,
     nodes_between,
     range_ends,
     unseen,
 )
-from contrada.matching.pools import Pools
 from contrada.model import Filter
 
 PIVOTS_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many

@@ -13,14 +13,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from contrada.dialects.rules import Rule
+from contrada.dialects.rules import Rule, says_yes
 from contrada.errors import EncodingError, LimitError
 from contrada.matching.kernels import jit
 from contrada.matching.plain import PlainEngine
-from contrada.matching.residues import Residues, whole
-from contrada.matching.spans import EMPTY_SPAN, Given
+from contrada.matching.spans import EMPTY_SPAN, Given, whole
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.filter import Selects, selection
 from contrada.model.algebra.notification import UNSTAMPED
@@ -459,6 +458,53 @@ class Index(Mapping[K, Filter | FilterSet]):
             lost = [key for key in self._plain if key not in self._arrays and key not in waiting]
             assert not lost, f"keys wait for nothing: {lost}"
             assert all(key in self._plain for key in self._arrays), "the arrays have keys too many"
+
+
+class Residues(Generic[K]):
+    """What the filters of some keys leave open, asked of what the filters match.
+
+    A rule of another dialect may ask for more than filters can. The index finds it by its filters,
+    which cover it, and its residue then decides, on the whole notification. One that raises says
+    no; see `says_yes`. A key without a residue is decided by its filters.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[K, Callable[[Notification], bool]] = {}
+        """Looked at before each match: mostly empty."""
+
+    def put(self, key: K, holds: Callable[[Notification], bool] | None) -> None:
+        """Gives a key its residue, or none."""
+        if holds is None:
+            self.of.pop(key, None)
+        else:
+            self.of[key] = holds
+
+    def decided(
+        self, keys: list[K], given: Given | bytes, envelope: Envelope = UNSTAMPED
+    ) -> list[K]:
+        """Those of the keys whose residue holds, too."""
+        of = self.of
+        if of.keys().isdisjoint(keys):
+            return keys
+        notification = whole(given, envelope)
+        return [key for key in keys if key not in of or says_yes(of[key], notification)]
+
+    def decided_each(
+        self, offsets: Any, keys: Any, notification_of: Callable[[int], Notification]
+    ) -> tuple[Any, Any]:
+        """As `decided`, of several notifications: those keys and their offsets are kept."""
+        import numpy as np
+
+        of, listed, bounds = self.of, keys.tolist(), offsets.tolist()
+        kept = np.ones(len(listed), dtype=bool)
+        for row, (begin, end) in enumerate(pairwise(bounds)):
+            asked = [place for place in range(begin, end) if listed[place] in of]
+            if asked:
+                notification = notification_of(row)
+                for place in asked:
+                    kept[place] = says_yes(of[listed[place]], notification)
+        before = np.concatenate((np.zeros(1, dtype=offsets.dtype), np.cumsum(kept)))
+        return before[offsets].astype(offsets.dtype), keys[kept]
 
 
 def _span_at(spans: Any, row: int) -> bytes:

@@ -1,21 +1,27 @@
-"""Spans of msgpack: a notification's attributes as bytes.
+"""Notifications as bytes: the span of one, and several that came together.
 
 A span is a map of checked attributes, encoded as a notification's are, type marks among them; the
 envelope is no part of it. What matches is given as a notification, as a mapping of the attributes
 of one that is not stamped, or as a span and an envelope.
+
+What comes together is passed on as the bytes it is, in a `Bundle`: a kernel has looked at all of
+them by one call, and a notification is made of one when somebody looks.
 """
 
-from collections.abc import Callable, Container, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeAlias, final, overload
 
 import msgspec
 
 from contrada.errors import ContradaError, EncodingError
+from contrada.matching.kernels import jit
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nesting import flattened
-from contrada.model.algebra.notification import of_parts
+from contrada.model.algebra.notification import UNSTAMPED, of_parts
 from contrada.model.domains.values import datetime_of, is_system_name
+from contrada.model.encoding import notification_from_msgpack
 
 Attributes: TypeAlias = Mapping[str, Any]
 
@@ -57,6 +63,18 @@ def exactly(given: Given | bytes, envelope: Envelope, asked: Container[str]) -> 
     return Notification(asked_for(given, asked))
 
 
+def whole(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
+    """The notification that is given, with all its attributes.
+
+    Raises InvalidNotificationError where some attribute of a mapping is none.
+    """
+    if isinstance(given, Notification):
+        return given
+    if isinstance(given, bytes):
+        return of_parts(given, b"", "", envelope)
+    return Notification({name: each for name, each in given.items() if not is_system_name(name)})
+
+
 def rewritten_of(notification: Notification) -> Notification:
     """The notification with its span as this package writes it.
 
@@ -85,3 +103,103 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
     more = encode({name: _ENVELOPE[name](envelope) for name in names})
     head = b"\xdf" + (count + len(names)).to_bytes(4, "big")
     return head + span[begin:] + more[1:]
+
+
+# --- several together ---------------------------------------------------------------------------
+
+
+BUNDLE_MIN: Final = 4
+"""Notifications of a bundle, at least: what a call costs is more than looking at fewer."""
+
+_PADDING: Final = bytes(16)
+
+
+@final
+class Bundle(Sequence[Notification]):
+    """Several notifications as their encodings.
+
+    Each is stamped, best effort, of the default priority and without an end, as most are; else
+    there is no bundle. It has no subclasses, so `type(x) is Bundle` asks whether something is one,
+    as is done for each publication: of an abstract class `isinstance` takes five times as long.
+    """
+
+    __slots__ = ("_joined", "_parts", "_starts", "encodings")
+
+    def __init__(self, encodings: Sequence[bytes], joined: Any, starts: Any, parts: Any) -> None:
+        self.encodings = encodings
+        self._joined, self._starts, self._parts = joined, starts, parts
+
+    @classmethod
+    def of(cls, encodings: list[bytes]) -> "Bundle | None":
+        """A bundle of these; None where one of them is not as most are, or no kernel is there."""
+        if len(encodings) < BUNDLE_MIN or not jit.loaded():
+            return None
+        import numpy as np  # What kernels need is loaded with them.
+
+        from contrada.matching.kernels import passing
+
+        joined = np.frombuffer(b"".join((*encodings, _PADDING)), dtype=np.uint8)
+        count = len(encodings)
+        starts = np.fromiter(accumulate(map(len, encodings), initial=0), np.int64, count + 1)
+        parts = np.zeros((count, passing.PARTS), dtype=np.int64)
+        if not passing.are_plain(joined.ctypes.data, starts, parts.reshape(-1)):
+            return None
+        return cls(encodings, joined, starts, parts)
+
+    def __len__(self) -> int:
+        return len(self.encodings)
+
+    @overload
+    def __getitem__(self, at: int) -> Notification: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Bundle": ...
+
+    def __getitem__(self, at: int | slice) -> "Notification | Bundle":
+        if isinstance(at, int):
+            return notification_from_msgpack(self.encodings[at])
+        begin, end, step = at.indices(len(self))
+        if step != 1:
+            raise ValueError("notifications of a bundle are taken in a row")
+        if end - begin == len(self):
+            return self
+        starts = self._starts[begin : end + 1]
+        return Bundle(self.encodings[begin:end], self._joined, starts, self._parts[begin:end])
+
+    def __iter__(self) -> Iterator[Notification]:
+        return map(notification_from_msgpack, self.encodings)
+
+    @property
+    def joined_bytes(self) -> int:
+        """What it holds beside the encodings: all of them in a row, also where it is a slice."""
+        return len(self._joined)
+
+    def spans(self) -> tuple[int, Any, Any]:
+        """Their attributes, as `batches.Spans` is made of; behind each stands its envelope."""
+        starts = self._starts.copy()
+        starts[:-1] = self._parts[:, 0]
+        return self._joined.ctypes.data, starts, self._joined
+
+    @property
+    def times_us(self) -> list[int]:
+        """When each was published."""
+        return self._parts[:, 1].tolist()  # type: ignore[no-any-return]
+
+    def publishers(self) -> set[str]:
+        """Who published them: mostly one. Cost: then one look at all of them together."""
+        import numpy as np
+
+        begins, lengths = self._parts[:, 4], self._parts[:, 5]
+        length = int(lengths[0])
+        if (lengths == length).all():
+            names = self._joined[begins[:, None] + np.arange(length)]
+            if (names == names[0]).all():
+                return {names[0].tobytes().decode()}
+        return {publisher for publisher, _ in self.identities()}
+
+    def identities(self) -> Iterator[tuple[str, str]]:
+        """The publisher and the id of each."""
+        data = self._joined
+        for _, _, at, length, publisher_at, publisher_length in self._parts.tolist():
+            publisher = data[publisher_at : publisher_at + publisher_length]
+            yield publisher.tobytes().decode(), data[at : at + length].tobytes().decode()

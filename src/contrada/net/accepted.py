@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import to_msgpack

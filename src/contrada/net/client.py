@@ -28,7 +28,7 @@ from contrada.model.algebra.notification import Body
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
-from contrada.net.address import parse_addresses
+from contrada.net.address import Address, parse_addresses
 from contrada.net.content import encoding_of, packed_content
 from contrada.net.frames import (
     AboutQuestions,
@@ -459,9 +459,7 @@ class TcpService(DisseminatingService):
             answer.set_result(frame) if error is None else answer.set_exception(error)
 
     def _replied(self, frame: Reply) -> None:
-        refused = f"{self._reconnecting.address} refused: {frame.reason}"
-        kind = NotPermittedError if frame.code == NotPermittedError.__name__ else ServiceError
-        error = kind(refused) if frame.code else None
+        error = _refusal_in(frame, self._reconnecting.address)
         if self._publishing is not None and self._publishing.answered(
             frame.number, frame.dropped, error
         ):
@@ -502,6 +500,13 @@ class TcpService(DisseminatingService):
         self._market.end(failure)
         if self._logs is not None:
             self._logs.give_up(failure)
+
+
+def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
+    refused = f"{address} refused: {frame.reason}"
+    if frame.code == NotPermittedError.__name__:
+        return NotPermittedError(refused, frame.refused)
+    return ServiceError(refused) if frame.code else None
 
 
 def _promised_of(stamp: Stamp, delivery: str, item: Item) -> Notification:

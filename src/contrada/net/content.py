@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, Notification, Pattern, Query, Value
 from contrada.model.encoding import from_msgpack, notification_from_msgpack, to_msgpack
 from contrada.model.languages.work import spend

@@ -139,7 +139,7 @@ class Reply(Frame, frozen=True):
     """A request was carried out, or with a code nothing of it: the connection stays.
 
     `dropped` pairs or notifications were lost by it; where a subscription ends, `expired` had no
-    time left.
+    time left. Of what was published those at the positions `refused` may not be; the rest was.
     """
 
     number: int
@@ -147,6 +147,7 @@ class Reply(Frame, frozen=True):
     code: str = ""
     reason: str = ""
     expired: int = 0
+    refused: list[int] = []
 
 
 class Delivery(Frame, frozen=True):

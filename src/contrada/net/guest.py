@@ -24,7 +24,7 @@ from contrada.errors import (
     UnsatisfiableFilterError,
     shortened,
 )
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.encoding import notification_from_msgpack
 from contrada.model.languages.work import Work
@@ -56,7 +56,6 @@ from contrada.net.peer import Host, Peer
 from contrada.net.pledges import GuestLogs
 from contrada.net.promises import refusal
 from contrada.net.turns import REQUEST_WORK_MAX, TURN_S
-from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.runtime.calling import checked_when_full
@@ -122,11 +121,11 @@ class _Feed(Outlet[Passed]):
         if not batch:
             return None
         self.credit -= size
-        self._guest.observe(batch[0])
         return self._frame_of(batch)
 
     def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
         packed = list(map(encoding_of, batch))
+        self._guest.latencies.observe(packed[0])
         is_undecided = Doubtful in map(type, packed)
         if is_undecided:
             packed = [bytes(each) for each in packed if self._may_go([each])]
@@ -158,6 +157,7 @@ class _MatchFeed(_Feed):
             batch = [it for it in batch if self._may_go([*map(encoding_of, it.notifications)])]
         route = self.route
         matches = [*map(packed_match, batch)]
+        self._guest.latencies.observe(matches[0][1][0])
         return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
 
 
@@ -180,6 +180,7 @@ class Guest:
 
     def __init__(self, peer: Peer, broker: GuestHost) -> None:
         self.peer = peer
+        self.latencies = broker.latencies
         self._broker = broker
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
@@ -231,11 +232,6 @@ class Guest:
         if self._questions is None:
             self._questions = GuestQuestions(self.peer, self._exchange, self._client)
         return self._questions
-
-    def observe(self, oldest: Any) -> None:
-        """A frame leaves with this notification, or match, first."""
-        found = oldest.notifications[0] if isinstance(oldest, Match) else oldest
-        self._broker.latencies.observe(found)
 
     def _promised(self, request: LogRequest) -> Generator[None] | None:
         if self._logs is None:
@@ -515,6 +511,7 @@ class Guest:
         if not refused:
             return message
         error = permit.why_unpublishable(message.notifications[refused[0]])
+        error.refused = tuple(refused)
         self._broker.dropped[NOT_PERMITTED] += len(refused)
         if len(refused) == len(message.notifications):
             raise error
@@ -541,7 +538,8 @@ class Guest:
             "client %(peer)s is refused a request: %(reason)s",
             {"peer": self.peer.name, "code": code, "reason": reason},
         )
-        self.peer.send(Reply(number, code=code, reason=reason))
+        refused = [*error.refused] if isinstance(error, NotPermittedError) else []
+        self.peer.send(Reply(number, code=code, reason=reason, refused=refused))
 
 
 def _not_in_force(identity: str) -> FrameError:

@@ -5,11 +5,10 @@ published, by the clock of its publisher, until it leaves the broker.
 """
 
 from bisect import bisect_left
+from time import time_ns
 from typing import Final
 
 from contrada.model.encoding import published_us
-from contrada.runtime.outlet import Passed
-from contrada.runtime.stamping import wall_clock_us
 
 LATENCY_BOUNDS_US: Final = (
     100,
@@ -43,10 +42,12 @@ class Latencies:
         self._counts = [0] * len(_NAMES)
         self.sum_us = 0
 
-    def observe(self, oldest: Passed) -> None:
-        """A frame leaves. One from the future, of a clock that is ahead, took no time."""
-        time_us = published_us(oldest) if isinstance(oldest, bytes) else oldest.envelope.at_us
-        age_us = max(0, wall_clock_us() - time_us)
+    def observe(self, oldest: bytes) -> None:
+        """A frame leaves, with this notification first.
+
+        One from the future, of a clock that is ahead, took no time. Cost: half a microsecond.
+        """
+        age_us = max(0, time_ns() // 1000 - published_us(oldest))
         self._counts[bisect_left(LATENCY_BOUNDS_US, age_us)] += 1
         self.sum_us += age_us
 

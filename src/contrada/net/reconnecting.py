@@ -223,7 +223,7 @@ class Reconnecting:
         except OSError as error:
             raise ConnectionFailedError(str(address), why_not(error)) from None
         except ProtocolError as error:
-            raise ConnectionFailedError(str(address), str(error)) from None
+            raise ConnectionFailedError(str(address), str(error), fault=wire.fault) from None
         except BaseException:
             wire.abort()
             raise

@@ -273,6 +273,13 @@ class TcpLogs:
         if self._last is not None:
             await asyncio.shield(self._last)
 
+    async def parted(self) -> None:
+        """See `LogHost`. What was said and is not answered is said again on the next connection."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                if self._reconnecting.is_up:
+                    await self.committed()
+
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription; see `Service.unsubscribe`."""
         await self._reconnecting.ready()

@@ -94,7 +94,7 @@ def stretch_of(
                 lengths.append(len(each.data))
                 found.append(each.data)
                 size += len(each.data)
-        at += count
+        at = min(max(at + count, server.kept_from(said.name, at + count)), said.end)
         # The first tells how long they are: as many as fit, and no more at once than a turn has.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (STRETCH_BYTES_MAX - size) // mean))

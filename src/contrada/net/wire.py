@@ -12,7 +12,7 @@ from typing import Final, cast
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.address import Address
 from contrada.net.connection import BROKER, Connection, Phase
-from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
+from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.tls import tls_fault, why_hung_up
 from contrada.net.websocket import dial_websocket
 
@@ -153,6 +153,8 @@ class ClientWire(Wire):
         """Done when the broker has said hello; fails with ProtocolError when it will not."""
         self.ended: str | None = None
         """Why it has ended; None while it has not."""
+        self.fault = ""
+        """By which name the broker has ended it."""
 
     def send(self, frame: Frame) -> None:
         """Send a frame at the end of this turn of the loop; nothing once it has ended."""
@@ -214,8 +216,8 @@ class ClientWire(Wire):
                 if not self.greeted.done():
                     self.greeted.set_result(None)
             case Failure():
-                said = f"{NOT_PERMITTED}: " if frame.code == NOT_PERMITTED else ""
-                self._hang_up(f"the broker reports: {said}{frame.reason}")
+                self.fault = frame.code
+                self._hang_up(f"the broker reports: {frame.reason}")
             case Goodbye():
                 self._hang_up(frame.reason or "the broker said goodbye")
             case _:

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from contrada.errors import EncodingError
-from contrada.matching.blobs import Blobs, blobs_of, joined, starts_of
+from contrada.matching.packing import Blobs, blobs_of, joined, starts_of
 from contrada.model import Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import kernels

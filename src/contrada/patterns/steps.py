@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from contrada.matching import Index
-from contrada.matching.blobs import blobs_of, starts_of
+from contrada.matching.packing import blobs_of, starts_of
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import value_of
 from contrada.model.encoding import notification_from_msgpack, to_msgpack

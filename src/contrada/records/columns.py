@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from contrada.errors import ContradaError
-from contrada.matching.blobs import blobs_of
-from contrada.matching.packing import ColumnPiece, piece_of
+from contrada.matching.packing import ColumnPiece, blobs_of, piece_of
 from contrada.model.domains.values import time_us_of
 from contrada.records.cells import Converter
 from contrada.records.lines import Block

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
-from contrada.matching.residues import Residues
+from contrada.matching.index import Residues
 from contrada.matching.spans import Given
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.attributes import VALUES_MAX

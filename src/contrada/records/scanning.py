@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from contrada.matching.blobs import starts_of
 from contrada.matching.kernels import jit
+from contrada.matching.packing import starts_of
 from contrada.records.columns import EXACT_DOUBLE, MISSING, REFUSED, ArrowColumn, Column
 from contrada.records.lines import LINE_CHARS_MAX, Block, is_utf_8
 

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrada.errors import LimitError
-from contrada.matching.blobs import Blobs
 from contrada.matching.kernels import jit
-from contrada.matching.packing import ColumnPiece, constant_piece, packed_rows
+from contrada.matching.packing import Blobs, ColumnPiece, constant_piece, packed_rows
 from contrada.model import Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.domains.values import time_us_of

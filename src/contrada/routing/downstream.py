@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
 from contrada.model.languages.work import spend

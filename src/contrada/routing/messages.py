@@ -20,7 +20,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from contrada.errors import ContradaError
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, Notification, Selection
 from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match

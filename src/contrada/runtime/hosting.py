@@ -107,6 +107,10 @@ class LogHost(Protocol):
         """Returns when all that was said is on stable storage. Raises StoreError."""
         ...
 
+    async def parted(self) -> None:
+        """As `committed`, of a reader that ends; where nobody is there, it is not waited for."""
+        ...
+
 
 _Route: TypeAlias = Route[Passed]
 
@@ -373,6 +377,10 @@ class DeliveryHost:
         last = self._group or self._brought
         if last is not None:
             await asyncio.shield(last)
+
+    async def parted(self) -> None:
+        """See `LogHost`; it is always there."""
+        await self.committed()
 
     def _take(self, effects: list[DeliveryEffect]) -> None:
         """Has what was done brought to the disk, and then shows it to readers and neighbours."""

@@ -28,7 +28,7 @@ from math import inf
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from contrada.delivery.backlog import Backlog, Entry, transmission_of
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.messages import Notifications

@@ -13,13 +13,14 @@ Invariant: what has another epoch writes nothing, and no group is written twice.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from hashlib import blake2b
+from itertools import count
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from contrada.errors import MissingRequirementError, StoreError, StoreFullError
-from contrada.runtime.tables import VERSION, Group, TableStore
+from contrada.runtime.tables import VERSION, Group, Tables, TableStore
 
 try:
     import psycopg
@@ -44,6 +45,18 @@ counts as broken, StoreError; it is tried again."""
 
 LOCK_WAIT_S: Final = 1
 """Seconds that opening a store waits for another process that has it. Beyond it: StoreError."""
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    """Turns errors of psycopg into those of a store."""
+    try:
+        yield
+    except errors.DiskFull as error:
+        raise StoreFullError(f"{place}: no room is left ({error})") from error
+    except psycopg.Error as error:
+        raise StoreError(f"{place}: {error}") from error
+
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -168,15 +181,21 @@ class PostgresStore(TableStore):
         query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
         return self._db.execute(query, binary=True).fetchall()
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turns errors of psycopg into those of a store."""
-        try:
-            yield
-        except errors.DiskFull as error:
-            raise StoreFullError(f"{self.place}: no room is left ({error})") from error
-        except psycopg.Error as error:
-            raise StoreError(f"{self.place}: {error}") from error
+    def _errors(self) -> AbstractContextManager[None]:
+        return _told(self.place)
+
+    def fill(self, tables: Tables) -> None:
+        """Writes all rows of another store, in one transaction."""
+        filled = {
+            "logs (id, name, head, sum)": [(n, name.encode(), *r) for n, name, *r in tables.logs],
+            "notes (name, value, sum)": [(name.encode(), *rest) for name, *rest in tables.notes],
+            "records (log, position, time_us, before, sum, data)": tables.all_records(),
+        }
+        with self._db.transaction(), self._db.cursor() as cursor:
+            for columns, rows in filled.items():
+                with cursor.copy(f"COPY {columns} FROM STDIN".encode()) as copy:
+                    for row in rows:
+                        copy.write_row(row)
 
     # --- records ------------------------------------------------------------------------------
 
@@ -264,6 +283,47 @@ class PostgresStore(TableStore):
                 " DO UPDATE SET value = EXCLUDED.value, sum = EXCLUDED.sum",
                 [(name.encode(), *rest) for name, *rest in group.note_rows()],
             )
+
+
+@contextmanager
+def read_postgres(url: str) -> Iterator[Tables]:
+    """What is in a store's schema at one moment, while it may be in use. Raises StoreError."""
+    conninfo, schema, place = _parts(url)
+    with _told(place), closing(psycopg.connect(conninfo)) as db:
+        db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        db.read_only = True
+        path = sql.SQL("SET search_path = {}").format(sql.Identifier(schema))
+        db.execute(path)
+        if db.execute("SELECT to_regclass('contrada_store')").fetchone() == (None,):
+            raise StoreError(f"{place}: there is no store")
+        if db.execute("SELECT version FROM contrada_store").fetchall() != [(VERSION,)]:
+            raise StoreError(f"{place}: no store of version {VERSION}")
+
+        def rows(query: str, asked: tuple[int, ...] = ()) -> Iterator[Any]:
+            with db.cursor(f"c{next(numbers)}", binary=True) as cursor:
+                yield from cursor.execute(query.encode(), asked)
+
+        numbers, of_log = count(), "WHERE log = %s AND position >= %s ORDER BY position"
+        logs = rows("SELECT id, name, head, sum FROM logs")
+        notes = rows("SELECT name, value, sum FROM notes")
+        yield Tables(
+            place,
+            [(number, _text(name), bytes(head), summed) for number, name, head, summed in logs],
+            [(_text(name), bytes(value), summed) for name, value, summed in notes],
+            lambda number, first: rows(
+                f"SELECT position, time_us, data, sum FROM records {of_log}", (number, first)
+            ),
+            lambda: rows("SELECT log, position, time_us, before, sum, data FROM records"),
+        )
+
+
+def write_postgres(url: str, tables: Tables) -> None:
+    """Fills a store that holds nothing, or makes it, in one transaction. Raises StoreError."""
+    with closing(PostgresStore(url)) as store:
+        if store.logs() or store.notes() or store.damaged:
+            raise StoreError(f"{store.place}: there is a store already; it is not written over")
+        with _told(store.place):
+            store.fill(tables)
 
 
 def _text(name: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contrada.errors import StoreError, StoreFullError
-from contrada.runtime.tables import VERSION, Group, TableStore
+from contrada.runtime.tables import VERSION, Group, Tables, TableStore
 
 _SCHEMA: Final = f"""
 BEGIN;
@@ -84,13 +84,50 @@ class SqliteStore(TableStore):
             db.executemany("DELETE FROM notes WHERE name = ?", group.notes_gone())
             db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", group.note_rows())
 
-    def backup(self, path: str | Path) -> None:
-        """Writes what is in the file to another one, while this one is in use.
 
-        What was not synced is not in it. Raises StoreError, also where there is a file already.
-        """
-        with _errors(Path(path)):
-            self._reader.execute("VACUUM INTO ?", (str(path),))
+@contextmanager
+def read_sqlite(path: Path) -> Iterator[Tables]:
+    """What is in a store's file at one moment, while it may be in use. Raises StoreError."""
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no store")
+    with _errors(path), ExitStack() as stack:
+        db = stack.enter_context(_opened(path))
+        db.execute("PRAGMA query_only = ON")
+        db.execute("BEGIN")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            raise StoreError(f"{path}: no store of version {VERSION}")
+        of_log = "SELECT position, time_us, data, sum FROM records WHERE log = ?"
+
+        def faults() -> dict[str, str]:
+            found = [said for (said,) in db.execute("PRAGMA integrity_check(10)")]
+            return {} if found == ["ok"] else {str(path): "; ".join(map(str, found))}
+
+        yield Tables(
+            str(path),
+            db.execute("SELECT id, name, head, sum FROM logs").fetchall(),
+            db.execute("SELECT name, value, sum FROM notes").fetchall(),
+            lambda number, first: db.execute(
+                f"{of_log} AND position >= ? ORDER BY position", (number, first)
+            ),
+            lambda: db.execute("SELECT log, position, time_us, before, sum, data FROM records"),
+            faults,
+        )
+
+
+def write_sqlite(path: Path, tables: Tables) -> None:
+    """Makes a file of the rows of a store. Raises StoreError."""
+    with _errors(path), _opened(path) as db:
+        db.execute("PRAGMA synchronous = FULL")
+        db.executescript(_SCHEMA)
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO logs (id, name, head, sum) VALUES (?, ?, ?, ?)", tables.logs)
+        db.executemany("INSERT INTO notes VALUES (?, ?, ?)", tables.notes)
+        columns = "log, position, time_us, before, sum, data"
+        db.executemany(
+            f"INSERT INTO records ({columns}) VALUES (?, ?, ?, ?, ?, ?)", tables.all_records()
+        )
+        db.execute("COMMIT")
 
 
 def _opened(path: Path) -> closing[sqlite3.Connection]:

@@ -215,7 +215,7 @@ class HostedSubscription(StandingSubscription[T]):
             self._has_ended = True
             return
         self.end()
-        await host.committed()
+        await host.parted()
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Says what is to be said yet, and reads no longer; iteration ends, or fails."""

@@ -58,6 +58,11 @@ def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
         raise
 
 
+def is_url(place: str | Path) -> bool:
+    """Whether a place is a database, and no file."""
+    return isinstance(place, str) and bool(_scheme(place))
+
+
 def _scheme(place: str) -> str:
     scheme, is_url, _ = place.partition("://")
     return scheme if is_url else ""

@@ -9,11 +9,11 @@ of its own while others append and read. Heads of logs, and notes, are in memory
     notes     by name, each with a sum
 """
 
-import zlib
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -29,7 +29,9 @@ from contrada.delivery.store import (
     check_log_name,
     check_note_name,
     check_records,
+    check_sum,
     entries_of,
+    sum_of,
 )
 from contrada.errors import StoreError, StoreFullError
 
@@ -44,26 +46,52 @@ Row: TypeAlias = tuple[int, int, int, int, bytes, int]
 """A log's number, and of a record: position, bytes before it, time, data, sum."""
 
 
+@dataclass(frozen=True)
+class Tables:
+    """All that the tables of a store hold at one moment, as rows.
+
+    Of a log: number, name, head, sum; of a note: name, value, sum. `records` gives those of a log
+    from a position on, in order: position, time, data, sum. `all_records` gives each as log,
+    position, time, bytes before it, sum, data. `place` has no secret. `faults` is what the database
+    itself finds wrong.
+    """
+
+    place: str
+    logs: list[tuple[int, str, bytes, int]]
+    notes: list[tuple[str, bytes, int]]
+    records: Callable[[int, int], Iterator[Stored]]
+    all_records: Callable[[], Iterator[tuple[int, int, int, int, int, bytes]]]
+    find_faults: Callable[[], dict[str, str]] = dict
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """Cost: a look at all that is there."""
+        return self.find_faults()
+
+
 class TableLog(Head):
     """A log's head, its number in the tables, and the rows that are not there yet."""
 
-    __slots__ = ("number", "rows")
+    __slots__ = ("name", "number", "rows")
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(name)
+        self.name = name
         self.number = number
         self.rows: list[Row] = []
 
     def packed(self) -> bytes:
         """All of the head that is written down."""
         head = self.first, self.next, self.time_us, self.total, self.truncated
-        return msgspec.msgpack.encode((*head, list(self.acknowledged)))
+        left_out = (self.left_out,) if self.left_out else ()
+        return msgspec.msgpack.encode((*head, list(self.acknowledged), *left_out))
 
     def unpack(self, head: bytes) -> None:
         """Becomes the head that was."""
-        *numbers, acknowledged = msgspec.msgpack.decode(head)
+        *numbers, acknowledged, left_out = [*msgspec.msgpack.decode(head), ()][:7]
         self.first, self.next, self.time_us, self.total, self.truncated = numbers
         self.acknowledged = Positions((first, end) for first, end in acknowledged)
+        self.left_out = tuple((first, end) for first, end in left_out)
 
     def waiting(self, first: int, end: int) -> list[Row]:
         """Of the rows that are not in the tables yet, those from a position to before another."""
@@ -87,12 +115,12 @@ class Group:
 
     def head_rows(self) -> list[tuple[int, str, bytes, int]]:
         """The rows of the logs: number, name, head, sum."""
-        return [(number, name, head, _sum(name, head)) for number, name, head in self.sealed]
+        return [(number, name, head, sum_of(name, head)) for number, name, head in self.sealed]
 
     def note_rows(self) -> list[tuple[str, bytes, int]]:
         """The rows of the notes that are set."""
         notes = self.notes.items()
-        return [(name, value, _sum(name, value)) for name, value in notes if value is not None]
+        return [(name, value, sum_of(name, value)) for name, value in notes if value is not None]
 
     def notes_gone(self) -> list[tuple[str]]:
         """The names of the others, each as a row."""
@@ -135,13 +163,13 @@ class TableStore(ABC):
         last = 0
         for number, name, head, summed in logs:
             last = max(last, number)
-            if _is_whole(name, head, summed):
+            if check_sum(name, head, summed):
                 self._logs[name] = TableLog(name, number)
                 self._logs[name].unpack(head)
             else:
                 self.damaged[name] = "the log's head has another checksum"
         for name, value, summed in notes:
-            if _is_whole(name, value, summed):
+            if check_sum(name, value, summed):
                 self._notes[name] = value
             else:
                 self.damaged[name] = "the note has another checksum"
@@ -188,7 +216,7 @@ class TableStore(ABC):
             asked = "position, time_us, data, sum"
             found = self._asked(asked, of.number, first, in_tables)
         found += [(row[1], row[3], row[4], row[5]) for row in waiting]
-        return entries_of(of.seed, first, end, found)
+        return entries_of(of, first, end, found)
 
     def _known(self, name: str) -> TableLog | None:
         if name in self.damaged:
@@ -208,6 +236,14 @@ class TableStore(ABC):
         of = self._known(log)
         return [] if of is None else list(of.acknowledged)
 
+    def leave_out(self, log: str, count: int) -> None:
+        """See `Store.leave_out`."""
+        with self._changing:
+            of = self._known(log)
+            if of is not None:
+                of.leave_out(count)
+                self._group.heads[log] = of
+
     def position_at(self, log: str, time_us: int) -> int:
         """See `Store.position_at`. Cost: a search by halves."""
         of = self._known(log)
@@ -221,7 +257,7 @@ class TableStore(ABC):
                 low = min(position + 1, high)
             else:
                 high = middle
-        return low
+        return of.extent.kept_from(low)
 
     def _first_row(self, of: TableLog, first: int, end: int) -> tuple[int, int]:
         """Position and time of the first row from a position on; or behind the last."""
@@ -320,11 +356,3 @@ class TableStore(ABC):
         """Writes what waits, and closes what is open; also where writing raises StoreError."""
         with self._connections:
             self.sync()
-
-
-def _sum(name: str, value: bytes) -> int:
-    return zlib.crc32(value, zlib.crc32(name.encode()))
-
-
-def _is_whole(name: Any, value: Any, summed: Any) -> bool:
-    return isinstance(name, str) and isinstance(value, bytes) and _sum(name, value) == summed

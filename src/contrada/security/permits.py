@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError, NotPermittedError, shortened
 from contrada.matching import Index
-from contrada.matching.bundle import Bundle
+from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.model.algebra.product import HeldProduct, product_meets
 from contrada.model.algebra.valueset import ABSENT

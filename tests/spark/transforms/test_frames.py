@@ -10,7 +10,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError, LimitError
-from contrada.matching.blobs import blobs_of
+from contrada.matching.packing import blobs_of
 from contrada.records import Reading
 from contrada.records.writing import binary_of
 from contrada.spark import match

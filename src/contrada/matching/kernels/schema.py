@@ -110,7 +110,7 @@ STORE: Final[dict[str, Any]] = {
     "trees": _row(_I8, "count", "first_bucket"),
     # PIVOTS for each tree, where its bins begin
     "pivots": _row(_I8, "domain", "key"),
-    # pools of filters with many ranges: see `pools`
+    # pools of filters with many ranges: see `placing.Pools`
     "pools": _row(
         _I8,
         "attrs",  # how many

@@ -30,8 +30,8 @@ from contrada.errors import (
 )
 from contrada.extensions import load, loaded
 from contrada.matching import Index
+from contrada.matching.index import Residues
 from contrada.matching.kernels import jit
-from contrada.matching.residues import Residues
 from contrada.matching.saving import MAGIC
 from contrada.model import Filter, FilterSet, from_msgpack, to_msgpack
 from contrada.model.algebra.filter import selection

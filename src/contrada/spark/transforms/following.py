@@ -24,9 +24,8 @@ import msgspec
 import numpy as np
 
 from contrada.errors import ContradaError, EncodingError
-from contrada.matching.blobs import Blobs, blobs_in
 from contrada.matching.kernels.jit import is_pure
-from contrada.matching.packing import packed_rows, pieces_of, written
+from contrada.matching.packing import Blobs, blobs_in, packed_rows, pieces_of, written
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nesting import json_values
 from contrada.model.domains.values import ENVELOPE_NAMES, TIME_MAX_US, TIME_MIN_US

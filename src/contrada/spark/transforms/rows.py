@@ -12,9 +12,7 @@ import pyarrow.compute as pc
 from contrada.dialects.rules import says_yes
 from contrada.errors import ContradaError
 from contrada.matching import Index
-from contrada.matching.bundle import Bundle
-from contrada.matching.residues import whole
-from contrada.matching.spans import Given
+from contrada.matching.spans import Bundle, Given, whole
 from contrada.model import Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.encoding import notification_from_msgpack

@@ -1,0 +1,120 @@
+"""The HTTP port of a broker in a process of its own: how fast events come in, what streams cost."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Final
+
+from bench.crowd import Process, allow_files
+from bench.harness import Measurement, figure
+
+CONNECTIONS: Final = 4
+EVENTS: Final = 20_000
+SAMPLES: Final = 5
+STREAMS: Final = 1_000
+WARM: Final = 100
+LOADING_S: Final = 8.0
+"""A broker loads its kernels beside its work when it starts."""
+
+SERVE: Final = (
+    "-c",
+    "from contrada.cli import main; main()",
+    "serve",
+    "--port=0",
+    "--http=0",
+    "--store=memory:",
+)
+
+
+@contextmanager
+def gateway() -> Iterator[Process]:
+    """A broker with an HTTP port, whose address is that of the process."""
+    with subprocess.Popen(
+        [sys.executable, *SERVE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            address = process.stdout.readline().strip()
+            time.sleep(LOADING_S)
+            yield Process(process.pid, address)
+        finally:
+            process.terminate()
+
+
+def ingest(batch: int) -> Measurement:
+    """Events in a second, of batches over kept connections."""
+    numbers = map(str, (CONNECTIONS, batch, EVENTS))
+    with (
+        gateway() as process,
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.http_sender", str(process.port), *numbers],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as sender,
+    ):
+        assert sender.stdin is not None
+        assert sender.stdout is not None
+        sender.stdout.readline()
+        took_s = []
+        for _ in range(1 + SAMPLES):
+            sender.stdin.write("\n")
+            sender.stdin.flush()
+            took_s.append(float(sender.stdout.readline()))
+        sender.stdin.close()
+    return Measurement([EVENTS / each for each in took_s[1:]])
+
+
+@figure(
+    name="http/ingest batches of 100",
+    unit="events/s",
+    workload="CloudEvents of 240 bytes by POST in batches of 100 over 4 kept connections",
+    at_least=30_000,
+)
+def ingest_hundreds() -> Measurement:
+    return ingest(100)
+
+
+@figure(
+    name="http/ingest batches of 500",
+    unit="events/s",
+    workload="the same in batches of 500",
+    at_least=30_000,
+)
+def ingest_five_hundreds() -> Measurement:
+    return ingest(500)
+
+
+def streaming(port: int, number: int) -> socket.socket:
+    """A client whose event stream has begun."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    path = f"/subscribe?filter=data.to+%3D+{number}+and+data.price+%3E+3"
+    sock.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: */*\r\n\r\n".encode())
+    answer = b""
+    while b"retry:" not in answer:
+        answer += sock.recv(4096)
+    return sock
+
+
+@figure(
+    name="http/idle event stream",
+    unit="KB",
+    workload="memory of the broker for each of 1,000 idle event streams with a filter of their own",
+    at_most=60,
+)
+def idle_streams() -> Measurement:
+    allow_files(STREAMS + WARM)
+    samples = []
+    for _ in range(3):
+        with gateway() as process, ExitStack() as stack:
+            for number in range(WARM):
+                stack.enter_context(closing(streaming(process.port, number)))
+            before = process.rss_bytes
+            for number in range(WARM, WARM + STREAMS):
+                stack.enter_context(closing(streaming(process.port, number)))
+            samples.append((process.rss_bytes - before) / STREAMS / 1024)
+    return Measurement(samples)

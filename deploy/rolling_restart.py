@@ -1,0 +1,116 @@
+"""Restarts the brokers of a network one after the other, so that nothing promised is lost.
+
+    python deploy/rolling_restart.py network.toml 'ssh {host} systemctl restart contrada'
+
+Each broker is restarted by the command, in which {name}, {host} and {port} stand for its own. The
+next one is restarted only when this one answers, with as many links as it had before. So at any
+time at most one is away: what is certified waits on disks and comes, by another way or when its
+home is back. What is best effort and on its way through the broker that stops is handed over while
+it stops, and may be lost; brokers count that, and this tells by how much the counts rose.
+
+It comes as a client with the token of CONTRADA_TOKEN, where that is set.
+
+It ends with status 1, and touches no further broker, where one does not come back.
+"""
+
+import argparse
+import asyncio
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from contrada.cli.approach import token_from
+from contrada.cli.settings import BrokerSettings, settings_of_network
+from contrada.errors import ContradaError
+from contrada.net.client import TcpService
+from contrada.net.wire import Approach
+
+BACK_WAIT_S = 60.0
+"""How long a broker may take to come back, with its links. Beyond it: the restart ends there."""
+
+LOOK_S = 0.1
+
+Restart = Callable[[str, BrokerSettings], Awaitable[None]]
+"""Restarts a broker, and returns when its process has ended and another one was started."""
+
+
+async def roll(brokers: Mapping[str, BrokerSettings], restart: Restart) -> dict[str, int]:
+    """Restarts all, one at a time, in their order; what was lost at best effort, by reason.
+
+    Raises ContradaError where one does not answer, or does not come back.
+    """
+    lost: dict[str, int] = {}
+    for name, settings in brokers.items():
+        before = {each: await asked(of) for each, of in brokers.items()}
+        await restart(name, settings)
+        links = int(before[name]["links"])
+        async with asyncio.timeout(BACK_WAIT_S):
+            while not await is_back(settings, links):
+                await asyncio.sleep(LOOK_S)
+        for each, of in brokers.items():
+            if each != name:  # Its own counts begin anew.
+                rise(lost, before[each]["dropped"], (await asked(of))["dropped"])
+        print(f"{name} is back, with {links} links", flush=True)
+    return lost
+
+
+def rise(lost: dict[str, int], before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """Adds by how much counts rose."""
+    for reason, count in after.items():
+        if count > before.get(reason, 0):
+            lost[reason] = lost.get(reason, 0) + count - before.get(reason, 0)
+
+
+async def asked(settings: BrokerSettings) -> dict[str, Any]:
+    """The statistics of a broker. Raises ContradaError where it does not answer."""
+    tls = settings.tls.tls()
+    approach = Approach(None if tls is None else tls.going(), token_from(None))
+    async with TcpService(str(settings.address), reconnect=False, approach=approach) as service:
+        return dict(await service.broker_statistics())
+
+
+async def is_back(settings: BrokerSettings, links: int) -> bool:
+    """Whether a broker answers, and has so many links."""
+    try:
+        return int((await asked(settings))["links"]) >= links
+    except ContradaError:
+        return False
+
+
+def by_command(command: str) -> Restart:
+    """Restarts by a command with {name}, {host} and {port}."""
+
+    async def restart(name: str, settings: BrokerSettings) -> None:
+        words = [
+            each.format(name=name, host=settings.host, port=settings.port)
+            for each in shlex.split(command)
+        ]
+        process = await asyncio.create_subprocess_exec(*words)
+        if status := await process.wait():
+            raise ContradaError(f"{shlex.join(words)} ended with status {status}")
+
+    return restart
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("network", type=Path, help="the file that describes the brokers")
+    parser.add_argument("command", help="what restarts one: {name}, {host}, {port} are its own")
+    given = parser.parse_args()
+    try:
+        lost = asyncio.run(roll(settings_of_network(given.network), by_command(given.command)))
+    except ContradaError as error:
+        print(f"rolling restart: {error}", file=sys.stderr)
+        return 1
+    except TimeoutError:
+        print(f"rolling restart: a broker did not come back in {BACK_WAIT_S:g} s", file=sys.stderr)
+        return 1
+    print("lost at best effort:", ", ".join(f"{n} {why}" for why, n in lost.items()) or "nothing")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""What is done to a copy of a store before a server starts on it.
+
+Such a server has forgotten what came after the copy, and others have not. So all that it gave
+numbers to goes on far behind what it may have given out meanwhile, and a position, or a place in a
+stream, is never that of two things. It keeps its life: what its streams held when the copy was made
+is sent again under the same numbers, and homes that have it know it. Its boot is far higher, too:
+by that others see that it may lack what it had taken from them, and let it take what they hold.
+
+    positions of a log     kept in the copy | left out: given out since, or never | what comes now
+"""
+
+from typing import Final
+
+from contrada.delivery.notes import Notes
+from contrada.delivery.store import OWN_LOGS, Store
+
+RESTORED_GAP: Final = 2**40
+"""Numbers that a restored server leaves out of each sequence of numbers: more than it has given out
+since the copy was made. Beyond it: two things would have one number."""
+
+
+def renew(store: Store) -> None:
+    """Makes a copy of a store one on which a server may start; to be synced.
+
+    Raises StoreError; LimitError where a log has too many intervals that are acknowledged.
+    """
+    notes = Notes(store)
+    for name, (life, boot, sequences) in list(notes.of("life", tuple[int, int, bool])):
+        notes.put("life", name, (life, boot + RESTORED_GAP, sequences))
+    for home, (life, reserved, since) in list(notes.of("out", tuple[int, int, int])):
+        notes.put("out", home, (life, reserved + RESTORED_GAP, since))
+    # Of homes that the copy does not know it may have met some since.
+    begin = next((number for _, number in notes.of("first", int)), 1)
+    notes.put("first", "", begin + RESTORED_GAP)
+    following = next((number for _, number in notes.of("next", int)), 1)
+    notes.put("next", "subscription", following + RESTORED_GAP)
+    for log in store.logs():
+        if not log.startswith(OWN_LOGS):
+            store.leave_out(log, RESTORED_GAP)

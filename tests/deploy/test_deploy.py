@@ -1,0 +1,198 @@
+"""Holds that what brokers are deployed with names what there is, and restarts without loss."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import pytest
+
+from contrada import connect
+from contrada.cli.serve import serve
+from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
+from contrada.errors import ConnectionFailedError
+from contrada.net.broker import CONNECTIONS_MAX
+from deploy.rolling_restart import roll
+from tests.asynchronous import on_loop
+from tests.own_operators import CONTRADA
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+UNIT = (DEPLOY / "contrada.service").read_text("utf-8")
+CONTAINER = (DEPLOY / "Containerfile").read_text("utf-8")
+
+OPTIONS = {each for of in serve.params if isinstance(of, click.Option) for each in of.opts}
+
+
+def test_the_settings_can_be_read(tmp_path: Path) -> None:
+    """A service would not start after it was installed as told."""
+    text = (DEPLOY / "broker.toml").read_text("utf-8")
+    file = tmp_path / "broker.toml"
+    file.write_text(text.replace("/var/lib/contrada", str(tmp_path)))
+    settings = settings_of(file, {})
+    assert settings.host == "127.0.0.1"
+    assert settings.log.json
+
+
+def test_commands_have_only_options_that_there_are() -> None:
+    """A unit or a container would end at once, with an error of usage."""
+    assert set(re.findall(r"^ExecStart=.*", UNIT, re.MULTILINE)[0].split()) & OPTIONS == {
+        "--config",
+        "--json",
+    }
+    used = set(re.findall(r'"(--[\w-]+)"', CONTAINER.partition('CMD ["--host"')[2])) | {"--host"}
+    assert used == {"--host", "--port", "--store", "--json"}
+    assert used <= OPTIONS
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", CONTAINER, re.MULTILINE)
+    for place in " ".join(copied).split():
+        assert (DEPLOY.parent / place).exists(), place
+    assert int(re.findall(r"LimitNOFILE=(\d+)", UNIT)[0]) > CONNECTIONS_MAX
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_takes_the_unit_for_right_and_safe(tmp_path: Path) -> None:
+    """A setting with a slip is passed over in silence."""
+    file = tmp_path / "contrada.service"
+    file.write_text(UNIT.replace("/usr/local/bin/contrada", sys.executable))
+    for command in (["verify"], ["security", "--offline=true", "--threshold=20"]):
+        run = subprocess.run(
+            ["systemd-analyze", *command, str(file)], capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "Unknown" not in run.stderr
+
+
+@pytest.mark.slow
+def test_a_manager_is_told_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> None:
+    """What waits for the broker would begin before it takes connections, or never."""
+    place = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(place)
+        heard.settimeout(30)
+        command = [*CONTRADA, "serve", "--port", "0", "--store", "memory:"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, env={**os.environ, "NOTIFY_SOCKET": place}
+        ) as broker:
+            try:
+                assert heard.recv(100) == b"READY=1"
+                broker.send_signal(signal.SIGTERM)
+                assert heard.recv(100) == b"STOPPING=1"
+                assert broker.wait(30) == 0
+            finally:
+                broker.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Running:
+    """Brokers of a file, as processes."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.processes: dict[str, Process] = {}
+
+    async def start(self, name: str) -> None:
+        """Returns when it is ready."""
+        command = [*CONTRADA, "serve", "--config", str(self.file), "--name", name]
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+        self.processes[name] = process
+        assert process.stdout is not None
+        assert await process.stdout.readline()
+
+    async def restart(self, name: str, _: BrokerSettings) -> None:
+        """As a service manager does."""
+        process = self.processes[name]
+        process.terminate()
+        await process.communicate()
+        assert process.returncode == 0
+        await self.start(name)
+
+    async def kill(self) -> None:
+        """Ends all."""
+        for process in self.processes.values():
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_rolling_restart_loses_nothing_that_is_certified(tmp_path: Path) -> None:
+    """An upgrade of a network would lose what was promised, or double it, or mix its order."""
+    ports = dict(zip(("oslo", "riga", "bern"), free_ports(3), strict=True))
+    neighbours = {"oslo": "[]", "riga": '["oslo"]', "bern": '["riga"]'}
+    file = tmp_path / "network.toml"
+    for name, port in ports.items():
+        with file.open("a") as written:
+            written.write(f'[brokers.{name}]\nport = {port}\nstore = "{name}.db"\n')
+            written.write(f"neighbours = {neighbours[name]}\n")
+    brokers = settings_of_network(file)
+    running = Running(file)
+    got: list[int] = []
+    best: list[int] = []
+    confirmed: list[int] = []
+    restarted = asyncio.Event()
+    try:
+        for name in brokers:
+            await running.start(name)
+        async with (
+            connect(str(brokers["bern"].address)) as reader,
+            connect(str(brokers["oslo"].address), publisher="p") as publisher,
+            connect(str(brokers["riga"].address)) as other,
+        ):
+
+            async def read() -> None:
+                async with reader.subscribe("n >= 0", durable="d") as subscription:
+                    async for kept in subscription:
+                        got.append(int(str(kept.item["n"])))  # noqa: PERF401 - it is looked at
+
+            async def read_others() -> None:
+                async with other.subscribe("b >= 0") as subscription:
+                    async for item in subscription:
+                        best.append(int(str(item["b"])))  # noqa: PERF401 - the same
+
+            async def load() -> None:
+                number = 0
+                while not restarted.is_set() or number < 50:
+                    await publisher.publish({"n": number}, delivery="certified fifo")
+                    confirmed.append(number)
+                    with suppress(ConnectionFailedError):  # At best effort nobody asks again.
+                        await publisher.publish({"b": number})
+                    number += 1
+
+            reading = [asyncio.create_task(read()), asyncio.create_task(read_others())]
+            loading = asyncio.create_task(load())
+            async with asyncio.timeout(60):
+                while len(got) < 10:
+                    assert not loading.done(), loading.exception()
+                    await asyncio.sleep(0.01)
+                lost = await roll(brokers, running.restart)
+                restarted.set()
+                await loading
+                while got[-1] != confirmed[-1]:
+                    await asyncio.sleep(0.01)
+            for each in reading:
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+        begun = got[0]
+        assert got == [*range(begun, confirmed[-1] + 1)], "all, once, in order"
+        assert best == sorted(set(best)), "at most once"
+        assert len(best) > 20
+        assert all(count > 0 for count in lost.values())
+    finally:
+        await running.kill()

@@ -1,0 +1,278 @@
+"""Strangers who send slowly, too much or garbage: refused in bounded time and memory."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from contrada.gateway import ingesting, port, services
+from tests.asynchronous import on_loop, until
+from tests.gateway.conftest import Served, event, serving
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connected(it: Served) -> Stream:
+    host, _, number = it.gateway.address.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(number))
+
+
+async def answered(stream: Stream, data: bytes = b"") -> bytes:
+    """All that is answered until it is closed."""
+    reader, writer = stream
+    writer.write(data)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        await left(writer)
+
+
+async def left(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+@on_loop
+async def test_a_head_that_drips_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow loris: a few bytes now and then would hold a connection for ever."""
+    monkeypatch.setattr(port, "HEAD_WAIT_S", 0.2)
+    async with serving() as it:
+        for begin in (b"", b"GET / HTTP/1.1\r\nhost: localhost\r\n", b"\r\n"):
+            reader, writer = await connected(it)
+            writer.write(begin)
+
+            async def drip(writer: asyncio.StreamWriter = writer, begin: bytes = begin) -> None:
+                while begin:
+                    writer.write(b"\r\n" if begin == b"\r\n" else b"x")
+                    await asyncio.sleep(0.01)
+
+            dripping = asyncio.ensure_future(drip())
+            assert await answered((reader, writer)) == b""
+            dripping.cancel()
+        await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_a_second_request_has_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one good request a client could drip for ever."""
+    monkeypatch.setattr(port, "HEAD_WAIT_S", 0.2)
+    async with serving() as it:
+        stream = await connected(it)
+        stream[1].write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert (await stream[0].readuntil(b'"ok"}')).startswith(b"HTTP/1.1 200")
+
+        async def drip() -> None:
+            stream[1].write(b"GET /")
+            while True:
+                stream[1].write(b"x")
+                await asyncio.sleep(0.01)
+
+        dripping = asyncio.ensure_future(drip())
+        assert await answered(stream) == b""
+        dripping.cancel()
+
+
+@on_loop
+async def test_requests_that_come_before_the_answers() -> None:
+    """A client that does not wait for answers would be cut off."""
+    async with serving() as it:
+        body = json.dumps(event(1)).encode()
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n" % len(body)
+        post = head + b"content-type: application/cloudevents+json\r\n\r\n" + body
+        get = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        said = post + get + post + get + post
+        for cut in (len(post) + 9, len(post) + len(get) + 9, 2 * len(post) + len(get) - 5):
+            stream = await connected(it)
+            stream[1].write(said[:cut])
+            await stream[0].readuntil(b"}")
+            closing = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            found = await answered(stream, said[cut:] + closing)
+            assert found.count(b"HTTP/1.1 20") == 5
+        assert it.broker.statistics().published == 9
+
+
+@on_loop
+async def test_a_body_that_nobody_reads_ends_its_connection() -> None:
+    """It could drip for ever behind its answer."""
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nxx"
+        assert (await answered(stream, head)).startswith(b"HTTP/1.1 200")
+
+
+@on_loop
+async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that drips would hold a connection, and a connection to the broker, for ever."""
+    monkeypatch.setattr(ingesting, "BODY_WAIT_S", 0.1)
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
+        assert (await answered(stream, head)).startswith(b"HTTP/1.1 408")
+        assert it.gateway._bodies.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nx: " + b"y" * 500_000,
+        b"GET /" + b"y" * 500_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000,
+        b"GET / HTTP/1.1\r\n" + b"x" * 500_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
+    ],
+)
+def test_heads_that_are_too_large(head: bytes) -> None:
+    """A head of any size would be held, and its parts looked at."""
+
+    @on_loop
+    async def send() -> None:
+        async with serving() as it:
+            found = await answered(await connected(it), head)
+            assert found == b"" or found.split()[1] in (b"431", b"400"), found
+            await until(lambda: it.gateway._port.connections == 0)
+
+    send()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"ct\x02\x01\x00\x00\x00\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"POST /events HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST /events HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"POST /events HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        b"POST /events HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n",
+        b"\x00" * 100,
+    ],
+    ids=map(str, range(9)),
+)
+def test_garbage_is_refused(garbage: bytes) -> None:
+    """It would be taken for a request, or hold up its connection."""
+
+    @on_loop
+    async def send() -> None:
+        async with serving() as it:
+            found = await answered(await connected(it), garbage)
+            assert found.startswith(b"HTTP/1.1 400"), found
+
+    send()
+
+
+@on_loop
+async def test_bodies_that_are_too_large() -> None:
+    """A body of any size would be held, said to be so or not."""
+    async with serving() as it:
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\n"
+        said = b"content-length: 999999999999\r\n\r\n"
+        assert (await answered(await connected(it), head + said)).startswith(b"HTTP/1.1 413")
+        reader, writer = await connected(it)
+        writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
+        try:
+            for _ in range(100):
+                writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+                await writer.drain()
+            found = await answered((reader, writer))
+        except ConnectionError:
+            found = b""
+            await left(writer)
+        assert found == b"" or found.startswith(b"HTTP/1.1 413")
+        assert it.gateway._bodies.held_bytes == 0
+        await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many clients with bodies that end late would take all memory."""
+    monkeypatch.setattr(ingesting, "HTTP_BODIES_BYTES_MAX", 100_000)
+    async with serving() as it:
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        head += b"content-length: 90001\r\n\r\n"
+        first = await connected(it)
+        first[1].write(head + b"x" * 90_000)
+        await until(lambda: it.gateway._bodies.held_bytes == 90_000)
+        found = await answered(await connected(it), head + b"x" * 90_001)
+        assert found.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in found.lower()
+        await left(first[1])
+        await until(lambda: it.gateway._bodies.held_bytes == 0)
+
+
+@on_loop
+async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects often enough would take all of the broker's files."""
+    monkeypatch.setattr(port, "HTTP_CONNECTIONS_MAX", 3)
+    async with serving() as it:
+        there = [await connected(it) for _ in range(3)]
+        await until(lambda: it.gateway._port.connections == 3)
+        assert (await answered(await connected(it))).startswith(b"HTTP/1.1 503")
+        for _, writer in there:
+            await left(writer)
+        await until(lambda: it.gateway._port.connections == 0)
+        assert (await it.http.get("/healthz")).status_code == 200
+
+
+@on_loop
+async def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token that somebody thinks of would take a connection of the broker."""
+    monkeypatch.setattr(services, "GATEWAY_TOKENS_MAX", 3)
+    async with serving() as it:
+
+        def ask(number: int, path: str = "/metrics", **options: Any) -> Any:
+            shown = {"authorization": f"Bearer user{number}.x"}
+            return it.http.stream("GET", path, headers=shown, **options)
+
+        for number in range(8):
+            async with ask(number) as answer:
+                assert answer.status_code == 200
+        assert len(it.gateway._accesses) == 3
+        held = {"params": {"filter": "a > 1"}}
+        async with ask(1, "/subscribe", **held), ask(2, "/subscribe", **held):
+            async with ask(3, "/subscribe", **held), ask(4) as full:
+                assert full.status_code == 503
+            async with ask(4) as answer:
+                assert answer.status_code == 200
+        await until(lambda: it.broker.statistics().connections <= 4)
+
+
+@on_loop
+async def test_connections_to_the_broker_that_nobody_uses_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each token that was ever shown would keep its connection."""
+    monkeypatch.setattr(services, "GATEWAY_IDLE_S", 0.01)
+    async with serving() as it:
+        assert (await it.http.get("/metrics")).status_code == 200
+        await until(lambda: len(it.gateway._accesses) == 0)
+        await until(lambda: it.broker.statistics().connections == 1)
+
+
+@on_loop
+async def test_costly_filters_are_refused() -> None:
+    """One request would hold up all others."""
+    async with serving() as it:
+        text = " or ".join(f"a{n} matches '(x+x+)+y{n}'" for n in range(400))
+        answer = await it.http.get("/subscribe", params={"filter": text})
+        assert answer.status_code == 400
+
+
+@on_loop
+async def test_deep_and_wide_events_are_refused() -> None:
+    """Reading one would take a stack, or minutes."""
+    async with serving() as it:
+        headers = {"content-type": "application/cloudevents+json"}
+        plain = json.dumps(event(0))[:-1]
+        deep = plain + ', "data": ' + "[" * 100_000 + "]" * 100_000 + "}"
+        wide = plain + "".join(f', "x{n}": "y"' for n in range(5_000)) + "}"
+        for body in (deep, wide, plain + ', "data": ' + "9" * 100_000 + "}"):
+            answer = await it.http.post("/events", content=body, headers=headers)
+            assert answer.status_code == 400, answer.text

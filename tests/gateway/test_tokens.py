@@ -1,0 +1,121 @@
+"""Tokens: what a request may do is what its token's user may do at the broker."""
+
+import json
+from functools import cache
+
+from contrada.net.tokens import new_token
+from contrada.net.users import Users, UserSettings
+from tests.asynchronous import on_loop, until
+from tests.gateway.conftest import Lines, event, serving
+
+BATCH = {"content-type": "application/cloudevents-batch+json"}
+
+
+@cache
+def known() -> tuple[Users, dict[str, dict[str, str]], dict[str, str]]:
+    """Users, and the headers and tokens that each shows."""
+    tokens = {name: new_token(name) for name in ("shop", "desk", "root")}
+    order = "type = 'com.example.order'"
+    said = {
+        "shop": UserSettings(tokens["shop"][1], publish=f"{order} and data.n < 5"),
+        "desk": UserSettings(tokens["desk"][1], subscribe=order),
+        "root": UserSettings(tokens["root"][1], publish=True, subscribe=True, inspect=True),
+    }
+    shown = {name: {"authorization": f"Bearer {token}"} for name, (token, _) in tokens.items()}
+    return Users.of("users", said), shown, {name: token for name, (token, _) in tokens.items()}
+
+
+@on_loop
+async def test_what_may_not_be_published_is_told_and_costs_the_others_nothing() -> None:
+    """One event would refuse its batch, or be published although it may not."""
+    users, shown, tokens = known()
+    async with (
+        serving(users=users, token=tokens["root"]) as it,
+        it.service.subscribe("everything") as events,
+    ):
+        batch = [event(n % 6) for n in range(600)]
+        answer = await it.http.post(
+            "/events", content=json.dumps(batch), headers={**BATCH, **shown["shop"]}
+        )
+        assert answer.status_code == 403
+        told = answer.json()
+        assert told["published"] == 500
+        assert told["refused"] == [*range(5, 600, 6)]
+        assert "may not publish" in told["error"]
+        assert [(await anext(events))["data.n"] for _ in range(500)] == [*range(5)] * 100
+        assert it.broker.statistics().published == 500
+
+
+@on_loop
+async def test_who_is_not_known_is_told_so() -> None:
+    """A wrong token would be answered as a fault of the server, or let in."""
+    users, shown, _ = known()
+    wrong = {"authorization": shown["desk"]["authorization"] + "x"}
+    async with serving(users=users, token=known()[2]["root"]) as it:
+        for headers in (wrong, {"authorization": "Bearer nobody.x"}, {}):
+            for path in ("/subscribe?filter=everything", "/metrics", "/subscriptions"):
+                answer = await it.http.get(path, headers=headers)
+                assert answer.status_code == 401, (headers, path)
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert (await it.http.get("/healthz")).status_code == 200
+        assert len(it.gateway._accesses) == 0
+
+
+@on_loop
+async def test_each_sees_what_its_user_may() -> None:
+    """A filter over HTTP would read what the token may not."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"]) as it:
+        wide = await it.http.get(
+            "/subscribe", params={"filter": "everything"}, headers=shown["desk"]
+        )
+        assert wide.status_code == 403
+        assert (await it.http.get("/metrics", headers=shown["desk"])).status_code == 403
+        assert (await it.http.get("/metrics", headers=shown["root"])).status_code == 200
+        asked = {"filter": "type = 'com.example.order'", "access_token": tokens["desk"]}
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            assert response.status_code == 200
+            lines = Lines(response)
+            await it.service.publish({"type": "other"})
+            await it.service.publish({"type": "com.example.order", "n": 1})
+            assert json.loads((await lines.next())[2])["data"]["n"] == 1
+
+
+@on_loop
+async def test_who_is_removed_gets_no_more() -> None:
+    """A stream that is open would go on for a user who may not come any more."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"]) as it:
+        asked = {"filter": "type = 'com.example.order'"}
+        async with it.http.stream(
+            "GET", "/subscribe", params=asked, headers=shown["desk"]
+        ) as response:
+            lines = Lines(response)
+            left = {name: each for name, each in users.principals.items() if name != "desk"}
+            records = {name: each for name, each in users.records.items() if name != "desk"}
+            it.broker.permit(Users(left, records))
+            assert (await lines.next())[1] == "end"
+        again = await it.http.get("/subscribe", params=asked, headers=shown["desk"])
+        assert again.status_code == 401
+        await until(lambda: it.gateway.counts.streams == 0)
+
+
+@on_loop
+async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
+    """One user would read, or end, what another has."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"], private_sinks=True) as it:
+        wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
+        begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+        assert begun.status_code == 201, begun.text
+        place = begun.headers["location"]
+        assert (await it.http.get("/subscriptions", headers=shown["root"])).json() == []
+        assert (await it.http.get(place, headers=shown["root"])).status_code == 404
+        assert (await it.http.delete(place, headers=shown["root"])).status_code == 404
+        assert len((await it.http.get("/subscriptions", headers=shown["desk"])).json()) == 1
+        wide = await it.http.post(
+            "/subscriptions", json={"sink": "http://127.0.0.1:9/"}, headers=shown["desk"]
+        )
+        assert wide.status_code == 403
+        assert (await it.http.delete(place, headers=shown["desk"])).status_code == 204
+        assert (await it.http.get("/subscriptions", headers=shown["desk"])).json() == []
