@@ -10,8 +10,8 @@ import pytest
 import contrada as ct
 from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
 from contrada.errors import ConnectionFailedError, NotPermittedError
-from contrada.matching.bundle import BUNDLE_MIN
 from contrada.matching.kernels import jit
+from contrada.matching.spans import BUNDLE_MIN
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern, to_msgpack
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import notification_from_msgpack
