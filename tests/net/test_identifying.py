@@ -295,13 +295,13 @@ async def test_who_may_do_more_stays_and_who_may_do_less_comes_again() -> None:
     ):
         (peer,) = broker._peers
         broker.permit(users(desk=desk(subscribe="a < 7", narrow=True)))
-        assert [*broker._peers] == [peer]
+        assert not peer.is_closed
         await service.publish_batch({"a": n} for n in (9, 6, 4))
         assert (await anext(events))["a"] == 4
         wide = service.subscribe("a any")
         await wide.open()
         broker.permit(users(desk=desk(subscribe="a < 7", narrow=True)))
-        assert [*broker._peers] == [peer], "nothing has changed"
+        assert not peer.is_closed, "nothing has changed"
         broker.permit(users(desk=desk(subscribe="a < 8", narrow=True)))
         assert peer.is_closed, "it was granted less than it wished, and may have more"
         await until(lambda: peer not in broker._peers)
