@@ -12,7 +12,15 @@ from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant, ReadLog,
 from contrada.errors import ConnectionFailedError, NotPermittedError
 from contrada.matching.kernels import jit
 from contrada.matching.spans import BUNDLE_MIN
-from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern, to_msgpack
+from contrada.model import (
+    Advertisement,
+    Envelope,
+    Filter,
+    FilterSet,
+    Notification,
+    Pattern,
+    to_msgpack,
+)
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.encoding import notification_from_msgpack
 from contrada.net import Broker, connect
@@ -45,13 +53,24 @@ from contrada.net.frames import (
 )
 from contrada.net.messages import packed as message
 from contrada.net.neighbours import Membership, Wanted
-from contrada.net.promises import AskLog, AskStretch, packed
+from contrada.net.promises import Arrive, AskLog, AskStretch, packed
 from contrada.net.questions import packed_answers
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
 from contrada.patterns import Match
+from contrada.routing.alternatives import alternative
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import Answer, Cancel, Describe, More, SourceReport, SourceState
+from contrada.routing.messages import (
+    Advertise,
+    Answer,
+    Ask,
+    Cancel,
+    Describe,
+    Follow,
+    More,
+    SourceReport,
+    SourceState,
+)
 from contrada.runtime.outlet import entry_of, size_of
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import needs_numba
@@ -516,3 +535,29 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
         with pytest.raises(ConnectionFailedError, match="the token is not"):
             async with connect(broker.address, token=TOKEN["desk"], reconnect=False):
                 pass
+
+
+@on_loop
+async def test_what_is_said_by_frames_alone_is_looked_at_too() -> None:
+    """Client libraries check nothing of it, and the broker would not either."""
+    said = users(desk={"publish": "k = 1", "subscribe": "k = 1"})
+    async with (
+        Broker(port=0, users=said) as broker,
+        connect(broker.address, token=TOKEN["root"]) as root,
+        root.advertise("k = 2"),
+    ):
+        client = await raw(broker, "desk")
+        one = (alternative(Filter("k = 1").sides),)
+        for frame in (
+            Request(1, message(Ask(one, "root", "7", 1_000_000, 1))),
+            Request(1, message(Advertise("o", Advertisement("k = 2")))),
+            LogRequest(1, packed(Arrive("root", "i"))),
+            LogRequest(1, packed(ReadLog("desk", "r", FilterSet("k any"), None, False))),
+        ):
+            client.say(frame)
+            answer = await client.hears()
+            assert isinstance(answer, Reply | LogReply)
+            assert answer.code == "NotPermittedError", frame
+        client.say(Request(2, message(Follow())))
+        assert isinstance(await client.hears(), Reply), "nothing is on offer that it may read"
+        await client.leave()

@@ -380,6 +380,8 @@ def test_what_is_too_much_work_to_look_at_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(permits, "CHECK_WORK_MAX", 200)
     assert refused(writer(COSTLY, "*"), items) == [1, 3]
     assert reader(COSTLY).readable(items) == [cheap, cheap]
+    monkeypatch.setattr(permits, "READ_CHECKS_MAX", 3)
+    assert not reader(COSTLY).readable([LONG, *[cheap] * 50]), "the rest is kept from him"
     turns = sum(1 for _ in writer(COSTLY, "*").unpublishable([cheap] * 5_000))
     assert turns > 10, "the others get their turns meanwhile"
 
