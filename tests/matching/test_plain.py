@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ import contrada as ct
 from contrada.errors import InvalidFilterError
 from contrada.matching import plain
 from contrada.matching.plain import PlainEngine
+from contrada.model.domains.values import NUMBER
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal, every
 from tests.matching.engines import naive
@@ -56,6 +56,8 @@ def test_every_kind_of_constraint_is_found(text: Any, met: Any, missed: Any) -> 
         assert index.match({"x": several}) == ["asked"]
         assert index.match(ct.Notification({"x": several})) == ["asked"]
     assert index.match({"x": missed}) == []
+    if not isinstance(missed, tuple):
+        assert index.match({"x": [missed, datetime(1999, 1, 1, tzinfo=UTC)]}) == []
     index.remove("asked")
     assert index.match({"x": met}) == []
     index.validate()
@@ -162,6 +164,36 @@ def test_filters_are_filed_where_few_notifications_come_by() -> None:
     assert index.statistics().candidates == 0
 
 
+def test_filters_are_filed_where_they_are_found_cheaply() -> None:
+    """A filter would be looked at by whatever has a number, and not where a value leads to it."""
+    engine: PlainEngine[int] = PlainEngine()
+    for i in range(40):
+        engine.add(i, (ct.Filter({"a": ct.gt(i)}),))
+    engine.add(40, (ct.Filter({"a": ct.gt(9), "b": ct.in_(*range(16))}),))
+    engine.add(41, (ct.Filter({"c": ct.gt(9), "d": ct.in_(1, 2)}),))
+    engine.add(42, (ct.Filter({"e": ct.ne(9), "f": ct.gt(9)}),))
+    filed = {key: engine._files[name] for key, name in ((40, "b"), (41, "d"), (42, "f"))}
+    assert {key: engine._entries[key].file for key in filed} == filed  # type: ignore[union-attr]
+
+
+def test_long_texts_are_not_looked_up_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of megabytes would hold up everybody; or a filter would be lost."""
+    monkeypatch.setattr(plain, "PARTS_LOOKED_UP_MAX", 20)
+    index: ct.Index[str] = ct.Index(compiled=False)
+    for name in ("a", "b"):
+        index.add(name, {name: ct.contains("needle")})
+    for row, candidates in (
+        ({"a": "x" * 20}, 0),
+        ({"a": "x" * 21}, 1),
+        ({"a": "x" * 10, "b": "x" * 10}, 0),
+        ({"a": "x" * 10, "b": "x" * 11}, 1),
+        ({"a": ["x" * 10, "y" * 11]}, 1),
+    ):
+        assert index.match(row) == []
+        assert index.statistics().candidates == candidates
+    assert sorted(index.match({"a": "x" * 20 + "needle", "b": "needle" * 9})) == ["a", "b"]
+
+
 def test_an_unknown_operator_accepts_texts_only() -> None:
     """A filter in transit would be dropped, or match what its other constraints exclude."""
     unknown = Literal(Atom("frob", b"x"), True)
@@ -197,14 +229,31 @@ def test_filters_that_are_gone_leave_nothing() -> None:
         engine.add(key, (ct.Filter(text), ct.Filter(f"@id = 'i' and y{key} = 1")))
     assert list(engine.envelope) == ["@id"]
     engine.validate()
+    engine.add(len(texts), (ct.Filter("x = 5"),))
     for key in range(len(texts)):
         engine.remove(key)
     engine.validate()
+    assert [*engine._files["x"].tables] == [NUMBER]
+    engine.remove(len(texts))
     assert not engine._files
     assert not engine._always
     assert not engine._entries
     assert engine._several == 0
     assert list(engine.envelope) == []
+
+
+def test_what_is_misfiled_is_noticed() -> None:
+    """A test that validates would hold nothing."""
+    engine: PlainEngine[str] = PlainEngine()
+    engine.add("lost", (ct.Filter("x = 5"),))
+    (entry,) = engine._files["x"].tables.pop(NUMBER).values()
+    with pytest.raises(AssertionError, match=r"misfiled, of .'lost'"):
+        engine.validate()
+    engine._files["x"].put(entry)
+    engine.validate()
+    engine._files["x"].asked += 1
+    with pytest.raises(AssertionError, match="asked for by no filter"):
+        engine.validate()
 
 
 def test_members_share_the_places_of_sets_that_they_share() -> None:
@@ -251,15 +300,3 @@ def test_matching_needs_no_arrays() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[1]", "False", "False"]
-
-
-@given(
-    cuts=st.lists(st.integers(0, 30), unique=True, max_size=7).map(sorted),
-    held=st.lists(st.integers(0, 30), unique=True, max_size=8).map(sorted),
-)
-def test_several_values_are_held_against_intervals_at_once(cuts: Any, held: Any) -> None:
-    """A notification would match, or not, by values that it does not have."""
-    line = tuple((4, cut) for cut in cuts)
-    keys = tuple((4, value) for value in held)
-    expected = any(bisect_right(line, key) & 1 for key in keys)
-    assert plain._any_in(line, keys) == expected

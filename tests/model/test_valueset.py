@@ -1,17 +1,24 @@
-"""Unions and intersections of many sets."""
+"""Unions and intersections of many sets, and sets asked of several values."""
 
+from collections import Counter
 from functools import reduce
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
+from contrada.errors import UnknownOperatorError
 from contrada.model import ValueSet
 from contrada.model.algebra import boxes, intersection, union
 from contrada.model.algebra.valueset import of_cuts
-from contrada.model.domains.values import NUMBER, plain_number
-from tests.strategies import constraints, value_sets
+from contrada.model.domains.values import NUMBER, Value, key_of, plain_number
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.decision import safe_answers
+from contrada.model.languages.language import Literal, every, negation, some
+from contrada.model.languages.work import Work
+from tests.strategies import constraints, pooled_values, value_sets
 
 
 @given(st.lists(constraints | value_sets(3), min_size=1, max_size=7))
@@ -52,3 +59,50 @@ def test_forms_are_equal_where_sets_are_written_alike(a: ValueSet, b: ValueSet) 
     assert (a.form() == b.form()) == ((a.line, a.text) == (b.line, b.text))
     again = ValueSet(a.line, a.text)
     assert (again.form(), hash(again)) == (a.form(), hash(a))
+
+
+@given(
+    cuts=st.lists(st.integers(0, 9), unique=True, max_size=5).map(sorted),
+    held=st.lists(st.integers(0, 9), unique=True, max_size=3).map(sorted),
+)
+def test_several_values_are_held_against_intervals_at_once(
+    cuts: list[int], held: list[int]
+) -> None:
+    """A notification would match, or not, by values that it does not have."""
+    of, keys = of_cuts(tuple((NUMBER, cut) for cut in cuts)), tuple((NUMBER, n) for n in held)
+    assert of.may_hold(keys) == any(map(of.holds, keys))
+
+
+@given(of=value_sets(3), held=st.lists(pooled_values, min_size=1, max_size=4))
+def test_a_set_may_hold_what_it_holds(of: ValueSet, held: list[Value]) -> None:
+    """A set with an expression would be asked of one of several values only."""
+    keys = tuple(sorted(map(key_of, held)))
+    assert of.may_hold(keys) == any(map(of.holds, keys))
+
+
+def test_many_values_are_work_where_an_expression_is_asked() -> None:
+    """A notification of many texts would be free, or lost where a request has no work left."""
+    of, keys = ct.suffix("z"), tuple(key_of(f"{n:02}") for n in range(12))
+    counted = Counter(safe_answers)
+    with Work("LEFT", 11) as work:
+        assert not of.may_hold(keys)
+        assert work.left == 0
+    with Work("LEFT", 10):
+        assert of.may_hold(keys)
+    assert Counter(safe_answers) - counted == Counter({"holds: LEFT": 1})
+
+
+def test_an_operator_nobody_registered_accepts_every_text_and_nothing_else() -> None:
+    """A filter in transit would be dropped, or match what its other constraints exclude."""
+    frob = Literal(Atom("frob", b"x"), True)
+    ends = Literal(Atom("suffix", b"z"), True)
+    text, other, number = key_of("fizz"), key_of("fuss"), key_of(7)
+    for unknown in (frob, negation(frob)):
+        assert of_cuts((), unknown).may_hold((text,))
+        assert not of_cuts((), unknown).may_hold((number,))
+        both, one = of_cuts((), every((unknown, ends))), of_cuts((), some((unknown, ends)))
+        assert [both.may_hold((key,)) for key in (text, other)] == [True, False]
+        assert [one.may_hold((key,)) for key in (text, other)] == [True, True]
+        assert both.may_hold((number, other, text))
+        with pytest.raises(UnknownOperatorError):
+            both.holds(text)

@@ -12,25 +12,21 @@ nor Numba, and matches as fast as compiled kernels while filters are few.
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from zlib import crc32
 
-from contrada.errors import InvalidValueError, UnknownOperatorError
+from contrada.errors import InvalidValueError
 from contrada.matching.spans import Given, decoded, exactly
 from contrada.matching.traits import Trait, traits_of
 from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.nesting import flattened
 from contrada.model.algebra.notification import UNSTAMPED, keys_in
 from contrada.model.algebra.product import ENVELOPE_SETS
-from contrada.model.algebra.valueset import safe_where_it_ends
 from contrada.model.domains import line
-from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import NUMBER, TEXT, TIME, Key, is_system_name, key_of
-from contrada.model.languages.atoms import registry
 from contrada.model.languages.casefold import fold
-from contrada.model.languages.language import Every, Literal, Some, contains
-from contrada.model.languages.work import Exhausted, spend
 
 K = TypeVar("K", bound=Hashable)
 
@@ -60,13 +56,18 @@ _FEW: Final = 64
 _PARTS_PER_STEP: Final = 8
 """Parts of texts that are looked up, and count for one."""
 
-_CELL, _FROM, _UNTIL, _PRESENT = "cell", "from", "until", "present"
-_COSTS: Final = {_FROM: 8, _UNTIL: 8, _PRESENT: 32}
-"""As many filters at a single value cost about as much as one place of these kinds."""
+_CELL, _PRESENT, _FROM, _UNTIL = "cell", "present", "from", "until"
 
 Place: TypeAlias = tuple[Any, Any]
-"""A value's key. Or what of a value leads here, its *shape* (a cell of a domain and width; a part
-of a text, whether folded, and its length), and that part. Or a kind from above, and a cut."""
+"""What of a value leads here, its *shape*, and that part. The shape of a whole value is its domain,
+so that the place is its key. Others are a cell of a domain and width, a part of a text, whether
+folded, and its length, and presence. Or where an interval is open, and its cut."""
+
+_ANYWHERE: Final[Place] = (_PRESENT, None, 0), None
+_OPEN: Final = (_FROM, _UNTIL)
+
+_COSTS: Final = {_FROM: 8, _UNTIL: 8, _ANYWHERE[0]: 32}
+"""As many filters at a single value cost about as much as one place of these shapes."""
 
 
 class _Entry(Generic[K]):
@@ -83,17 +84,18 @@ class _Entry(Generic[K]):
 
 
 class _File:
-    """The entries that are filed under one attribute."""
+    """The entries that are filed under one attribute.
 
-    __slots__ = ("asked", "at", "met", "ordered", "present", "shapes")
+    `tables` has one for each shape: by part an entry, or a dict of all; or, where intervals are
+    open, their cuts in order and beside them the entries.
+    """
+
+    __slots__ = ("asked", "met", "tables")
 
     def __init__(self) -> None:
         self.asked = 0  # filters that name the attribute, wherever they are filed
         self.met = 0  # notifications that had it
-        self.present: dict[_Entry[Any], None] = {}  # those that have no other place
-        self.at: dict[Place, Any] = {}  # the only entry of a place, or a dict of all
-        self.shapes: dict[Any, int] = {}  # and how many places have each
-        self.ordered: dict[Any, tuple[list[line.Cut], list[_Entry[Any]]]] = {}  # by their cuts
+        self.tables: dict[Any, Any] = {}
 
     def cost(self, places: tuple[Place, ...]) -> int:
         """How often, about, what is filed there would be checked.
@@ -101,106 +103,84 @@ class _File:
         Where filters crowd, notifications do, too; and they come only if they have the attribute.
         """
         cost = 0
-        for place in places:
-            cost += _COSTS.get(place[0], 1)
-            held = self.at.get(place)
-            if held is not None:
+        for shape, part in places:
+            cost += _COSTS.get(shape, 1)
+            table = self.tables.get(shape)
+            if shape in _OPEN:
+                cost += len(table[0]) // 2 if table else 0
+            elif table is not None:
+                held = table.get(part, ())
                 cost += 1 if isinstance(held, _Entry) else len(held)
-            elif place[0] in self.ordered:
-                cost += len(self.ordered[place[0]][0]) // 2
-            elif place == _ANYWHERE:
-                cost += len(self.present)
         return cost * (1 + self.met)
 
     def put(self, entry: _Entry[Any]) -> None:
         """Files an entry where it says."""
-        for place in entry.places:
-            shape, cut = place
-            held = self.at.get(place)
-            if shape == _PRESENT:
-                self.present[entry] = None
-            elif shape in (_FROM, _UNTIL):
-                cuts, entries = self.ordered.setdefault(shape, ([], []))
-                at = bisect_right(cuts, cut)
-                cuts.insert(at, cut)
+        for shape, part in entry.places:
+            if shape in _OPEN:
+                cuts, entries = self.tables.setdefault(shape, ([], []))
+                at = bisect_right(cuts, part)
+                cuts.insert(at, part)
                 entries.insert(at, entry)
-            elif held is None:
-                self.at[place] = entry
-                if isinstance(shape, tuple):
-                    self.shapes[shape] = self.shapes.get(shape, 0) + 1
-            else:
-                first = next(iter(_listed(held)))
-                if first.places == entry.places:  # Many filters name one value: they share that.
-                    entry.places = first.places
-                if held is first:
-                    self.at[place] = {held: None, entry: None}
-                else:
-                    held[entry] = None
+                continue
+            table = self.tables.setdefault(shape, {})
+            held = table.setdefault(part, entry)
+            if held is entry:
+                continue
+            first = held if isinstance(held, _Entry) else next(iter(held))
+            if first.places == entry.places:  # Many filters name one value: they share that.
+                entry.places = first.places
+            if held is first:
+                held = table[part] = {first: None}
+            held[entry] = None
 
     def drop(self, entry: _Entry[Any]) -> None:
         """Takes out an entry."""
-        for place in entry.places:
-            shape, cut = place
-            held = self.at.get(place)
-            if shape == _PRESENT:
-                del self.present[entry]
-                continue
-            if shape in (_FROM, _UNTIL):
-                cuts, entries = self.ordered[shape]
-                at = entries.index(entry, bisect_left(cuts, cut))
+        for shape, part in entry.places:
+            table = self.tables[shape]
+            if shape in _OPEN:
+                cuts, entries = table
+                at = entries.index(entry, bisect_left(cuts, part))
                 del cuts[at], entries[at]
-                continue
-            if isinstance(held, dict):
-                del held[entry]
-                if held:
-                    continue
-            del self.at[place]
-            if isinstance(shape, tuple):
-                self.shapes[shape] -= 1
-                if not self.shapes[shape]:
-                    del self.shapes[shape]
+            elif table[part] is entry or len(table[part]) == 1:
+                del table[part]
+            else:
+                del table[part][entry]
+            if not (table[0] if shape in _OPEN else table):
+                del self.tables[shape]
 
-    def find(self, keys: tuple[Key, ...], found: list[_Entry[Any]], room: int) -> int:
+    def find(self, keys: tuple[Any, ...], found: list[_Entry[Any]], room: int) -> int:
         """Adds the entries that the values, in order, come by, some perhaps more than once.
 
         `room` is how many parts of texts may be looked up; what is left is returned.
         Many values look at each place once.
         """
-        at = self.at
-        found += self.present
-        for key in keys:
-            held = at.get(key)
-            if held is not None:
-                found += held if isinstance(held, dict) else (held,)
-        for shape in self.shapes:
+        for shape, table in self.tables.items():
+            if type(shape) is int:  # for speed, not by `_parts`
+                for domain, value in keys:
+                    if domain == shape and (held := table.get(value)) is not None:
+                        found += held if isinstance(held, dict) else (held,)
+                continue
+            if shape == _FROM:
+                found += table[1][: bisect_right(table[0], keys[-1])]
+                continue
+            if shape == _UNTIL:
+                found += table[1][bisect_right(table[0], keys[0]) :]
+                continue
             if shape[0] == "contains":
-                size = _text_bytes(keys)
+                size = sum([len(text) for domain, text in keys if domain == TEXT])
                 if size > room:
-                    found += self.with_shape(shape)
+                    for held in table.values():
+                        found += _listed(held)
                     continue
                 room -= size
             parts = _parts(shape, keys[0])
             if len(keys) > 1:
                 parts = {part for key in keys for part in _parts(shape, key)}
             for part in parts:
-                held = at.get((shape, part))
+                held = table.get(part)
                 if held is not None:
                     found += held if isinstance(held, dict) else (held,)
-        for kind, (cuts, entries) in self.ordered.items():
-            if kind == _FROM:
-                found += entries[: bisect_right(cuts, keys[-1])]
-            else:
-                found += entries[bisect_right(cuts, keys[0]) :]
         return room
-
-    def with_shape(self, shape: Any) -> Iterator[_Entry[Any]]:
-        """The entries at all places of a shape."""
-        for place, held in self.at.items():
-            if place[0] == shape:
-                yield from _listed(held)
-
-
-_ANYWHERE: Final[Place] = (_PRESENT, None)
 
 
 class PlainEngine(Generic[K]):
@@ -212,7 +192,7 @@ class PlainEngine(Generic[K]):
         self.work = 0
         self.notifications = 0
         self.envelope: tuple[str, ...] = ()
-        self._are_int = True
+        self._are_int = True  # all keys are integers of 64 bits, which batches put out in one array
         self._candidates = 0
         self._several = 0
         self._entries: dict[K, _Entry[K] | tuple[_Entry[K], ...]] = {}
@@ -228,7 +208,7 @@ class PlainEngine(Generic[K]):
         entries = tuple([self._filed(key, member, places) for member in members])
         self._entries[key] = entries[0] if len(entries) == 1 else entries
         self._several += len(entries) > 1
-        if self._are_int and not is_int(key):
+        if type(key) is not int or not -(2**63) <= key < 2**63:  # type: ignore[operator]
             self._are_int = False
 
     def _filed(self, key: K, member: Filter, known: dict[int, tuple[Place, ...]]) -> _Entry[K]:
@@ -331,10 +311,9 @@ class PlainEngine(Generic[K]):
             except InvalidValueError:  # several values, or what is refused with a reason
                 return self._known(exactly(given, envelope, asked), envelope)
         if self.envelope:
-            stamped = given
-            if not isinstance(stamped, Notification):
-                stamped = Notification({}, envelope=envelope)
-            known |= {name: stamped.keys_of(name) for name in self.envelope}
+            if not isinstance(given, Notification):
+                given = Notification({}, envelope=envelope)
+            known |= {name: given.keys_of(name) for name in self.envelope}
         return known
 
     def match_spans(
@@ -375,7 +354,12 @@ class PlainEngine(Generic[K]):
         return {
             "filters": sum(len(_listed(each)) for each in self._entries.values()),
             "attributes": len(self._files),
-            "buckets": sum(len(file.at) for file in self._files.values()),
+            "buckets": sum(
+                len(table)
+                for file in self._files.values()
+                for shape, table in file.tables.items()
+                if shape not in _COSTS
+            ),
             "everywhere": len(self._always),
             "pooled": 0,
             "bytes": 0,
@@ -386,38 +370,24 @@ class PlainEngine(Generic[K]):
     def validate(self) -> None:
         """Checks that every filter is found where it is filed, and none else. Cost: all filters."""
         entries = [entry for each in self._entries.values() for entry in _listed(each)]
-        named: dict[str, int] = {}
-        filed: dict[_Entry[K], int] = dict.fromkeys(self._always, 1)
+        filed = Counter[tuple[Any, Any]]((each, None) for each in self._always)
         for file in self._files.values():
-            lists = [entries for _, entries in file.ordered.values()]
-            for entry in (
-                each for of in (*file.at.values(), *lists, file.present) for each in _listed(of)
-            ):
-                assert entry.file is file, f"a filter of {entry.key!r} is in another file"
-                filed[entry] = filed.get(entry, 0) + 1
-            for cuts, _ in file.ordered.values():
-                assert cuts == sorted(cuts), "cuts are out of order"
-        for entry in entries:
-            expected = len(entry.places) if entry.file else 1
-            assert filed.pop(entry, 0) == expected, f"a filter of {entry.key!r} is misfiled"
-            for name in entry.sets:
-                named[name] = named.get(name, 0) + 1
-        assert not filed, "gone filters are filed"
+            for shape, table in file.tables.items():
+                assert shape not in _OPEN or table[0] == sorted(table[0]), "cuts are out of order"
+                for held in table[1:] if shape in _OPEN else table.values():
+                    filed.update((each, file) for each in _listed(held))
+        places = ((each, each.file, len(each.places) if each.file else 1) for each in entries)
+        expected = Counter({(each, file): count for each, file, count in places})
+        wrong = {each.key for each, _ in (expected - filed) + (filed - expected)}
+        assert not wrong, f"filters are misfiled, of {wrong}"
+        named = Counter(name for each in entries for name in each.sets)
         asked = {name: file.asked for name, file in self._files.items()}
         assert asked == named, "names are asked for by no filter"
-
-
-def is_int(key: object) -> bool:
-    """Whether a key is an integer of 64 bits, as batches put them out in one array."""
-    return type(key) is int and -(2**63) <= key < 2**63
 
 
 def _listed(of: Any) -> Any:
     """What is held as the only one, or as several, or not at all."""
     return (of,) if isinstance(of, _Entry) else of or ()
-
-
-# --- whether a filter matches -------------------------------------------------------------------
 
 
 def _holds(sets: Mapping[str, ValueSet], known: dict[str, tuple[Key, ...]]) -> bool:
@@ -430,46 +400,9 @@ def _holds(sets: Mapping[str, ValueSet], known: dict[str, tuple[Key, ...]]) -> b
         elif of.text is None and len(keys) == 1:  # the usual case, for speed
             if not bisect_right(of.line, keys[0]) & 1:
                 return False
-        elif not (_any_in(of.line, keys) if of.text is None else _any_may_hold(of, keys)):
+        elif not of.may_hold(keys):
             return False
     return True
-
-
-def _any_in(cuts: Cuts, keys: tuple[Key, ...]) -> bool:
-    """Whether one of some values, which are in order, lies in one of the intervals."""
-    for n in range(0, len(cuts), 2):
-        at = bisect_left(keys, cuts[n])
-        if at == len(keys):
-            return False
-        if n + 1 == len(cuts) or keys[at] < cuts[n + 1]:
-            return True
-    return False
-
-
-def _any_may_hold(of: ValueSet, keys: tuple[Key, ...]) -> bool:
-    """Whether a set with an expression holds one of the values; each is a step of work."""
-    try:
-        spend(len(keys) - 1)
-    except Exhausted as exhausted:
-        return safe_where_it_ends(exhausted, "holds", answer=True)
-    return any(_may_hold(of, key) for key in keys)
-
-
-def _may_hold(of: ValueSet, key: Key) -> bool:
-    try:
-        return of.holds(key)
-    except UnknownOperatorError:
-        return _may_contain(of.text, key[-1])
-
-
-def _may_contain(of: Any, text: Any) -> bool:
-    if isinstance(of, Every):
-        return all(_may_contain(part, text) for part in of.parts)
-    if isinstance(of, Some):
-        return any(_may_contain(part, text) for part in of.parts)
-    if isinstance(of, Literal) and registry.find(of.atom.operator) is None:
-        return True
-    return contains(of, text)
 
 
 # --- places -------------------------------------------------------------------------------------
@@ -516,19 +449,17 @@ def _place(of: Trait) -> Place:
     return (kind, nocase, 0 if kind == "=" else len(text)), text
 
 
-def _text_bytes(keys: tuple[Key, ...]) -> int:
-    texts: Any = [key[1] for key in keys if key[0] == TEXT]
-    return sum(map(len, texts))
-
-
-def _parts(shape: Any, key: Key) -> Any:
+def _parts(shape: Any, key: Any) -> Any:
     """What of a value has a shape."""
     kind, of, size = shape
+    domain, value = key
     if kind == _CELL:
-        return (key[1] // size,) if key[0] == of else ()
-    if key[0] != TEXT:
+        return (value // size,) if domain == of else ()
+    if kind == _PRESENT:
+        return (None,)
+    if domain != TEXT:
         return ()
-    text: Any = fold(key[1]) if of else key[1]  # type: ignore[arg-type]
+    text = fold(value) if of else value
     if kind == "contains":
         return {text[i : i + size] for i in range(len(text) - size + 1)}
     return (text if kind == "=" else text[:size] if kind == "prefix" else text[-size:],)
