@@ -36,6 +36,8 @@ _FAMILY: Final = "application/cloudevents"
 _UTF_8: Final = ("", "utf-8", "utf8")
 _SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """What stands in headers as it is: printable ASCII but the quote and the percent sign."""
+_SAFE_IN_TYPES: Final = _SAFE + ' "%'
+"""What stands in a content type as it is. The rest no header can have."""
 
 
 def notifications_in(headers: Headers, body: bytes) -> Iterator[Notification]:
@@ -126,6 +128,6 @@ def binary_headers(attributes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     """Context attributes as headers of a request in binary mode."""
     for name, value in attributes.items():
         if name == "datacontenttype":
-            yield "Content-Type", value
+            yield "Content-Type", quote(value.strip(), safe=_SAFE_IN_TYPES)
         else:
             yield _PREFIX + name, quote(value, safe=_SAFE)
