@@ -45,6 +45,10 @@ def notifications_in(headers: Headers, body: bytes) -> Iterator[Notification]:
 
     Raises RefusedRequestError, with the index of an event that is none; LimitError.
     """
+    if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        reason = f"found the content encoding {coding[:40]!r}, expected none"
+        asked = {"Accept-Encoding": "identity"}
+        raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, headers=asked)
     given = headers.get("content-type", "")
     kind, _, parameters = given.partition(";")
     kind = kind.strip().lower()
