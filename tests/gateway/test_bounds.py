@@ -276,3 +276,9 @@ async def test_deep_and_wide_events_are_refused() -> None:
         for body in (deep, wide, plain + ', "data": ' + "9" * 100_000 + "}"):
             answer = await it.http.post("/events", content=body, headers=headers)
             assert answer.status_code == 400, answer.text
+        # Each name below the long one would be a copy of it: 20 GB.
+        below = dict.fromkeys(map(str, range(20_000)), 0)
+        long = json.dumps(event(0, data={"a" * 1_000_000: below, "b": 1}))
+        async with asyncio.timeout(5):
+            answer = await it.http.post("/events", content=long, headers=headers)
+        assert answer.status_code == 202, answer.text

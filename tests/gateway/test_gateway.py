@@ -88,6 +88,7 @@ async def test_filters_of_other_dialects() -> None:
         ({"content-type": "application/cloudevents+json; charset=latin-1"}, "{}", 415, "UTF-8"),
         ({"content-type": "application/json"}, "{}", 415, "ce-specversion"),
         ({"ce-specversion": "1.0", "ce-id": "%ff"}, "", 400, "UTF-8"),
+        ({**CLOUD_EVENT, "content-encoding": "gzip"}, json.dumps(event(0)), 415, "gzip"),
         ({"ce-specversion": "1.0", "ce-id": "1"}, "", 400, "source"),
         ({"authorization": "Basic abc"}, "", 401, "Bearer"),
         ({"authorization": f"Bearer {'x' * 600}"}, "", 400, "TOKEN_CHARS_MAX"),
@@ -183,6 +184,29 @@ async def test_healthz_and_cors() -> None:
         bad = await it.http.get("/healthz", headers={"origin": "https://evil.example"})
         assert "access-control-allow-origin" not in bad.headers
         assert bad.status_code == 403
+        asked = {"filter": "everything", "durable": "desk"}
+        for site in ("cross-site", "same-site"):  # As a picture of a page, without an origin.
+            picture = {"sec-fetch-site": site}
+            bad = await it.http.get("/subscribe", params=asked, headers=picture)
+            assert bad.status_code == 403
+            asking = {**picture, **good}
+            again = await it.http.get("/subscribe", params={"filter": "a ="}, headers=asking)
+            assert again.status_code == 400
+            assert (await it.http.get("/healthz", headers=picture)).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])
+def test_no_other_name_stands_for_this_machine(host: str) -> None:
+    """A page could be served by a name that stands for it afterwards, and read what is here."""
+
+    @on_loop
+    async def ask() -> None:
+        async with serving(host=host) as it:
+            assert (await it.http.get("/healthz")).status_code == 200
+            bad = await it.http.get("/healthz", headers={"host": "evil.example"})
+            assert bad.status_code == 421
+
+    ask()
 
 
 @on_loop

@@ -234,6 +234,37 @@ async def test_names_of_private_addresses_are_refused_when_they_are_called() -> 
         assert to.requests == []
 
 
+@on_loop
+async def test_what_no_header_can_have_holds_up_nothing() -> None:
+    """One event that cannot be sent as it is would end its subscription, or block it for a day."""
+    types = ("text/plain; x=\u2603", "text/plain\r\nX-Evil: 1", " a\x00b ", "text/plain; x=é")
+    async with sink() as to, serving(private_sinks=True) as it:
+        address = to.address.replace("/in", "?a=1")
+        await it.http.post("/subscriptions", json={"sink": address})
+        await post(it, *(event(1, datacontenttype=each, data="x") for each in types), event(2))
+        await until(lambda: len(to.requests) == 5)
+        shown = [headers["content-type"] for headers, _ in to.requests]
+        assert shown[:2] == ["text/plain; x=%e2%98%83", "text/plain%0d%0ax-evil: 1"]
+        assert all("x-evil" not in headers for headers, _ in to.requests)
+        assert {headers["host"] for headers, _ in to.requests} == {address[7:-4]}
+
+
+@on_loop
+async def test_a_fault_of_a_subscription_is_told_and_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would push nothing more, and nobody would know."""
+    async with sink() as to, serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": to.address})
+        with monkeypatch.context() as broken:
+            broken.setattr(pushing, "binary_event_of", lambda _: 1 / 0)
+            await post(it, event(1))
+            await until(lambda: "ZeroDivisionError" in caplog.text)
+        async with asyncio.timeout(20):
+            while not to.requests:  # What comes before it reads again it does not see.
+                await post(it, event(2))
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -256,6 +287,11 @@ async def test_names_of_private_addresses_are_refused_when_they_are_called() -> 
         "2002:7f00:1::",
         "64:ff9b::7f00:1",
         "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a9fe:a9fe",
+        "::7f00:1",
+        "fec0::1",
+        "192.0.0.192",
+        "168.63.129.16",
     ],
 )
 def test_addresses_that_are_not_public(address: str) -> None:
@@ -277,6 +313,8 @@ def test_sinks_that_are_none() -> None:
         "http://x:99999/",
         "//x",
         "x" * 3000,
+        "http://a..b/",
+        f"http://{'a' * 64}.example/",
     ):
         with pytest.raises(InvalidValueError):
             Sinks().check(text)

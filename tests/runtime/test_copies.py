@@ -89,6 +89,27 @@ def test_what_is_damaged_is_found_and_not_copied(
     assert list(tmp_path.glob("*.copy")) == list(tmp_path.glob(".*")) == []
 
 
+def test_the_journal_of_a_store_that_was_there_is_not_taken_over(tmp_path: Path) -> None:
+    """What was in the old store and not in the copy would be written over what is restored."""
+    with closing(open_store(tmp_path / "other.db")) as other:
+        other.append("a", [b"1"], 1)
+        other.sync()
+    back_up(tmp_path / "other.db", tmp_path / "a.copy")
+    old = tmp_path / "old.db"
+    with closing(open_store(old)) as crashed:
+        crashed.append("b", [b"2"], 1)
+        crashed.sync()
+        journal = old.with_name("old.db-wal").read_bytes()
+    target = tmp_path / "new.db"
+    left = tmp_path / "new.db-wal"
+    left.write_bytes(journal)
+    with pytest.raises(StoreError, match=r"new\.db-wal: a journal"):
+        restore(tmp_path / "a.copy", target)
+    left.unlink()
+    restore(tmp_path / "a.copy", target)
+    assert [each.name for each in look_at(target, deep=True).logs] == ["a"]
+
+
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     """Somebody's file would be taken for a backup, or a new store be made of a slip."""
     for absent in ("absent.db", "folder/absent.db"):

@@ -36,6 +36,8 @@ _FAMILY: Final = "application/cloudevents"
 _UTF_8: Final = ("", "utf-8", "utf8")
 _SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """What stands in headers as it is: printable ASCII but the quote and the percent sign."""
+_SAFE_IN_TYPES: Final = _SAFE + ' "%'
+"""What stands in a content type as it is. The rest no header can have."""
 
 
 def notifications_in(headers: Headers, body: bytes) -> Iterator[Notification]:
@@ -43,6 +45,10 @@ def notifications_in(headers: Headers, body: bytes) -> Iterator[Notification]:
 
     Raises RefusedRequestError, with the index of an event that is none; LimitError.
     """
+    if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        reason = f"found the content encoding {coding[:40]!r}, expected none"
+        asked = {"Accept-Encoding": "identity"}
+        raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, headers=asked)
     given = headers.get("content-type", "")
     kind, _, parameters = given.partition(";")
     kind = kind.strip().lower()
@@ -126,6 +132,6 @@ def binary_headers(attributes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     """Context attributes as headers of a request in binary mode."""
     for name, value in attributes.items():
         if name == "datacontenttype":
-            yield "Content-Type", value
+            yield "Content-Type", quote(value.strip(), safe=_SAFE_IN_TYPES)
         else:
             yield _PREFIX + name, quote(value, safe=_SAFE)

@@ -46,7 +46,7 @@ from contrada.gateway.streams import STREAM_CREDIT_BYTES, open_stream
 from contrada.gateway.subscriptions import SubscriptionsApi
 from contrada.gateway.websockets import Conversation
 from contrada.net import Broker
-from contrada.net.address import PATH_DEFAULT
+from contrada.net.address import PATH_DEFAULT, is_loopback
 from contrada.net.local import local_service
 from contrada.net.tls import Tls
 
@@ -62,6 +62,10 @@ def beside(broker: Broker) -> Connect:
 
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+_SUBSCRIBE: Final = "/subscribe"
+_ELSEWHERE: Final = ("cross-site", "same-site")
+"""How a browser says (`Sec-Fetch-Site`) that the page of another origin makes it ask."""
 
 Way: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -147,7 +151,7 @@ class Gateway:
     def _app(self) -> Starlette:
         said: list[tuple[str, str, Way]] = [
             ("POST", "/events", self._ingest),
-            ("GET", "/subscribe", self._subscribe),
+            ("GET", _SUBSCRIBE, self._subscribe),
             ("GET", "/metrics", self._metrics),
             ("GET", "/healthz", self._healthz),
             ("POST", "/subscriptions", self._begin),
@@ -250,15 +254,21 @@ class Gateway:
         """A page of another origin may not use it unless it is named: browsers do not ask for all.
 
         On loopback no other name may stand for this host: a page could else be served by a name
-        that is moved to it afterwards. Raises RefusedRequestError.
+        that is moved to it afterwards. What a page asks for as if it were a picture has no origin,
+        but would begin, or read on, a durable subscription. Raises RefusedRequestError.
         """
         origin = request.headers.get("origin")
         host = request.headers.get("host", "")
-        if self._host in _LOOPBACK and _name(host) not in (*_LOOPBACK, ""):
+        if is_loopback(self._host) and _name(host) not in (*_LOOPBACK, self._host, ""):
             reason = f"found the host {host[:80]!r}, expected {self._host}, where this listens"
             raise RefusedRequestError(HTTPStatus.MISDIRECTED_REQUEST, reason)
-        if origin is None or "*" in self._origins or origin in self._origins:
+        if "*" in self._origins or origin in self._origins:
             return
+        if origin is None:
+            is_picture = request.headers.get("sec-fetch-site") in _ELSEWHERE
+            if not (is_picture and request.scope["path"] == _SUBSCRIBE):
+                return
+            origin = "another origin"
         if origin.partition("://")[2].lower() != host.lower():
             reason = f"pages of {origin[:80]} may not use this; the setting origins says which may"
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)

@@ -33,7 +33,7 @@ from contrada.gateway.binding import binary_headers
 from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.events import binary_event_of
 from contrada.gateway.services import TokenService, TokenServices
-from contrada.gateway.sinks import PushAnswer, Sinks
+from contrada.gateway.sinks import PushAnswer, Sinks, host_header
 from contrada.gateway.wanted import wanted_of
 from contrada.model import Notification
 from contrada.net.frames import NOT_PERMITTED
@@ -228,12 +228,15 @@ class Pushes:
             try:
                 async with self._accesses.use(push.kept.token) as access:
                     await self._read(push, access, backoff)
-            except ContradaError as error:
+            except Exception as error:  # noqa: BLE001 - of a fault nobody else would hear
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
                     push.in_force.exception()  # Seen: of those that were kept nobody waits.
                 said = {"subscription": push.id, "reason": error}
-                _LOG.info("subscription %(subscription)s: %(reason)s", said)
+                is_fault = not isinstance(error, ContradaError)
+                level = logging.ERROR if is_fault else logging.INFO
+                text = "subscription %(subscription)s: %(reason)s"
+                _LOG.log(level, text, said, exc_info=error if is_fault else None)
                 if getattr(error, "fault", "") == NOT_PERMITTED:
                     await asyncio.sleep(PUSH_REFUSED_S)
             await asyncio.sleep(backoff.next_s())
@@ -267,8 +270,7 @@ class Pushes:
         attributes, body = binary_event_of(notification)
         own = push.kept.wanted.get("protocolsettings", {}).get("headers", {})
         headers = [*binary_headers(attributes), *own.items()]
-        host = push.sink.partition("://")[2].partition("/")[0]
-        headers = [("Host", host), ("User-Agent", "contrada"), *headers]
+        headers = [("Host", host_header(push.sink)), ("User-Agent", "contrada"), *headers]
         headers.append(("Content-Length", str(len(body))))
         backoff = Backoff()
         with contextlib.suppress(TimeoutError):

@@ -9,13 +9,14 @@ the very address that was looked at. Redirects are not followed.
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpcore
 
-from contrada.errors import InvalidValueError
+from contrada.errors import AddressError, InvalidValueError
+from contrada.net.address import check_host
 
 PUSH_WAIT_S: Final = 20.0
 """How long a sink may take to answer one event, connecting included. Beyond it: it is tried
@@ -32,6 +33,10 @@ SINK_CHARACTERS_MAX: Final = 2_048
 
 _ADDRESSES_TRIED: Final = 3
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_UNICAST: Final = IPv6Network("2000::/3")
+"""All that is given out of IPv6 for hosts of the Internet."""
+_OWN_USE: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
+"""Protocols of networks, and what a cloud tells its machines there."""
 _EXPECTED: Final = "expected http://host/path or https://host/path"
 _BAD: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError)
 
@@ -76,6 +81,7 @@ class Sinks:
         try:
             address = ip_address(host)
         except ValueError:
+            _check_name(sink, host)
             return sink
         if not self._is_allowed(address):
             raise InvalidValueError(sink, "sinks at private addresses are not allowed here")
@@ -94,7 +100,7 @@ class Sinks:
                 keepalive_expiry=30.0,
                 network_backend=_GuardedBackend(self._is_allowed),
             )
-        packed = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
+        packed = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers]
         request = self._pool.stream("POST", sink, headers=packed, content=body)
         try:
             async with asyncio.timeout(PUSH_WAIT_S), request as answer:
@@ -122,6 +128,18 @@ def _header(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return ""
 
 
+def _check_name(sink: str, host: str) -> None:
+    try:
+        check_host(host)
+    except AddressError:
+        raise InvalidValueError(sink, _EXPECTED) from None
+
+
+def host_header(sink: str) -> str:
+    """What a request to a sink says of its host."""
+    return urlsplit(sink).netloc
+
+
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """Whether an address is one of the public Internet; also what it is for within IPv6."""
     if isinstance(address, IPv6Address):
@@ -132,6 +150,10 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
             inner = IPv4Address(int(address) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(inner)
+        if address not in _UNICAST:  # `is_global` takes for public what is only not said.
+            return False
+    if any(address in each for each in _OWN_USE):
+        return False
     return address.is_global and not address.is_multicast
 
 

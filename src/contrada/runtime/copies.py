@@ -171,6 +171,10 @@ def _tables(place: str | Path) -> Iterator[Tables]:
 def _check_absent(path: Path) -> None:
     if path.exists():
         raise StoreError(f"{path}: there is a file already; it is not written over")
+    for journal in (path.with_name(path.name + end) for end in ("-wal", "-journal")):
+        if journal.exists():  # SQLite would take it for that of the new file, and write it there.
+            reason = "a journal of a file that was here is left; move it away, too"
+            raise StoreError(f"{journal}: {reason}")
     if not path.parent.is_dir():
         raise StoreError(f"{path}: there is no folder {path.parent}")
 

@@ -31,10 +31,11 @@ from contrada.errors import (
     InvalidNameError,
     InvalidNotificationError,
     InvalidValueError,
+    LimitError,
 )
-from contrada.model.algebra.attributes import Values
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, Values
 from contrada.model.algebra.notification import Notification
-from contrada.model.domains.values import Value, check_name, is_system_name, key_of
+from contrada.model.domains.values import NAME_BYTES_MAX, Value, check_name, is_system_name, key_of
 
 SPEC_VERSION: Final = "1.0"
 REQUIRED: Final = ("id", "source", "specversion", "type")
@@ -239,6 +240,8 @@ def _flat(data: object) -> dict[str, list[Value]]:
     """The attributes that JSON data are."""
     found: dict[str, list[Value]] = {}
     for name, values in _named("data", data, 1):
+        if len(found) > ATTRIBUTES_MAX:  # It is refused, before more is made of it.
+            raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX)
         if values := [value for value in values if _fits(name, value)]:
             found.setdefault(name, []).extend(values)
     return found
@@ -248,7 +251,8 @@ def _named(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[
     check_depth(depth)
     if isinstance(data, dict):
         for step, inner in data.items():
-            yield from _named(f"{name}.{step}", inner, depth + 1)
+            # Cut where it is too long anyway: all below would else copy what stands above.
+            yield from _named(f"{name}.{step}"[: NAME_BYTES_MAX + 1], inner, depth + 1)
     elif not isinstance(data, list):
         yield name, (data,)  # type: ignore[misc]
     elif not any(isinstance(each, dict | list) for each in data):

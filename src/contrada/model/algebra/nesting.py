@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.errors import InvalidNotificationError, InvalidValueError, LimitError
-from contrada.model.domains.values import Value, normal, time_us_of
+from contrada.model.domains.values import NAME_BYTES_MAX, Value, normal, time_us_of
 
 OBJECT_DEPTH_MAX: Final = 64
 """Objects within objects of what becomes a notification. Beyond it: LimitError; a line of JSON is a
@@ -57,6 +57,9 @@ def _flatten(
             if is_typed(member):
                 put(name, (_typed(name, member),))
             else:
+                if len(name) > NAME_BYTES_MAX and member:  # Each name below would copy it.
+                    reason = f"a name has 1 to {NAME_BYTES_MAX} bytes"
+                    raise InvalidNotificationError(name, member, reason)
                 is_whole &= _flatten(member, f"{name}.", put, depth + 1)
         elif not isinstance(member, _SEVERAL):
             put(name, (member,))
