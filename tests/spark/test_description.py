@@ -134,7 +134,7 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
             'mode = "stream"\nslack = "5 weeks"\n[parameters]',
             "slack: found '5 weeks'",
         ),
-        ('"{out}/o"', '"s3a://b/o"', "found the address 's3a://b/o', expected a path of"),
+        ('"subs"', '"s3a://b/subs"', "found the address 's3a://b/subs', expected a path of"),
         (
             "[parameters]",
             'trigger = "5 s"\ndelivery = "certified"\n[parameters]',

@@ -112,7 +112,7 @@ class _RunOptions:
 
 def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
     """Do what is asked for, and tell of it."""
-    from contrada.spark.pipeline.checking import plan_lines, problems
+    from contrada.spark.pipeline.checking import check_places, plan_lines, problems
     from contrada.spark.pipeline.output import unfinished_run
     from contrada.spark.pipeline.publishing import publish_rest
     from contrada.spark.pipeline.reporting import write_report
@@ -126,15 +126,22 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
             lines = list(plan_lines(session, described, asked.publish))
             return lines, list(problems(session, described))
 
-    def rest(stop: threading.Event) -> dict[str, int]:
-        assert address is not None
-        with asked.session() as session:
-            return publish_rest(session, described, address, told, stop)
+    def is_done() -> bool:
+        """Whether a run to be resumed has ended. Raises InputError where nothing is left to do."""
+        is_ended = unfinished_run(described.output) is None
+        if is_ended and not address:
+            raise InputError(str(described.output), "found no run to go on with")
+        return is_ended
 
-    def work(stop: threading.Event) -> "PipelineSummary":
+    def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
         with asked.session() as session:
             if described.is_stream:
                 return run_stream(session, described, publish=asked.publish, told=told, stop=stop)
+            if asked.resume:
+                check_places(session, described)
+                if is_done():
+                    assert address is not None
+                    return publish_rest(session, described, address, told, stop)
             return run_pipeline(
                 session,
                 described,
@@ -149,14 +156,14 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
         click.echo("\n".join(lines))
         _tell_problems(found)
         return
-    if asked.resume and not described.is_stream and unfinished_run(described.output) is None:
-        if not address:
-            raise InputError(str(described.output), "found no run to go on with")
-        _tell_published(interruptible(rest), as_json=as_json)
-        return
+    if asked.resume and not described.is_stream and isinstance(described.output, Path):
+        is_done()  # Else one would wait for Spark to hear that there is none.
     if described.is_stream:  # Whoever supervises a service ends it so.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = interruptible(work, is_endless=described.is_stream)
+    if isinstance(summary, dict):
+        _tell_published(summary, as_json=as_json)
+        return
     if asked.report:
         write_report(summary, asked.report)
     _tell(summary, as_json=as_json)

@@ -30,8 +30,8 @@ def written(folder: Path, text: str) -> RunFolder:
     run = new_run(folder)
     run.begin()
     for name in ("matches", "quarantine"):
-        (run.path / name).mkdir()
-        (run.path / name / "part-0").write_text(text)
+        Path(run.place(name)).mkdir()
+        Path(run.place(name, "part-0")).write_text(text)
     write_whole(run.path / PROGRESS_FILE, b"{}")
     return run
 

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.errors import InputError
 from contrada.model import FilterSet
 from contrada.net.connecting import connect
+from contrada.spark.pipeline.addresses import HadoopPath
 from contrada.spark.pipeline.asking import AskedFor, asked_by
-from contrada.spark.pipeline.description import Pipeline
+from contrada.spark.pipeline.description import Pipeline, check_own
 from contrada.spark.pipeline.identity import known_identity
 from contrada.spark.pipeline.matching import OUTCOME_DDL
 from contrada.spark.pipeline.output import check_free, check_kind
@@ -27,6 +28,7 @@ from contrada.spark.pipeline.sinks import (
     types_of,
 )
 from contrada.spark.pipeline.sources import opened_sources, planned
+from contrada.spark.pipeline.watching import is_remote
 from contrada.spark.session import cause_of
 from contrada.spark.transforms.bases import Asked, Base
 from contrada.spark.transforms.following import MATCHES_SCHEMA
@@ -58,6 +60,7 @@ def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | Non
 
     Raises ConnectionFailedError, InputError.
     """
+    check_places(session, pipeline)
     if address:
         check_reachable(address)
     asked = pipeline.asked or asked_by(pipeline.origins)
@@ -68,6 +71,18 @@ def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | Non
     for sink in pipeline.tables:
         check_table(session, sink, _rows_of(session, pipeline, sink.rows))
     return asked
+
+
+def check_places(session: SparkSession, pipeline: Pipeline) -> None:
+    """Raise InputError where results cannot lie as described: addresses need a driver here."""
+    for folder in (pipeline.output, pipeline.checkpoint):
+        if isinstance(folder, HadoopPath):
+            if is_remote(session):
+                reason = "an address needs the driver of Spark here, with --master: expected a path"
+                raise InputError(str(folder), reason)
+            folder.exists()  # Else a scheme that Hadoop does not know would be told late.
+    if isinstance(pipeline.output, HadoopPath):
+        check_own(pipeline.output)
 
 
 def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
@@ -107,6 +122,7 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
     Errors: `check_pipeline`; InputError where another run is under way, and StoreError where the
     checkpoint of a stream is of something else.
     """
+    check_places(session, pipeline)
     check_free(pipeline.output)
     check_kind(pipeline.output, is_stream=pipeline.is_stream)
     if pipeline.is_stream:

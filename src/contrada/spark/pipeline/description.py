@@ -40,6 +40,7 @@ from contrada.records import FORMATS, Reading, check_name_of
 from contrada.records.rule_files import DIALECTS
 from contrada.records.settings import checked, read_toml
 from contrada.records.subscriptions import read_bytes, read_text
+from contrada.spark.pipeline.addresses import Folder, HadoopPath, is_address
 from contrada.spark.pipeline.asking import AskedFor, Origin, Wishes, asked_by, patterns_in
 from contrada.xml.wildnames import PATTERN
 
@@ -103,7 +104,7 @@ class Pipeline:
     sources: tuple[Source, ...]
     origins: tuple[Origin, ...]
     asked: AskedFor | None
-    output: Path
+    output: Folder
     publish: str | None = None
     delivery: str = "reliable"
     patterns: Mapping[str, Pattern] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class Pipeline:
     partition: tuple[str, ...] = ("date", "type")
     is_stream: bool = False
     trigger_us: int | None = None
-    checkpoint: Path = Path()
+    checkpoint: Folder = Path()
     slack_us: int = 0
     text: str = ""
 
@@ -127,12 +128,12 @@ class Pipeline:
         return self.asked.wishes if self.asked else {}
 
     @property
-    def matches(self) -> Path:
+    def matches(self) -> Folder:
         """The Parquet directory of the matches."""
         return self.output / "matches"
 
     @property
-    def quarantine(self) -> Path:
+    def quarantine(self) -> Folder:
         """The Parquet directory of the records that could not be read."""
         return self.output / "quarantine"
 
@@ -215,9 +216,10 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     names = [source.name for source in described.source]
     if not names or len(set(names)) < len(names):
         raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
-    output = filled.path(described.output)
-    _check_writable(output)
-    _check_own(output)
+    output = filled.folder(described.output)
+    if isinstance(output, Path):  # What is at an address Spark has to be asked for.
+        _check_writable(output)
+        check_own(output)
     is_stream = described.mode == "stream"
     origins = tuple(_origins(described, filled))
     is_offline = all(origin.file is not None for origin in origins)
@@ -235,7 +237,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         ("date", "type") if described.partition is None else tuple(described.partition),
         is_stream,
         None if trigger == AVAILABLE_NOW else _duration_us(path, "trigger", trigger),
-        filled.path(described.checkpoint) if described.checkpoint else output / ".checkpoint",
+        filled.folder(described.checkpoint) if described.checkpoint else output / ".checkpoint",
         _duration_us(path, "slack", described.slack or "0 s"),
         repr((read_text(path), sorted(settings.items()))),
     )
@@ -326,13 +328,18 @@ def _check_writable(output: Path) -> None:
         raise InputError(str(output), f"cannot be written: {there} is no directory to write into")
 
 
-def _check_own(output: Path) -> None:
-    """Refuse a folder that holds what no run has written, for a run replaces what is there."""
+def check_own(output: Folder) -> None:
+    """Refuse a folder that holds what no run has written, for a run replaces what is there.
+
+    Raises InputError.
+    """
     if not output.exists():
         return
     folders = (output / "matches", output / "quarantine", output / "patterns")
     inside = [each for folder in folders if folder.is_dir() for each in folder.iterdir()]
-    others = [each for each in output.iterdir() if not each.name.startswith((*_OWN_NAMES, "."))]
+    others: list[Folder] = [
+        each for each in output.iterdir() if not each.name.startswith((*_OWN_NAMES, "."))
+    ]
     others += [each for each in inside if not each.name.startswith(_OWN_FILES)]
     if others:
         names = ", ".join(sorted(each.name for each in others)[:3])
@@ -367,6 +374,11 @@ class _Filled:
         is_here = first is not None and first.group(1) in self.set_here
         base = Path() if is_here else self.described_in.parent
         return Path(os.path.normpath(base / self.text(text)))
+
+    def folder(self, text: str) -> Folder:
+        """A path, or an address as Spark knows them."""
+        filled = self.text(text)
+        return HadoopPath(filled) if is_address(filled) else self.path(text)
 
     def place(self, text: str) -> str:
         """A path, which is absolute then, or an address as Spark knows them."""

@@ -9,15 +9,19 @@
 A run writes below a name of its own. It is shown by one step, a rename of `.current`; what is left
 to do then (links, the runs before) is done again by whoever comes next. Small files are written
 whole or not at all. A stream has no runs: its folders are shown as they are, one for each batch.
+
+At an address there are no links, and `.current` is a file that names the run that is shown. From
+that moment its results count, and are moved into their places; where that is cut off, whoever comes
+next ends it. So results are lost at no step, but while folders are moved a reader may find none.
 """
 
 import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -25,6 +29,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from contrada.errors import InputError
+from contrada.spark.pipeline.addresses import Folder, HadoopPath, move_into
+from contrada.spark.pipeline.leases import is_leased, leased
 
 PROGRESS_FILE: Final = "published.json"
 """Where in a run's folder it stands how much of its matches is published."""
@@ -44,82 +50,139 @@ _BEFORE: Final = "0"  # Before all times.
 T = TypeVar("T")
 
 
+class _Shown(msgspec.Struct, frozen=True):
+    """Which run an address shows, and whether what was there before is gone."""
+
+    run: str
+    is_clear: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run below an output."""
+    """The folder of one run below an output; `is_placed` where that is the output itself."""
 
-    output: Path
+    output: Folder
     name: str
+    is_placed: bool = False
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Folder:
         """Where it is."""
-        return (self.output / _RUNS / self.name).absolute()
+        output = self.output.absolute()
+        return output if self.is_placed else output / _RUNS / self.name
 
     def place(self, *names: str) -> str:
         """A place in it, as Spark takes it."""
-        return str(self.path.joinpath(*names))
+        return "/".join((str(self.path), *names))
 
     def begin(self) -> None:
         """Makes it."""
         self.path.mkdir(parents=True)
 
-    def show(self) -> None:
-        """Shows this run in place of the one before, which goes."""
+    def show(self) -> "RunFolder":
+        """Shows this run in place of the one before, which goes; where it is then."""
+        if isinstance(self.output, HadoopPath):
+            _point(self.output, _Shown(self.name))
+            mend(self.output)
+            return replace(self, is_placed=True)
         link = self.output / f"{_CURRENT}.new"
         link.unlink(missing_ok=True)
         link.symlink_to(f"{_RUNS}/{self.name}")
         link.replace(self.output / _CURRENT)
         mend(self.output)
+        return self
 
 
-def new_run(output: Path) -> RunFolder:
+def new_run(output: Folder) -> RunFolder:
     """A run that has not begun; names are in the order of time."""
     now = datetime.now(UTC)
     return RunFolder(output, f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}")
 
 
-def current_run(output: Path) -> RunFolder | None:
+def current_run(output: Folder) -> RunFolder | None:
     """The run that is shown, None where there is none."""
+    if isinstance(output, HadoopPath):
+        shown = read_whole(output / _CURRENT, _Shown)
+        return RunFolder(output, shown.run, is_placed=True) if shown else None
     link = output / _CURRENT
     return RunFolder(output, link.readlink().name) if link.is_symlink() else None
 
 
-def unfinished_run(output: Path) -> RunFolder | None:
+def unfinished_run(output: Folder) -> RunFolder | None:
     """The last run that has begun and is not shown."""
     shown = current_run(output)
     names = [each.name for each in _runs(output) if shown is None or each.name > shown.name]
     return RunFolder(output, max(names)) if names else None
 
 
-def forget_unfinished(output: Path) -> None:
+def forget_unfinished(output: Folder) -> None:
     """Frees what runs have left that were not shown."""
     shown = current_run(output)
     for each in _runs(output):
         if shown is None or each.name != shown.name:
-            shutil.rmtree(each)
+            free(each)
 
 
-def mend(output: Path) -> None:
+def mend(output: Folder) -> None:
     """Does what was left to do when a run was killed while it was shown.
 
     Raises InputError where the output is that of a stream.
     """
+    if isinstance(output, HadoopPath):
+        check_kind(output, is_stream=False)
+        _put_in_place(output)
+        return
     _take_in(output)
     shown = current_run(output)
     if shown is None:
         return
     for name in SHOWN:
         link = output / name
-        if os.path.lexists(shown.path / name) and not link.is_symlink():
+        if os.path.lexists(output / _RUNS / shown.name / name) and not link.is_symlink():
             link.symlink_to(f"{_CURRENT}/{name}")
-        elif not os.path.lexists(shown.path / name) and link.is_symlink():
+        elif not os.path.lexists(output / _RUNS / shown.name / name) and link.is_symlink():
             link.unlink()
-    if (shown.path / OUTCOMES).is_dir():
-        shutil.rmtree(shown.path / OUTCOMES)
+    _free_before(output, shown.name)
+
+
+def _put_in_place(output: HadoopPath) -> None:
+    """Moves the results of the run that is shown to where they are looked for."""
+    shown = read_whole(output / _CURRENT, _Shown)
+    if shown is None:
+        return
+    run = output / _RUNS / shown.run
+    if run.exists():
+        if not shown.is_clear:
+            for name in SHOWN:
+                (output / name).unlink(missing_ok=True)
+            _point(output, _Shown(shown.run, is_clear=True))  # What is there now is of this run.
+        for name in SHOWN:
+            if (run / name).exists():
+                move_into(run / name, output / name)
+        free(run)
+    _free_before(output, shown.run)
+
+
+def _point(output: HadoopPath, shown: _Shown) -> None:
+    write_whole(output / _CURRENT, msgspec.json.encode(shown))
+
+
+def _free_before(output: Folder, name: str) -> None:
+    """Frees the runs before one, and what it no longer needs itself."""
+    outcomes = output / _RUNS / name / OUTCOMES
+    if outcomes.is_dir():
+        free(outcomes)
     for each in _runs(output):
-        if each.name < shown.name:
-            shutil.rmtree(each)
+        if each.name < name:
+            free(each)
+
+
+def free(folder: Folder) -> None:
+    """Takes away a folder with all that is in it."""
+    if isinstance(folder, HadoopPath):
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
 
 
 def _take_in(output: Path) -> None:
@@ -136,7 +199,7 @@ def _take_in(output: Path) -> None:
         (output / _CURRENT).symlink_to(f"{_RUNS}/{_BEFORE}")
 
 
-def check_kind(output: Path, *, is_stream: bool) -> None:
+def check_kind(output: Folder, *, is_stream: bool) -> None:
     """Raises InputError for an output of the other kind."""
     if is_stream and current_run(output) is not None:
         raise InputError(str(output), "holds the results of a run, not of a stream")
@@ -144,30 +207,42 @@ def check_kind(output: Path, *, is_stream: bool) -> None:
         raise InputError(str(output), "holds the results of a stream, expected those of a run")
 
 
-def holds_batches(output: Path) -> bool:
+def holds_batches(output: Folder) -> bool:
     """Whether a stream has written there."""
     return any(any((output / name).glob("batch=*")) for name in SHOWN)
 
 
-def _runs(output: Path) -> list[Path]:
+def _runs(output: Folder) -> list[Folder]:
     folder = output / _RUNS
     return [each for each in folder.iterdir() if each.is_dir()] if folder.is_dir() else []
 
 
 @contextmanager
-def alone_in(output: Path) -> Iterator[None]:
-    """Nobody else writes results there. Raises InputError where somebody does."""
+def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
+    """Nobody else writes results there. Raises InputError where somebody does.
+
+    Gives what raises it where that has changed, which happens at addresses alone: ask before what
+    is there is replaced.
+    """
+    if isinstance(output, HadoopPath):
+        with leased(output / _LOCK, _TAKEN) as check:
+            yield check
+        return
     output.mkdir(parents=True, exist_ok=True)
     with (output / _LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(str(output), _TAKEN) from None
-        yield
+        yield lambda: None
 
 
-def check_free(output: Path) -> None:
+def check_free(output: Folder) -> None:
     """Raises InputError where somebody writes results there now. Only reads."""
+    if isinstance(output, HadoopPath):
+        if is_leased(output / _LOCK):
+            raise InputError(str(output), _TAKEN)
+        return
     try:
         file = (output / _LOCK).open("rb")
     except FileNotFoundError:
@@ -179,8 +254,11 @@ def check_free(output: Path) -> None:
             raise InputError(str(output), _TAKEN) from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Folder, content: bytes) -> None:
     """Writes a file whole or not at all, also where the machine ends."""
+    if isinstance(path, HadoopPath):
+        path.write_whole(content)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
@@ -190,7 +268,7 @@ def write_whole(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
-def read_whole(path: Path, kind: type[T]) -> T | None:
+def read_whole(path: Folder, kind: type[T]) -> T | None:
     """What such a file says, None where there is none. Raises InputError for another content."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

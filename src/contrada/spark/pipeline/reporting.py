@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from contrada.spark.pipeline.addresses import Folder
 from contrada.spark.pipeline.counting import PipelineSummary
 from contrada.spark.pipeline.output import write_whole
 
@@ -16,7 +17,7 @@ of them."""
 _TEMPLATE: Final = "report.html.jinja"
 
 
-def write_report(summary: PipelineSummary, folder: Path) -> None:
+def write_report(summary: PipelineSummary, folder: Folder) -> None:
     """Writes both, in place of those that are there."""
     write_whole(folder / "report.json", msgspec.json.format(msgspec.json.encode(summary)))
     write_whole(folder / "report.html", _page(summary).encode())

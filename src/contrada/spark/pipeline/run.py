@@ -102,7 +102,7 @@ def run_pipeline(
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
-    with alone_in(pipeline.output):
+    with alone_in(pipeline.output) as check_alone:
         mend(pipeline.output)
         run, state = _begun(pipeline, base, asked, resume=resume)
         for number, source in enumerate(pipeline.sources):
@@ -122,7 +122,8 @@ def run_pipeline(
         )
         forget_published(run)
         write_report(summary, run.path)
-        run.show()
+        check_alone()
+        run = run.show()
         if address and any(each.matched for each in summary.sources):
             summary = _published(session, pipeline, address, summary, stages)
             write_report(replace(summary, seconds=monotonic() - began), run.path)

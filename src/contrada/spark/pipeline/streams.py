@@ -13,12 +13,13 @@ chosen there.
 """
 
 import secrets
-import shutil
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import StoreError
-from contrada.spark.pipeline.asking import asked_by
+from contrada.spark.pipeline.addresses import reached_by_workers
+from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.checking import check_pipeline, wishes_of
 from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
 from contrada.spark.pipeline.description import Pipeline
@@ -36,6 +38,7 @@ from contrada.spark.pipeline.identity import Identity, known_identity
 from contrada.spark.pipeline.output import (
     alone_in,
     check_kind,
+    free,
     read_whole,
     write_whole,
 )
@@ -89,14 +92,15 @@ def run_stream(
     """
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
-    with alone_in(pipeline.output):
+    with (
+        alone_in(pipeline.output) as check_alone,
+        TemporaryDirectory(prefix="contrada-") as here,
+    ):
         check_kind(pipeline.output, is_stream=True)
         identity = _identity(session, pipeline)
-        wishes = partial(wishes_of, pipeline)
-        ask = partial(asked_by, pipeline.origins)
-        versions = Versions(pipeline.checkpoint, asked, ask, wishes)
+        versions = _versions(pipeline, asked, Path(here))
         rows, task = opened_sources(session, pipeline.sources, stream=True)
-        batches = _Batches(pipeline, versions, task, address, identity)
+        batches = _Batches(pipeline, versions, task, address, identity, check_alone)
         writer = rows.writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
         if pipeline.trigger_us is None:
@@ -105,6 +109,12 @@ def run_stream(
             writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
         _follow(writer.start(), batches, told, stop or threading.Event())
         return batches.report()
+
+
+def _versions(pipeline: Pipeline, asked: AskedFor, here: Path) -> Versions:
+    """The versions of a pipeline's checkpoint."""
+    ask, wishes = partial(asked_by, pipeline.origins), partial(wishes_of, pipeline)
+    return Versions(pipeline.checkpoint, asked, ask, wishes, here)
 
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
@@ -148,6 +158,7 @@ class _Batches:
     task: OutcomeTask
     address: str | None
     identity: Identity
+    check_alone: Callable[[], None]
     turn: threading.Lock = field(default_factory=threading.Lock)
     is_ending: bool = False
     failure: Exception | None = None
@@ -171,6 +182,7 @@ class _Batches:
             self.turn.release()
 
     def _do(self, frame: DataFrame, batch: int) -> None:
+        self.check_alone()
         version = self.versions.of_batch(batch)
         every = outcomes_of(frame, self.task, version.base)
         every = every.persist(StorageLevel.MEMORY_AND_DISK)
@@ -203,13 +215,13 @@ class _Batches:
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replace what this micro-batch wrote, in its folder and in tables."""
         # Beside first, so that a reader never sees a part.
-        beside = self.pipeline.output.absolute() / ".batch" / rows
+        beside: Any = self.pipeline.output.absolute() / ".batch" / rows
         write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"
         if there.exists():
-            shutil.rmtree(there)
+            free(there)
         there.parent.mkdir(exist_ok=True)
-        beside.rename(there)
+        beside.replace(there)
         for sink in self.pipeline.tables:
             if sink.rows == rows:
                 write_table(frame, sink, batch)
@@ -254,7 +266,7 @@ class _Batches:
 
         follow = detection(
             self.pipeline.patterns,
-            checkpoint=str(self.pipeline.checkpoint.absolute()),
+            checkpoint=reached_by_workers(self.pipeline.checkpoint),
             sink=keep,
             slack_us=self.pipeline.slack_us,
         )

@@ -1,7 +1,8 @@
 """Which subscriptions a stream is matched against: versions, one for each micro-batch.
 
     CHECKPOINT/versions/NUMBER.json     what a version is, and the first micro-batch that has it
-    CHECKPOINT/bases/                   the bases of the last versions, and their names
+    CHECKPOINT/bases/                   the bases of the last versions, and their names; where
+                                        the checkpoint is at an address, copies of them
     CHECKPOINT/batches/NUMBER.json      which version each of the last micro-batches has
 
 The subscriptions are read again before each new micro-batch. Which version it takes is written down
@@ -18,6 +19,7 @@ from typing import Final
 import msgspec
 
 from contrada.errors import ContradaError, StoreError
+from contrada.spark.pipeline.addresses import Folder, HadoopPath
 from contrada.spark.pipeline.asking import AskedFor
 from contrada.spark.pipeline.output import read_whole, write_whole
 from contrada.spark.transforms.bases import Asked, Base
@@ -66,18 +68,22 @@ class Version:
 class Versions:
     """The versions of a checkpoint; where it has none, the first is of what was `asked`.
 
-    `ask` tells what is asked for now, given what was before, `wishes` what a base is of.
+    `ask` tells what is asked for now, given what was before, `wishes` what a base is of. Where the
+    checkpoint is at an address, bases are opened in the folder `here`.
     """
 
     def __init__(
         self,
-        checkpoint: Path,
+        checkpoint: Folder,
         asked: AskedFor,
         ask: Callable[[AskedFor], AskedFor],
         wishes: Callable[[AskedFor], list[Asked]],
+        here: Path,
     ) -> None:
         self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
         self._asked = asked
+        self._bases = checkpoint / "bases"
+        self._here = self._bases if isinstance(self._bases, Path) else here
         self._told, self._freed = "", 1
         self.refused = asked.refused
         """The rules that were refused when the subscriptions were read last."""
@@ -139,7 +145,10 @@ class Versions:
 
     def _begun(self, number: int, batch: int, asked: AskedFor) -> _SavedVersion:
         """A new version. Its base is there before its file is."""
-        base = Base(dict(enumerate(self._wishes(asked))), folder=self._bases)
+        base = Base(dict(enumerate(self._wishes(asked))), folder=self._here)
+        if isinstance(self._bases, HadoopPath):
+            for each in self._here.glob(f"{base.digest}.*"):
+                (self._bases / each.name).send(each)
         since = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         names = [*asked.wishes]
         write_whole(self._bases / f"{asked.digest}.names", msgspec.json.encode(names))
@@ -148,7 +157,10 @@ class Versions:
         return saved
 
     def _opened(self, saved: _SavedVersion) -> Version:
-        base = Base.found(saved.base, folder=self._bases)
+        if isinstance(self._bases, HadoopPath) and not (self._here / f"{saved.base}.base").exists():
+            for each in self._bases.glob(f"{saved.base}.*"):
+                each.fetch(self._here / each.name)
+        base = Base.found(saved.base, folder=self._here)
         names = read_whole(self._bases / f"{saved.digest}.names", list[str])
         if names is None:
             raise StoreError(f"{self._checkpoint}: names of version {saved.version} are gone")
@@ -160,8 +172,9 @@ class Versions:
         later = [self._read(each) for each in range(number + 1, self._last.version + 1)]
         kept = {name for each in later for name in (each.base, each.digest)}
         for name in {gone.base, gone.digest} - kept:
-            for path in self._bases.glob(f"{name}.*"):
-                path.unlink()
+            for folder in {self._bases, self._here}:
+                for path in folder.glob(f"{name}.*"):
+                    path.unlink()
 
     def _read(self, number: int) -> _SavedVersion:
         found = read_whole(self._file(number), _SavedVersion)
@@ -169,9 +182,5 @@ class Versions:
             raise StoreError(f"{self._checkpoint}: version {number} of the subscriptions is gone")
         return found
 
-    def _file(self, number: int) -> Path:
+    def _file(self, number: int) -> Folder:
         return self._checkpoint / "versions" / f"{number}.json"
-
-    @property
-    def _bases(self) -> Path:
-        return self._checkpoint / "bases"
