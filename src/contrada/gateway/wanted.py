@@ -44,8 +44,12 @@ def wanted_of(given: Any) -> WantedSubscription:
     """What a client asks for, checked. Raises InvalidValueError, RefusedRequestError."""
     try:
         wanted = msgspec.convert(given, WantedSubscription)
+        msgspec.json.encode(wanted)  # It is kept, and shown.
     except msgspec.ValidationError as error:
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    except UnicodeEncodeError:
+        reason = "a lone surrogate is not text"
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason) from None
     if wanted.id:
         raise InvalidValueError(wanted.id, "the id of a subscription is made here")
     if wanted.protocol != _HTTP:
