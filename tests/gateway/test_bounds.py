@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import socket
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from starlette.responses import Response
 
-from contrada.gateway import ingesting, port, services
+from contrada.gateway import gateway, ingesting, port, services
 from tests.asynchronous import on_loop, until
 from tests.gateway.conftest import Served, event, serving
 
@@ -104,6 +106,46 @@ async def test_a_body_that_nobody_reads_ends_its_connection() -> None:
         stream = await connected(it)
         head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nxx"
         assert (await answered(stream, head)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "rest", [b"content-length: 5\r\n\r\nabcde", b"x-a: " + b"a" * 20_000 + b"\r\n\r\n"]
+)
+def test_what_asks_for_no_websocket_is_answered(rest: bytes) -> None:
+    """It would stay, without an answer, as long as it likes."""
+    asked = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            stream = await connected(it)
+            head = b"GET /ws HTTP/1.1\r\nhost: localhost\r\n" + asked
+            assert (await answered(stream, head + rest)).startswith(b"HTTP/1.1 400")
+            await until(lambda: it.gateway._port.connections == 0)
+
+    ask()
+
+
+@pytest.mark.parametrize("count", [1, 400])
+def test_who_takes_no_answers_is_cut(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection would stay as long as it likes, and with enough of them nobody could come."""
+    monkeypatch.setattr(port, "HEAD_WAIT_S", 0.1)
+    monkeypatch.setattr(port, "UNTAKEN_WAIT_S", 0.1)
+    monkeypatch.setattr(port, "SENT_BYTES_MAX", 4_096)
+    monkeypatch.setattr(gateway, "json_answer", lambda _: Response(b"x" * 400_000))
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            host, _, number = it.gateway.address.removeprefix("http://").partition(":")
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                client.connect((host, int(number)))
+                client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * count)
+                await until(lambda: it.gateway._port.connections == 1)
+                await until(lambda: it.gateway._port.connections == 0)
+
+    ask()
 
 
 @on_loop

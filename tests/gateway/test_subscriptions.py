@@ -199,6 +199,7 @@ async def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
         ({"sink": "http://example.com/", "protocol": "AMQP"}, "HTTP"),
         ({"sink": "http://example.com/", "filters": [{"regex": {"a": "b"}}]}, "dialect"),
         ({"sink": "http://example.com/", "surprise": 1}, "surprise"),
+        ({"sink": "http://example.com/", "config": {"a": "\ud800"}}, "surrogate"),
         (
             {"sink": "http://example.com/", "protocolsettings": {"headers": {"Host": "x"}}},
             "header",

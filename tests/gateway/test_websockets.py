@@ -48,6 +48,7 @@ async def test_subscribing_publishing_and_leaving() -> None:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
+        ('{"type": "ack", "id": "\\ud800"}', "surrogates"),
         ("{", "JSON"),
         ("[]", "object"),
         ('{"type": "dance"}', "dance"),

@@ -67,6 +67,12 @@ def refusal_of(error: ContradaError) -> RefusedRequestError:
     return RefusedRequestError(status, told)
 
 
+def invalid(error: Exception) -> RefusedRequestError:
+    """What a request is told that says something else than it should."""
+    told = str(error).encode(errors="backslashreplace").decode()  # It may hold lone surrogates.
+    return RefusedRequestError(HTTPStatus.BAD_REQUEST, shortened(told))
+
+
 def answer_of(error: ContradaError) -> Response:
     """The answer to a request that cannot be done."""
     refusal = refusal_of(error)

@@ -58,6 +58,10 @@ it: it is closed."""
 HTTP_STOP_WAIT_S: Final = 5.0
 """How long stopping an HTTP port waits for answers that are under way. Beyond it: they are cut."""
 
+UNTAKEN_WAIT_S: Final = 90.0
+"""How long answers wait for a client that does not take them, or one that was told that its
+connection closes. Beyond it: it is cut."""
+
 CUT: Final = "contrada.cut"
 """The extension of a scope that cuts its connection, whatever is unsent."""
 
@@ -71,6 +75,9 @@ _TOO_LARGE: Final = (
 )
 
 
+_BAD_UPGRADE: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
 class _TooLargeError(Exception):
     """Raised through the parser, which hands it on as its own error."""
 
@@ -81,6 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._head_timer: asyncio.TimerHandle | None = None
+        self._untaken_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._is_in_head = False
         self._is_in_message = False
@@ -92,13 +100,29 @@ class BoundedProtocol(HttpToolsProtocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES_MAX // 2)
         if len(self.connections) > HTTP_CONNECTIONS_MAX:
             transport.write(_FULL)
-            transport.close()
+            self._close()
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._forget_head()
+        self._forget_untaken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not take what is written."""
+        super().pause_writing()
+        self._expect_taken()
+
+    def resume_writing(self) -> None:
+        """It has taken it."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._forget_untaken()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No further request has come in time."""
+        self._close()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of requests."""
@@ -114,9 +138,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """What cannot be read is answered, and the connection closed."""
         if self._head_bytes > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX:
             self.transport.write(_TOO_LARGE)
-            self.transport.close()
         else:
             super().send_400_response(msg)
+        self._close()
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -148,10 +172,30 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if not self.cycle.response_complete:
             return  # Another one has come meanwhile.
-        if self._is_in_message and not self._is_in_head:
-            self.transport.close()
+        if self.transport.is_closing() or (self._is_in_message and not self._is_in_head):
+            self._close()
         else:
             self._expect_head()
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is a WebSocket's from now on."""
+        self._forget_head()
+        self._forget_untaken()
+        super().handle_websocket_upgrade()
+
+    def _close(self) -> None:
+        """Closes it once all is taken that was written, and cuts it if it is not."""
+        self.transport.close()
+        self._expect_taken()
+
+    def _expect_taken(self) -> None:
+        if self._untaken_timer is None:
+            self._untaken_timer = self.loop.call_later(UNTAKEN_WAIT_S, self.transport.abort)
+
+    def _forget_untaken(self) -> None:
+        if self._untaken_timer is not None:
+            self._untaken_timer.cancel()
+            self._untaken_timer = None
 
     def _expect_head(self) -> None:
         if self._head_timer is None:
@@ -165,6 +209,27 @@ class BoundedProtocol(HttpToolsProtocol):
 
 class BoundedWebSocket(LingeringWebSocket):
     """One connection that has become a WebSocket."""
+
+    _cut: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes; first the whole head of its request, which may be none that asks for it."""
+        super().data_received(data)
+        if not (self.handshake_initiated or self.transport.is_closing()):
+            self.transport.write(_BAD_UPGRADE)
+            self.transport.close()
+
+    def on_task_complete(self, task: "asyncio.Task[None]") -> None:
+        """What answered it has ended: it is cut if the client does not take the rest."""
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._cut = self.loop.call_later(UNTAKEN_WAIT_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        super().connection_lost(exc)
+        if self._cut is not None:
+            self._cut.cancel()
 
     async def run_asgi(self) -> None:
         """Runs the application, which may cut the connection."""

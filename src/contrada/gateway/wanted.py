@@ -3,13 +3,13 @@
 Source: CloudEvents Subscriptions API 1.0-wip §3.2.
 """
 
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
 from contrada.dialects import cloudevents
-from contrada.errors import InvalidValueError, RefusedRequestError
+from contrada.errors import InvalidValueError
+from contrada.gateway.answers import invalid
 from contrada.gateway.sinks import checked_headers
 
 _HTTP: Final = "HTTP"
@@ -44,8 +44,9 @@ def wanted_of(given: Any) -> WantedSubscription:
     """What a client asks for, checked. Raises InvalidValueError, RefusedRequestError."""
     try:
         wanted = msgspec.convert(given, WantedSubscription)
-    except msgspec.ValidationError as error:
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        msgspec.json.encode(wanted)  # It is kept, and shown.
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise invalid(error) from None
     if wanted.id:
         raise InvalidValueError(wanted.id, "the id of a subscription is made here")
     if wanted.protocol != _HTTP:

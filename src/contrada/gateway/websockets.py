@@ -21,7 +21,6 @@ A message that is none gets an `error` with an empty id, and the WebSocket goes 
 
 import asyncio
 from contextlib import suppress
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -33,9 +32,8 @@ from contrada.errors import (
     EncodingError,
     InvalidValueError,
     LimitError,
-    RefusedRequestError,
 )
-from contrada.gateway.answers import refusal_of
+from contrada.gateway.answers import invalid, refusal_of
 from contrada.gateway.asking import asked_for, checked_policy
 from contrada.gateway.binding import notifications_of
 from contrada.gateway.counting import GatewayCounts
@@ -252,10 +250,9 @@ def _read(text: str | bytes) -> _Said:
     """What a client says. Raises RefusedRequestError."""
     try:
         said: _Said = msgspec.convert(decoded(text), type=_Said)
-    except msgspec.ValidationError as error:
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
-    except EncodingError as error:
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        said.id.encode()  # It is told with each answer.
+    except (msgspec.ValidationError, EncodingError, UnicodeEncodeError) as error:
+        raise invalid(error) from None
     if len(said.id) > WEBSOCKET_ID_CHARACTERS_MAX:
         raise LimitError("WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(said.id))
     return said
