@@ -87,8 +87,6 @@ def run(
     address = asked.publish or described.publish
     if address:
         parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
-    if described.is_stream and asked.remote:
-        raise click.UsageError("a stream runs where its driver is: take --master")
     with _progress() as told:
         _run(described, asked, told, as_json=as_json)
 

@@ -32,6 +32,10 @@ COLUMN_BYTES_MAX: Final = 2**31 - 1
 """Bytes of the notifications of one Arrow batch. Beyond it: LimitError, and rows are to be sent in
 smaller batches."""
 
+CONSTANTS_KEPT_MAX: Final = 16
+"""Sources whose constant attributes are kept packed. Beyond it: the one that was not written for
+the longest is packed anew."""
+
 _encode: Final = msgspec.json.Encoder().encode
 _AS_IT_IS: Final = frozenset((bool, int, str))
 _NUMBERS: Final = frozenset((int, float))
@@ -132,7 +136,7 @@ def _packed_constants(reading: Reading) -> tuple[tuple[str, bytes], ...]:
     return _apart(Notification.marked(reading.add, reading.marks).span)
 
 
-@lru_cache(16)
+@lru_cache(CONSTANTS_KEPT_MAX)
 def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
     held = msgspec.msgpack.decode(span, type=dict[str, msgspec.Raw])
     return tuple((name, bytes(value)) for name, value in held.items())

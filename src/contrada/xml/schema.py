@@ -35,6 +35,10 @@ _ASKING: Final = {
 }
 _OUTSIDE: Final = re.compile(rb"<!ENTITY\s[^>]*?\s(?:SYSTEM|PUBLIC)\s")
 
+SCHEMAS_KEPT_MAX: Final = 16
+"""Schemas that are kept ready. Beyond it: the one that was not asked for the longest is made
+anew."""
+
 SCHEMA_NAMES_MAX: Final = 65_536
 """Names whose types a schema was asked for. Beyond it: all are forgotten, and asked for again."""
 
@@ -58,7 +62,7 @@ _TYPES_OF_XSD: Final = f"{_XSD}-datatypes"
 Validator: TypeAlias = "etree.DTD | etree.XMLSchema | etree.RelaxNG"
 
 
-@lru_cache(16)
+@lru_cache(SCHEMAS_KEPT_MAX)
 def validator_of(schema: bytes) -> Validator:
     """What validates. Raises InputError where the text is no schema, or asks for other ones."""
     try:

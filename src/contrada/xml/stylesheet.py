@@ -15,6 +15,10 @@ from lxml import etree
 from contrada.errors import InputError, ParseError
 from contrada.xml.tree import safe_parser, syntax_error
 
+STYLESHEETS_KEPT_MAX: Final = 16
+"""Stylesheets that are kept compiled. Beyond it: the one that was not asked for the longest is
+compiled anew."""
+
 TEMPLATE_DEPTH_MAX: Final = 1_000
 """Templates of a stylesheet within templates. Beyond it: the document is a bad record."""
 
@@ -26,7 +30,7 @@ class _Refusing(etree.Resolver):
         raise InputError("stylesheet", f"it may open nothing, and asks for {system_url!r}")
 
 
-@lru_cache(16)
+@lru_cache(STYLESHEETS_KEPT_MAX)
 def compiled(stylesheet: bytes) -> etree.XSLT:
     """The stylesheet, ready to run. Raises InputError where it is none or asks for other files."""
     parser = safe_parser()

@@ -4,10 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
+from contrada.net.connecting import connect_sync
+from tests.net.processes import serving
+from tests.spark.pipeline.test_streams import DESCRIPTION as DESCRIPTION_OF_STREAM
 
 PROGRAM = """
 import sys
@@ -108,3 +113,68 @@ def test_a_run_through_connect(tmp_path: Path) -> None:
     assert report["sources"][0]["bad"] == 1
     for place in ("out/matches", "out/patterns", "table"):
         assert pq.read_table(tmp_path / place).num_rows == 1
+
+
+STREAM = """
+import os, sys, threading
+from pathlib import Path
+from contrada.errors import EngineError
+from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.streams import run_stream
+from contrada.spark.session import spark_session
+from tests.spark.pipeline.test_streams import give, matched, rows_in
+
+folder = Path(sys.argv[1])
+os.chdir(folder)
+give(folder, "a", {"n": 1, "key": "x"}, {"n": 2, "key": "x"}, {"n": 0, "key": "x"}, "{")
+
+def run(session, text="", **options):
+    Path("p.toml").write_text(text + Path("described").read_text())
+    return run_stream(session, read_pipeline(Path("p.toml")), publish=sys.argv[2], **options)
+
+with spark_session(remote="local[1]") as session:
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    first = run(session)
+    print(first.batches, first.matches, first.patterns, first.sources[0].bad)
+    Path("subs").write_text("low: n < 2\\nhigh: n >= 5\\n")
+    give(folder, "b", {"n": 1, "key": "y"}, {"n": 7, "key": "y"}, {"n": 2, "key": "y"})
+    give(folder, "c", "[")
+    bad = Path("out/quarantine")
+    bad.rename("kept")
+    bad.write_text("")
+    try:
+        run(session)
+    except Exception as error:
+        print(str(error).count("FileExistsError") > 0)
+    bad.unlink()
+    Path("kept").rename(bad)
+    stop = threading.Event()
+    told = lambda what, *_: "batch 2," in what and stop.set()
+    last = run(session, "trigger = '1 s'", told=told, stop=stop)
+    print(last.batches, last.matches, last.patterns, last.sources[0].bad, last.published)
+    print(matched(folder), len(rows_in(folder, "patterns")), len(last.versions))
+"""
+
+
+@pytest.mark.long
+def test_a_stream_through_connect(tmp_path: Path) -> None:
+    """Micro-batches are done beside the server, which knows nothing of this process."""
+    pytest.importorskip("grpc")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "subs").write_text("low: n < 2\n")
+    (tmp_path / "described").write_text(DESCRIPTION_OF_STREAM)
+    with (
+        serving("--port", "0", "--store", str(tmp_path / "log.db")) as (_, address),
+        connect_sync(address) as service,
+        service.subscribe("n >= 0") as subscription,
+    ):
+        done = run(STREAM, str(tmp_path), address)
+        assert done.returncode == 0, done.stderr
+        taken = [*islice(subscription, 4)]
+    assert done.stdout.splitlines() == [
+        "1 {'low': 2} {'rise': 1} 1",
+        "True",
+        "3 {'low': 3, 'high': 1} {'rise': 1} 2 4",
+        "[(0, 'low', 0, 1), (0, 'low', 1, 1), (1, 'high', 7, 2), (1, 'low', 1, 2)] 1 2",
+    ]
+    assert sorted(str(each["n"]) for each in taken) == ["0", "1", "1", "7"]

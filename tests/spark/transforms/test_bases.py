@@ -152,3 +152,22 @@ def test_the_folder_is_among_the_users_caches(
     """Files would be left where nobody looks for them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert Path(Base(WISHES).saved.folder) == tmp_path / "contrada" / "bases"
+
+
+def test_a_worker_keeps_no_more_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some large bases would take all of a worker's memory, however few they are."""
+    monkeypatch.setattr(bases, "_bases", {})
+    monkeypatch.setattr(bases, "KEYS_KEPT_MAX", 5)
+    made = [Base({n * 10 + at: "n = 1" for at in range(n)}, folder=tmp_path) for n in (2, 3, 4, 9)]
+    kept = []
+    for place in (0, 1, 0, 2, 3, 0):
+        bases.opened(made[place].saved)
+        kept.append([len(each.keys) for each in bases._bases.values()])
+    assert kept == [[2], [2, 3], [3, 2], [4], [9], [2]]
+    monkeypatch.setattr(bases, "KEYS_KEPT_MAX", 1_000)
+    monkeypatch.setattr(bases, "BASES_KEPT_MAX", 2)
+    for each in made:
+        bases.opened(each.saved)
+    assert [len(each.keys) for each in bases._bases.values()] == [4, 9]

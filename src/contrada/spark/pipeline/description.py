@@ -26,7 +26,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -121,6 +121,14 @@ class Pipeline:
         if rows == "quarantine":
             return ()
         return tuple(each for each in self.partition if each == "date" or rows == "matches")
+
+    def absolute(self) -> "Pipeline":
+        """The same for a process that stands elsewhere."""
+        origins = tuple(
+            replace(each, file=each.file.absolute() if each.file else None) for each in self.origins
+        )
+        output, checkpoint = self.output.absolute(), self.checkpoint.absolute()
+        return replace(self, origins=origins, output=output, checkpoint=checkpoint)
 
     @property
     def subscriptions(self) -> Wishes:

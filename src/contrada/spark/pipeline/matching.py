@@ -5,10 +5,8 @@ last) the count of what was read. Everything here runs in the workers; what a re
 decided by `contrada.records`, what it matches by the index of a base.
 """
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -33,7 +31,7 @@ from contrada.records.matcher import PackedRecords
 from contrada.records.record import bad_record
 from contrada.spark.pipeline.files import opened_file, shown_name
 from contrada.spark.transforms.bases import Opened, SavedBase, opened
-from contrada.spark.transforms.making import Making
+from contrada.spark.transforms.making import Making, unpickled
 from contrada.spark.transforms.rows import PackedRows, pairs_of
 
 OUTCOMES_MAX: Final = 2_000
@@ -136,15 +134,9 @@ class OutcomeTask:
         return replace(self, base=base)
 
 
-@lru_cache(16)
-def _unpickled(told: bytes) -> OutcomeTask:
-    task: OutcomeTask = pickle.loads(told)
-    return task
-
-
 def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
     """The outcomes of the rows of a task; at last the counts, a row for each source."""
-    task = _unpickled(told)
+    task: OutcomeTask = unpickled(told)
     assert task.base is not None
     readers = [source.reader(task.base) for source in task.sources]
     for batch in batches:

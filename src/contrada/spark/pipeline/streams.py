@@ -9,7 +9,8 @@ subscriptions (`versions`), the state of patterns (`transforms.states`), and wha
     CHECKPOINT/totals/NUMBER.json   made of those of the batch before
 
 The rows of all sources are one frame. They are matched inside the micro-batch, since the version is
-chosen there.
+chosen there. Behind Spark Connect that happens in a process beside the server, which knows of the
+stream what it was sent and what is in the checkpoint.
 """
 
 import secrets
@@ -29,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import StoreError
+from contrada.extensions import load, loaded
 from contrada.spark.pipeline.addresses import reached_by_workers
 from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.checking import check_pipeline, wishes_of
@@ -53,7 +55,7 @@ from contrada.spark.pipeline.sinks import (
 )
 from contrada.spark.pipeline.sources import OutcomeTask, opened_sources, outcomes_of, planned
 from contrada.spark.pipeline.versions import Version, Versions
-from contrada.spark.pipeline.watching import PROGRESS_S, Told
+from contrada.spark.pipeline.watching import PROGRESS_S, Told, is_remote
 from contrada.spark.transforms.detecting import SEEN, detection
 from contrada.spark.transforms.states import BATCHES_KEPT
 
@@ -101,13 +103,16 @@ def run_stream(
         versions = _versions(pipeline, asked, Path(here))
         rows, task = opened_sources(session, pipeline.sources, stream=True)
         batches = _Batches(pipeline, versions, task, address, identity, check_alone)
-        writer = rows.writeStream.foreachBatch(batches)
+        served = _ServedBatches(pipeline, task, address, identity) if is_remote(session) else None
+        writer = rows.writeStream.foreachBatch(served or batches)
         writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
         if pipeline.trigger_us is None:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
-        _follow(writer.start(), batches, told, stop or threading.Event())
+        _follow(writer.start(), served or batches, told, stop or threading.Event())
+        if served is not None:  # Versions were begun at the server, too.
+            batches.versions = _versions(pipeline, asked, Path(here))
         return batches.report()
 
 
@@ -127,7 +132,12 @@ def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
     return found
 
 
-def _follow(query: StreamingQuery, batches: "_Batches", told: Told, stop: threading.Event) -> None:
+def _follow(
+    query: StreamingQuery,
+    batches: "_Batches | _ServedBatches",
+    told: Told,
+    stop: threading.Event,
+) -> None:
     """Wait for the end of a stream, or end it. Raises what ended it."""
     try:
         while query.isActive:
@@ -135,7 +145,7 @@ def _follow(query: StreamingQuery, batches: "_Batches", told: Told, stop: thread
             if last is not None:
                 told(f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0)
             if stop.is_set():
-                batches.end()
+                batches.end(query)
                 failure = batches.failure  # A later one is what the stop does.
                 query.stop()
                 if failure is not None:
@@ -175,7 +185,7 @@ class _Batches:
                 self.failure = error  # Spark would tell of it in its own words.
                 raise
 
-    def end(self) -> None:
+    def end(self, query: StreamingQuery) -> None:
         """Have no micro-batch begin any more, and wait for the one that is under way."""
         self.is_ending = True
         if self.turn.acquire(timeout=BATCH_END_WAIT_S):
@@ -336,3 +346,42 @@ class _Batches:
         )
         write_report(summary, pipeline.output)
         return summary
+
+
+@dataclass(eq=False)
+class _ServedBatches:
+    """What a server of Spark Connect does with each micro-batch, in a process beside it.
+
+    It is sent there as it is, and opens the checkpoint with the first one. Nothing comes back but
+    what ends the stream.
+    """
+
+    pipeline: Pipeline
+    task: OutcomeTask
+    address: str | None
+    identity: Identity
+    extensions: tuple[str, ...] = field(default_factory=loaded)
+    opened: _Batches | None = None
+    failure: Exception | None = None
+
+    def __post_init__(self) -> None:
+        """The server's process may have begun in another folder."""
+        self.pipeline = self.pipeline.absolute()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        if self.opened is None:
+            for name in self.extensions:
+                load(name)
+            pipeline = self.pipeline
+            asked = pipeline.asked or asked_by(pipeline.origins)
+            versions = _versions(pipeline, asked, Path())
+            self.opened = _Batches(
+                pipeline, versions, self.task, self.address, self.identity, lambda: None
+            )
+        self.opened(frame, batch)
+
+    def end(self, query: StreamingQuery) -> None:
+        """Wait for the micro-batch that is under way; one that begins meanwhile is cut off."""
+        give_up_s = monotonic() + BATCH_END_WAIT_S
+        while query.isActive and query.status["isTriggerActive"] and monotonic() < give_up_s:
+            query.awaitTermination(PROGRESS_S)  # type: ignore[arg-type]

@@ -48,6 +48,10 @@ SHARD_FILTERS_MAX: Final = 2_000_000
 BASES_KEPT_MAX: Final = 4
 """Bases that a worker keeps mapped. Beyond it: the one that was not used for the longest goes."""
 
+KEYS_KEPT_MAX: Final = 8_000_000
+"""Subscriptions of the bases that a worker keeps mapped, all together: some 2 GB of its own. Beyond
+it: those that were not used for the longest go, but the one in use."""
+
 Asked: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
 """What a key asks for: filters, their text, or a rule of another dialect."""
 
@@ -380,7 +384,10 @@ _bases: Final[dict[str, Opened]] = {}
 def opened(saved: SavedBase) -> Opened:
     """The base that this worker keeps, opened where it is not."""
     found = _bases.pop(saved.digest, None) or Opened(saved)
-    while len(_bases) >= BASES_KEPT_MAX:
+    while _bases and (
+        len(_bases) >= BASES_KEPT_MAX
+        or saved.keys + sum(each.saved.keys for each in _bases.values()) > KEYS_KEPT_MAX
+    ):
         del _bases[next(iter(_bases))]
     _bases[saved.digest] = found
     return found

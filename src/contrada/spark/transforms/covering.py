@@ -61,6 +61,10 @@ SHARES_MAX: Final = 10_000
 ROWS: Final = 10_000
 """Rows of an Arrow batch that a worker hands back. Beyond it: the next batch takes the rest."""
 
+FORMS_KEPT_MAX: Final = 10_000
+"""Filters that a worker keeps written, as text or packed: what covers many is told many times.
+Beyond it: the one that was not told for the longest is written anew."""
+
 
 def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     """The reduced base: filters that others cover are dropped, mergeable ones merged, equal united.
@@ -408,11 +412,11 @@ def _united(write: Callable[[Filter | FilterSet], Any], batches: Batches) -> Ite
         yield key, write(filters[0] if len(filters) == 1 else FilterSet(filters))
 
 
-@lru_cache(maxsize=ROWS)
+@lru_cache(FORMS_KEPT_MAX)
 def _text(form: Form) -> str:
     return str(coverers.filter_of(form))
 
 
-@lru_cache(maxsize=ROWS)
+@lru_cache(FORMS_KEPT_MAX)
 def _packed(form: Form) -> bytes:
     return to_msgpack(coverers.filter_of(form))

@@ -46,6 +46,7 @@ from contrada.spark.transforms.frames import (
     scalar_value,
     scalars_of,
 )
+from contrada.spark.transforms.sending import SHIPPED_KEPT_MAX
 
 NO_ROW: Final = "NULL"
 """What is found in place of a text, map or variant that is not there."""
@@ -109,7 +110,7 @@ class Making:
             return _refused(error, shown if isinstance(shown, str) else _as_text(shown))
 
 
-@lru_cache(16)
+@lru_cache(SHIPPED_KEPT_MAX)
 def unpickled(packed: bytes) -> Any:
     """What was shipped to this worker."""
     return pickle.loads(packed)

@@ -18,6 +18,7 @@ from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.encoding import notification_from_msgpack
 from contrada.spark.transforms.bases import Opened, SavedBase, opened
 from contrada.spark.transforms.frames import WideRows
+from contrada.spark.transforms.sending import SHIPPED_KEPT_MAX
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class Told(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
 
-@lru_cache(64)
+@lru_cache(SHIPPED_KEPT_MAX)
 def _told(packed: bytes) -> Told:
     return msgspec.json.decode(packed, type=Told)
 

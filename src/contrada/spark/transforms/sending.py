@@ -7,12 +7,16 @@ import gc
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pyspark import cloudpickle
 
 from contrada.errors import MissingRequirementError
 from contrada.matching.kernels import jit
+
+SHIPPED_KEPT_MAX: Final = 16
+"""Tasks that a worker keeps unpacked, of each kind; a new base makes a new one. Beyond it: the one
+that was not done for the longest is unpacked anew."""
 
 
 def in_worker(name: str) -> Callable[[], Any]:
