@@ -197,6 +197,7 @@ class RealWorld:
         command = [
             *(*self._machines.prefix(broker), sys.executable, "-c", self._serve, "serve"),
             *(f"--{name}={value}" for name, value in told.items()),
+            "--anyone",  # Nobody else is in these networks.
             *(each for link in links for each in link),
             *(["--general"] if self.plan.kind.shape == "general" else []),
             "--until-input-ends",  # With this process, however it ends.

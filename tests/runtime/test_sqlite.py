@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,18 @@ def test_a_store_that_was_not_made_whole_is_made_anew(
         with pytest.raises(StoreError, match="logs already exists"):
             SqliteStore(path)
     SqliteStore(path).close()
+
+
+def test_positions_that_are_left_out_among_records_that_wait_are_no_records(tmp_path: Path) -> None:
+    """A record would be read, found or given up under the position of another."""
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.append("a", [b"one"], 1)
+        store.leave_out("a", 2)
+        store.append("a", [b"four"], 4)
+        assert store.read("a", 2, 2) == []
+        assert [each.position for each in store.read("a", 1, 9)] == [1, 4]
+        assert store.position_at("a", 2) == 4
+        store.truncate("a", 3)
+        extent = store.extent("a")
+        assert extent is not None
+        assert extent[:3] == (3, 5, len(b"four"))

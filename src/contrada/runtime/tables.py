@@ -10,11 +10,13 @@ of its own while others append and read. Heads of logs, and notes, are in memory
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -41,6 +43,8 @@ written some."""
 
 VERSION: Final = 1
 """The version of the tables. A store of another one is refused."""
+
+_position_of: Final = itemgetter(1)
 
 Row: TypeAlias = tuple[int, int, int, int, bytes, int]
 """A log's number, and of a record: position, bytes before it, time, data, sum."""
@@ -95,10 +99,13 @@ class TableLog(Head):
 
     def waiting(self, first: int, end: int) -> list[Row]:
         """Of the rows that are not in the tables yet, those from a position to before another."""
-        if not self.rows:
-            return []
-        begin = self.rows[0][1]
-        return self.rows[max(0, first - begin) : max(0, end - begin)]
+        begin, behind = (bisect_left(self.rows, each, key=_position_of) for each in (first, end))
+        return self.rows[begin:behind]
+
+    def first_waiting(self, first: int) -> Row | None:
+        """The first of these rows from a position on."""
+        begin = bisect_left(self.rows, first, key=_position_of)
+        return self.rows[begin] if begin < len(self.rows) else None
 
 
 class Group:
@@ -277,14 +284,11 @@ class TableStore(ABC):
             return
         before = min(before, of.next)
         with self._changing:
-            waiting = of.waiting(before, before + 1)
-        if before == of.next:
-            truncated = of.total
-        elif waiting:
-            truncated = waiting[0][2]
-        else:
-            found = self._asked("before", of.number, before, of.next, 1)
-            truncated = found[0][0] if found else of.total
+            waiting = of.first_waiting(before)
+        in_tables = of.next if waiting is None else waiting[1]
+        found = self._asked("before", of.number, before, in_tables, 1) if before < in_tables else []
+        behind = of.total if waiting is None else waiting[2]
+        truncated = found[0][0] if found else behind
         with self._changing:
             of.truncate(before, truncated)
             self._group.heads[log] = of

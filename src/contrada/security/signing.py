@@ -104,6 +104,7 @@ def signed_bytes(of: Notification, identity: str) -> bytes:
 class Signer:
     """Signs what one publisher publishes: `connect(address, publisher=Signer("desk", key))`."""
 
+    # pragma: allowlist nextline secret
     def __init__(self, publisher: str, private_key: "Ed25519PrivateKey") -> None:
         """Raises LimitError, InvalidValueError, MissingRequirementError."""
         check_signing()

@@ -211,5 +211,5 @@ def test_what_is_no_place_of_mqtt_is_refused(text: str) -> None:
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
     """Everybody on the machine could read it in the list of processes, and then in the log."""
     with pytest.raises(AddressError, match="others could read it") as caught:
-        parse_mqtt_place("mqtt://me:secret@a")
+        parse_mqtt_place("mqtt://me:secret@a")  # pragma: allowlist secret
     assert "secret" not in str(caught.value)
