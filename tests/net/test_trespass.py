@@ -1,4 +1,4 @@
-"""No trick reads or writes what is not allowed, at one broker and over a link that may not all."""
+"""No trick reads or writes what is not allowed, at one broker and over links that may not all."""
 
 import os
 from typing import Final
@@ -8,7 +8,7 @@ import pytest
 from tests.asynchronous import on_loop
 from tests.net.trespass import trespass
 
-SEEDS: Final = int(os.environ.get("CONTRADA_TRESPASSES", "6"))
+SEEDS: Final = int(os.environ.get("CONTRADA_TRESPASSES", "10"))
 STEPS: Final = 150
 
 

@@ -40,6 +40,7 @@ def test_a_file_says_what_each_may(tmp_path: Path) -> None:
         publish = true
         subscribe = true
         publishers = ["*"]
+        durable = ["*"]
         link = true
         [users.anonymous]
         """,
@@ -57,7 +58,7 @@ def test_a_file_says_what_each_may(tmp_path: Path) -> None:
     oslo = users.principals["oslo"]
     assert (oslo.publish, oslo.subscribe) == (EVERYTHING, EVERYTHING)
     assert oslo.is_free_to_route
-    assert (oslo.publishers, oslo.durable) == (("*",), ("oslo",))
+    assert (oslo.publishers, oslo.durable) == (("*",), ("*",))
     nobody = users.principals["anonymous"]
     assert (nobody.publish, nobody.subscribe) == (NOTHING, NOTHING)
     assert (users.records, users.certificates) == ({"desk": RECORD}, {"desk.example": "desk"})

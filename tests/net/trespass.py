@@ -1,15 +1,17 @@
 """Principals who try everything at brokers, and whether one of them read or wrote what he may not.
 
 Each of some principals may something else, and does by chance whatever a client can: with filters
-of all kinds, patterns, questions, offers, sources that answer what nobody asked for, durable
-subscriptions under any name, and publications under any name. Each notification has a number of
-its own, so it is known who wrote it, whatever it says itself. What is held at the end:
+of all kinds and with operators that nobody knows, rules of other dialects, classes of obvents,
+patterns, questions with variables, offers, sources that answer what nobody asked for, durable
+subscriptions under any name, publications under any name, by TCP and by HTTP. Each notification has
+a number of its own, so it is known who wrote it, whatever it says itself. What is held at the end:
 
 - whatever anybody got, by any way, matches one of his subscribe filters;
 - whoever wrote it might publish it, under the name that it has.
 
-A broker `far` has no users and is linked to the first as a neighbour that may only do a part of
-everything; its clients are held to what that may.
+In a network the brokers `near`, `far` and `end` stand in a line, and forward and merge in one of
+the ways of brokers. `far` is a neighbour that may only do a part of everything at `near`, and so is
+`end` at `far`: what crosses a link is held to what that may, whoever's it is.
 """
 
 import asyncio
@@ -22,11 +24,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import httpx
+import msgspec
+
 import contrada as ct
 from contrada.delivery.messages import CloseLog
-from contrada.errors import ContradaError, NotPermittedError
+from contrada.errors import ContradaError, NotPermittedError, ServiceError
+from contrada.gateway import Gateway, beside
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.domains.line import EMPTY
 from contrada.model.encoding import from_msgpack
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
 from contrada.net import Broker, connect
 from contrada.net.address import parse_address
 from contrada.net.client import TcpService
@@ -37,6 +46,7 @@ from contrada.net.promises import AskLog, AskStretch, LogState, Stretch
 from contrada.net.promises import packed as promised
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
+from contrada.routing.forwarding import Strategy
 from contrada.routing.messages import Answer, Cancel, More, SourceReport, SourceState
 from contrada.security.principals import Principal, free, owns
 from tests.asynchronous import until
@@ -48,12 +58,52 @@ FILTERS: Final = (
     *("s wildcard 'a*b?'", "s any", "k = 1 and s prefix 'a'", "k = 1 or s = 'ab'", "s absent"),
     *("k = 1 and s any", "k < 3 and not (s suffix 'b')", "@publisher any", "k between 1 and 2"),
     *("k = 2 and s absent", "not (s any) and k any", "k in (0, 1, 2, 3)", "s in ('a', 'ab')"),
+    *("@is.trespass.Dear any", "@is.trespass.Paper any and k < 2", "@is.trespass.Dear absent"),
+)
+RULES: Final = (
+    *(("cesql", rule) for rule in ("k = 1", "s LIKE 'a%'", "k % 2 = 1", "NOT EXISTS s", "TRUE")),
+    *(("cesql", rule) for rule in ("LENGTH(s) > 1 AND k < 2", "k = 2 OR UPPER(s) = 'AB'")),
+    *(("sql", rule) for rule in ("k BETWEEN 1 AND 2", "s LIKE '%b' OR k IS NULL", "k <> 1")),
+    *(("eventbridge", rule) for rule in ('{"k": [1, 2]}', '{"s": [{"prefix": "a"}]}')),
+    *(
+        ("cloudevents", rule)
+        for rule in ('{"exact": {"s": "ab"}}', '{"not": {"prefix": {"s": "b"}}}')
+    ),
+)
+"""Rules of other dialects, some of which no filters say whole."""
+QUESTIONS: Final = (
+    "k = $x and n = $x",
+    "s = $x and k any",
+    "k = $x and k != 1",
+    "k < 2 and s = $x",
 )
 TEXTS: Final = ("a", "ab", "AB", "b", "aab", "ba", "abx", "")
 NAMES: Final = ("p0", "p1", "p2", "far")
-SECRETS: Final = {name: new_token(name) for name in NAMES}
+LINKED: Final = ("far", "end")
+SECRETS: Final = {name: new_token(name) for name in (*NAMES, "end", "free")}
+UNKNOWN: Final = Filter.of_sets({"s": ct.ValueSet(EMPTY, Literal(Atom("unknown", b"a"), True))})
+"""With an operator that nobody has registered."""
 WAIT_S: Final = 0.3
 """Seconds that a question waits: of sources that say nothing there are many."""
+
+
+@dataclass
+class Paper(ct.Obvent, name="trespass.Paper"):
+    n: int
+    k: int
+    s: str
+
+
+@dataclass
+class Dear(Paper, name="trespass.Dear"):
+    pass
+
+
+CLASSES: Final = (Paper, Dear)
+PREDICATES: Final[tuple[Any, ...]] = (
+    *(None, lambda it: it.k == 1, lambda it: it.k > 1 and len(it.s) > 1),
+    *(lambda it: it.s.startswith("a"), lambda it: it.n % 2 == 0),
+)
 
 
 @dataclass
@@ -63,7 +113,9 @@ class Trespasser:
     principal: Principal
     service: TcpService
     held_to: tuple[Principal, ...]
-    """Whose permissions what he writes or reads there needs too."""
+    """What the links from the first broker to his own may."""
+    headers: dict[str, str] | None
+    """What he shows by HTTP, which the first broker has."""
     got: list[tuple[str, Notification]] = field(default_factory=list)
     readers: list["asyncio.Task[None]"] = field(default_factory=list)
     subscriptions: list[Any] = field(default_factory=list)
@@ -76,7 +128,11 @@ class World:
         self.chance = random.Random(seed)
         self.numbers = itertools.count(1)
         self.wrote: dict[int, Trespasser] = {}
+        self.items: dict[int, Notification] = {}
+        """As they were written."""
         self.all: list[Trespasser] = []
+        self.kept = ["p0"]
+        """Names of durable subscriptions that there are."""
         self.done: dict[str, int] = {}
         self.refused = 0
         self.stack = AsyncExitStack()
@@ -90,37 +146,74 @@ class World:
             publish=self.chance.sample(FILTERS, self.chance.choice((1, 2, 3, 4))),
             subscribe=self.chance.sample(FILTERS, self.chance.choice((1, 2, 3, 4))),
             narrow=self.chance.random() < 0.8,
-            link=name == "far",
+            link=name in LINKED,
         )
 
     async def begin(self, *, is_network: bool) -> None:
         """The brokers, and a connection of each principal."""
         chance = self.chance
         users = Users.of("here", {name: self.settings(name) for name in NAMES})
+        strategy, merging = (
+            chance.choice([*Strategy, Strategy.SUBSCRIPTIONS]),
+            chance.random() < 0.5,
+        )
+
+        def member(name: str, *neighbours: Wanted) -> Membership:
+            token = SECRETS.get(name, ("",))[0]
+            return Membership(
+                *(name, False, 0, strategy, merging),
+                slack_us=1000,
+                neighbours=neighbours,
+                token=token,
+            )
+
         stack = self.stack
         store = Path(stack.enter_context(TemporaryDirectory())) / "store.db"
-        network = Membership("near") if is_network else None
-        first = Broker(port=0, users=users, network=network, store=store)
-        self.brokers = [await stack.enter_async_context(first)]
-        places: dict[str, Broker] = dict.fromkeys(("p0", "p1", "p2"), first)
-        bounds = dict[str, Principal]()
+        near = Broker(
+            port=0, users=users, network=member("near") if is_network else None, store=store
+        )
+        self.brokers = [await stack.enter_async_context(near)]
+        gateway = await stack.enter_async_context(Gateway(beside(near), port=0))
+        self.http = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=gateway.address, timeout=20)
+        )
+        for name in NAMES[:3]:
+            await self.join(near, users.principals[name], SECRETS[name][0])
         if is_network:
-            near = Wanted(parse_address(first.address))
-            link = Membership("far", neighbours=(near,), token=SECRETS["far"][0])
-            far = await stack.enter_async_context(Broker(port=0, network=link))
-            self.brokers.append(far)
-            await until(lambda: are_linked(self.brokers, 1))
-            places |= {"q0": far, "q1": far}
-            bounds = {"q0": users.principals["far"], "q1": users.principals["far"]}
-        for name, broker in places.items():
-            token = "" if name in bounds else SECRETS[name][0]
-            service = connect(broker.address, token=token, publisher=name, reconnect=False)
-            assert isinstance(service, TcpService)
-            await stack.enter_async_context(service)
-            mine = users.principals.get(name, free(name))
-            bound = (bounds[name],) if name in bounds else ()
-            self.all.append(Trespasser(mine, service, bound))
+            await self.begin_network(users.principals["far"], member)
         chance.shuffle(self.all)
+
+    async def begin_network(self, may: Principal, member: Callable[..., Membership]) -> None:
+        """Two brokers more, the last of which has no users; the link of the first may do this."""
+        theirs = Users.of(
+            "there",
+            {
+                "free": UserSettings(
+                    SECRETS["free"][1], publish=True, subscribe=True, publishers=["*"]
+                ),
+                "end": self.settings("end"),
+            },
+        )
+        bounds: tuple[Principal, ...] = (may,)
+        for name, users in (("far", theirs), ("end", None)):
+            at = Wanted(parse_address(self.brokers[-1].address))
+            broker = Broker(port=0, network=member(name, at), users=users)
+            self.brokers.append(await self.stack.enter_async_context(broker))
+            for number in range(2):
+                who = free(f"{name}{number}")
+                await self.join(broker, who, SECRETS["free"][0] if users else "", bounds)
+            bounds = (*bounds, theirs.principals["end"])
+        await until(lambda: are_linked(self.brokers, 2))
+
+    async def join(
+        self, broker: Broker, who: Principal, token: str, held_to: tuple[Principal, ...] = ()
+    ) -> None:
+        """A connection of a principal."""
+        service = connect(broker.address, token=token, publisher=who.name, reconnect=False)
+        assert isinstance(service, TcpService)
+        await self.stack.enter_async_context(service)
+        headers = None if held_to else {"authorization": f"Bearer {token}"}
+        self.all.append(Trespasser(who, service, held_to, headers))
 
     def notification(self, who: Trespasser, *, sometimes_other: bool = True) -> Notification:
         """Something new, of which it is known who wrote it."""
@@ -135,7 +228,19 @@ class World:
         if sometimes_other:
             name = chance.choice((name,) * 5 + ("p0", "p1", f"{name}/x", f"{name}x", "far", ""))
         envelope = Envelope(f"{name}.{number}", name, number, 1_700_000_000_000_000)
-        return Notification(attributes, envelope=envelope)
+        self.items[number] = Notification(attributes, envelope=envelope)
+        return self.items[number]
+
+    def obvent(self, who: Trespasser) -> Paper:
+        """A new object, of which it is known who wrote it."""
+        number = next(self.numbers)
+        made = self.chance.choice(CLASSES)(
+            number, self.chance.randrange(4), self.chance.choice(TEXTS)
+        )
+        self.wrote[number] = who
+        envelope = Envelope(publisher=who.principal.name)
+        self.items[number] = made.to_notification().with_envelope(envelope)
+        return made
 
     def filters(self, who: Trespasser, *, writes: bool = False) -> Any:
         """Any wish; often one that is near to what is allowed."""
@@ -156,6 +261,8 @@ class World:
             return FilterSet((~one).filters[:20])
         if kind == 3:
             return Filter({})
+        if kind == 4 and not writes:
+            return FilterSet([UNKNOWN if self.chance.random() < 0.5 else UNKNOWN & one.filters[0]])
         return one
 
     def one(self, who: Trespasser, *, writes: bool = False) -> Filter:
@@ -167,8 +274,9 @@ class World:
 
     async def step(self) -> None:
         """One of them does something."""
-        who = self.chance.choice(self.all)
         act = self.chance.choice(ACTS)
+        by_http = act in (World.stream, World.post)
+        who = self.chance.choice([each for each in self.all if each.headers or not by_http])
         name = act.__name__
         try:
             await asyncio.wait_for(act(self, who), 20)
@@ -182,7 +290,7 @@ class World:
         """Notes whatever comes."""
 
         async def reading() -> None:
-            with suppress(ContradaError):
+            with suppress(ContradaError, httpx.HTTPError):
                 async for each in events:
                     self.note(who, way, each)
 
@@ -192,6 +300,9 @@ class World:
         """Somebody got something."""
         if isinstance(it, Notification):
             who.got.append((way, it))
+        elif isinstance(it, Paper | int):
+            number = it if isinstance(it, int) else it.n
+            who.got.append((way, self.items[number]))
         else:
             for each in getattr(it, "notifications", [getattr(it, "item", None)]):
                 if isinstance(each, Notification):
@@ -203,6 +314,64 @@ class World:
         await events.open()
         who.subscriptions.append(events)
         self.read(who, "subscription", events)
+
+    async def subscribe_to_class(self, who: Trespasser) -> None:
+        """A class of obvents, with a predicate."""
+        chosen = self.chance.choice(PREDICATES)
+        events = who.service.subscribe(self.chance.choice(CLASSES), chosen)
+        await events.open()
+        self.read(who, "obvents", events)
+
+    async def stream(self, who: Trespasser) -> None:
+        """Events by HTTP, by a rule of another dialect."""
+        dialect, rule = self.chance.choice(RULES)
+        asked = self.http.build_request(
+            "GET", "/subscribe", params={"filter": rule, "dialect": dialect}, headers=who.headers
+        )
+        answer = await self.http.send(asked, stream=True)
+        self.stack.push_async_callback(answer.aclose)
+        _check_status(answer)
+
+        async def numbers() -> AsyncIterator[int]:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    event = msgspec.json.decode(line.removeprefix("data: "))
+                    yield event["n"] if "n" in event else event["data"]["n"]
+
+        self.read(who, "event stream", numbers())
+
+    async def post(self, who: Trespasser) -> None:
+        """Events by HTTP."""
+        batch: list[dict[str, Any]] = []
+        for each in (self.notification(who) for _ in range(self.chance.choice((1, 5)))):
+            plain = {name: it for name, it in each.items() if isinstance(it, int | str)}
+            number = int(plain["n"])
+            event = {
+                "specversion": "1.0",
+                "id": f"e{number}",
+                "source": "/x",
+                "type": "t",
+                **plain,
+            }
+            batch.append(event)
+            envelope = Envelope(publisher=who.principal.name)
+            self.items[number] = Notification(event, envelope=envelope)
+        answer = await self.http.post(
+            "/events",
+            content=msgspec.json.encode(batch),
+            headers={"content-type": "application/cloudevents-batch+json", **(who.headers or {})},
+        )
+        _check_status(answer)
+
+    async def publish_obvents(self, who: Trespasser) -> None:
+        """Objects."""
+        await who.service.publish_batch([self.obvent(who) for _ in range(4)])
+
+    async def ask_with_variables(self, who: Trespasser) -> None:
+        """A question that asks for equal values."""
+        answers = who.service.query(self.chance.choice(QUESTIONS), timeout_s=WAIT_S)
+        await answers.open()
+        self.read(who, "answer with equal values", answers)
 
     async def update(self, who: Trespasser) -> None:
         """One in force asks for something else."""
@@ -230,13 +399,13 @@ class World:
         events = who.service.subscribe(filters, **options)
         await events.open()
         assert all(owns(who.principal.durable, each) for each in used), used
+        self.kept += used
         self.read(who, "log", events)
 
     async def look(self, who: Trespasser) -> None:
         """Records by position, of whatever subscription."""
         logs = who.service.delivery()
-        names = [*NAMES[:3], *(f"{name}/{n}" for name in NAMES[:3] for n in range(3))]
-        name = self.chance.choice(names)
+        name = self.chance.choice(self.kept)
         answer = await logs._ask(promised(AskLog(name)))
         state = _result(answer.result, LogState)
         answer = await logs._ask(promised(AskStretch(name, state.number, 1, state.next + 1, True)))
@@ -278,10 +447,17 @@ class World:
         self.read(who, "answer", answers)
 
     async def combine(self, who: Trespasser) -> None:
-        """A question whose answer is combined."""
-        combined = who.service.compute("count", self.one(who), timeout_s=WAIT_S)
+        """A question whose answer is combined, and tells of one or two that were."""
+        combined = who.service.compute(["min(n)", "max(n)"], self.one(who), timeout_s=WAIT_S)
         await combined.open()
-        self.read(who, "combined", combined)
+
+        async def found() -> AsyncIterator[Notification]:
+            async for group in combined:
+                for number in (int(each) for each in group.values() if each is not None):
+                    answered = Envelope(publisher=self.wrote[number].principal.name)
+                    yield self.items[number].with_envelope(answered)  # As answers have it.
+
+        self.read(who, "combined", found())
 
     async def offer(self, who: Trespasser) -> None:
         """A source that answers whatever it likes."""
@@ -340,11 +516,10 @@ class World:
                 writer = self.wrote[n]
                 assert reader.principal.subscribe.matches(it), (reader.principal, way, it)
                 assert may_write(writer.principal, it), (writer.principal, way, it)
-                if writer.held_to != reader.held_to:  # It came over the link.
-                    for bound in writer.held_to:
-                        assert may_write(bound, it), (bound, way, it)
-                    for bound in reader.held_to:
-                        assert bound.subscribe.matches(it), (bound, way, it)
+                for bound in writer.held_to[len(reader.held_to) :]:  # The links that it came over.
+                    assert may_write(bound, it), (bound, way, it)
+                for bound in reader.held_to[len(writer.held_to) :]:
+                    assert bound.subscribe.matches(it), (bound, way, it)
                 count += 1
         return count
 
@@ -356,9 +531,14 @@ def may_write(principal: Principal, it: Notification) -> bool:
 
 
 def _result(data: Any, kind: Any) -> Any:
-    import msgspec
-
     return msgspec.msgpack.decode(data, type=kind, dec_hook=lambda _, it: from_msgpack(it))
+
+
+def _check_status(answer: httpx.Response) -> None:
+    """Raises what it would raise by TCP; AssertionError where no refusal was meant."""
+    if answer.is_error:
+        assert answer.status_code in (400, 403), answer.status_code
+        raise NotPermittedError("") if answer.status_code == 403 else ServiceError("")
 
 
 async def _quietly(leave: Callable[..., Any], *_: object) -> None:
@@ -370,6 +550,8 @@ ACTS: Final = [
     *(World.subscribe, World.subscribe, World.update, World.watch, World.keep, World.look),
     *(World.publish,) * 8,
     *(World.ask, World.combine, World.offer, World.advertise, World.say, World.end_log),
+    *(World.subscribe_to_class, World.stream, World.post, World.publish_obvents),
+    World.ask_with_variables,
 ]
 
 

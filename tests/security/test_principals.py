@@ -48,6 +48,7 @@ def test_names_are_own_where_they_are_listed_or_lie_below(
 
 
 SOME = FilterSet("a = 1")
+EVERY = ("*",)
 LESSER: dict[str, Any] = {
     "publish": SOME,
     "subscribe": SOME,
@@ -82,17 +83,15 @@ def test_names_below_are_covered_by_those_above() -> None:
 
 
 @pytest.mark.parametrize(
-    ("publish", "subscribe", "may_link"),
-    [*product((EVERYTHING, SOME), (EVERYTHING, SOME), (0, 1))],
+    "said",
+    [*product(*(((EVERYTHING, SOME),) * 2), *(((EVERY, ("p",)),) * 2), (True, False))],
 )
-def test_only_who_may_do_everything_routes_freely(
-    publish: FilterSet, subscribe: FilterSet, may_link: int
-) -> None:
-    """What a limited neighbour says would not be looked at."""
-    principal = Principal("p", publish, subscribe, may_link=bool(may_link))
-    assert principal.is_free_to_route is (
-        publish is EVERYTHING and subscribe is EVERYTHING and bool(may_link)
-    )
+def test_only_who_may_do_everything_routes_freely(said: tuple[Any, ...]) -> None:
+    """What a limited neighbour says, also under whose name, would not be looked at."""
+    publish, subscribe, publishers, durable, may_link = said
+    principal = Principal("p", publish, subscribe, publishers, durable, may_link=may_link)
+    everything = (EVERYTHING, EVERYTHING, EVERY, EVERY, True)
+    assert principal.is_free_to_route is (said == everything)
     assert principal.publishes_all is (publish is EVERYTHING)
 
 

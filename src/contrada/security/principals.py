@@ -48,7 +48,9 @@ class Principal:
     @property
     def is_free_to_route(self) -> bool:
         """Whether nothing that it says as a server, or is told as one, has to be looked at."""
-        return self.publishes_all and self.subscribe.covers(EVERYTHING) and self.may_link
+        has_names = ANY_NAME in self.publishers and ANY_NAME in self.durable
+        reads_all = self.subscribe.covers(EVERYTHING)
+        return self.may_link and has_names and self.publishes_all and reads_all
 
     @property
     def publishes_all(self) -> bool:
