@@ -22,7 +22,8 @@ async def main(address: str, count: int, tokens: list[str], authority: str | Non
         services = []
         for number in range(count):
             token = tokens[number] if tokens else ""
-            service = ct.connect(address, token=token, tls=tls, reconnect=False)
+            name = f"user{number}"  # Alike with and without users.
+            service = ct.connect(address, token=token, publisher=name, tls=tls, reconnect=False)
             services.append(await stack.enter_async_context(service))
         print("connected", flush=True)
         loop, turn = asyncio.get_running_loop(), 0

@@ -27,7 +27,7 @@ from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.alternatives import alternative
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX
 from contrada.security import permits
-from contrada.security.permits import Permit
+from contrada.security.permits import SHARED_FILTERS_MAX, Permit, PublishFilters
 from contrada.security.principals import EVERYTHING, NOTHING, Principal, free, owns
 from tests import strategies
 from tests.matching.engines import needs_numba
@@ -331,9 +331,14 @@ def bundle_of(items: Sequence[Notification]) -> Bundle | None:
     st.lists(strategies.notifications(values_max=1), min_size=BUNDLE_MIN, max_size=12),
     st.lists(st.sampled_from(["", "desk", "desk/1", "desk7", "other"]), min_size=1, max_size=3),
     st.sampled_from([(), ("desk",), ("*",)]),
+    strategies.filter_sets(),
 )
 def test_bundles_are_looked_at_as_notifications_are(
-    allowed: FilterSet, items: list[Notification], names: list[str], mine: tuple[str, ...]
+    allowed: FilterSet,
+    items: list[Notification],
+    names: list[str],
+    mine: tuple[str, ...],
+    others: FilterSet,
 ) -> None:
     """What is refused alone could be published among others."""
     jit.compiled()
@@ -344,9 +349,45 @@ def test_bundles_are_looked_at_as_notifications_are(
     bundle = bundle_of(stamped)
     assume(bundle is not None)
     assert bundle is not None
-    permit = writer(allowed, *mine)
-    assert refused(permit, bundle) == refused(permit, stamped)
-    assert refused(permit, bundle[1:-1]) == refused(permit, stamped[1:-1])
+    permit, together = writer(allowed, *mine), PublishFilters()
+    refused(Permit(changed(permit.principal, publish=others), together), bundle)
+    by_all = Permit(permit.principal, together)
+    for part in (slice(None), slice(1, -1)):
+        assert refused(permit, bundle[part]) == refused(permit, stamped[part])
+        assert refused(by_all, bundle[part]) == refused(permit, stamped[part])
+
+
+@needs_numba
+def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
+    """One could publish what another one may; or all would be looked at at length."""
+    jit.compiled()
+    together = PublishFilters()
+    bundle = bundle_of([Notification({"a": n, "b": "x"}, envelope=PLAIN) for n in range(8)])
+    assert bundle is not None
+    many = [*(Filter({f"c{n}": n}) for n in range(SHARED_FILTERS_MAX)), Filter({"b": "x"})]
+    said: dict[str, bool] = {
+        "b prefix 'x' and a < 8": True,
+        "a < 4 or a >= 4": True,
+        "a < 7": False,
+        "b contains 'x'": True,
+        "c any": False,
+        "@publisher = ''": False,  # Of envelopes the bytes say nothing here.
+        "everything": True,
+        "b contains 'x' and not (b matches '^y+$')": False,  # Only the model can tell.
+    }
+    for _ in range(2):
+        for text, is_known in said.items():
+            assert together.all_match(FilterSet(text), bundle) is is_known, text
+    assert together.all_match(FilterSet(many[1:]), bundle)
+    assert not together.all_match(FilterSet(many), bundle), "an index is better"
+    near = bundle_of([Notification({"a": -(2**53) - 1}, envelope=PLAIN)] * BUNDLE_MIN)
+    assert near is not None
+    assert not together.all_match(FilterSet(f"a > {-(2**53)}"), near), "it is less"
+    once = FilterSet("b contains 'x' and a any")
+    assert together.all_match(once, bundle)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permits, "CHECK_WORK_MAX", 0)
+        assert not together.all_match(once, bundle), "there is no work left to find out"
 
 
 @needs_numba

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+import numpy as np
 
 from contrada.matching import saving
 from contrada.matching.batches import (
@@ -298,6 +299,14 @@ class ArrayEngine(Generic[K]):
         given = list(notifications)
         spans = [self._message(each, UNSTAMPED) for each in given]
         return self._matched(spans_of(spans), lambda row: self.match(given[row]))
+
+    def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
+        """See `Index.all_match`."""
+        if self.envelope or is_pure():
+            return False
+        address, starts, _ = bundle.spans()
+        numbers = np.array(self._generation.numbers(self._slots.find(key)), dtype=np.int64)
+        return self._generation.arrays.all_hold(address, starts, numbers, steps_max)
 
     def match_table(self, table: Any) -> tuple[Any, Any]:
         """See `Index.match_batch`."""

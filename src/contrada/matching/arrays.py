@@ -151,6 +151,14 @@ class Arrays:
         status, row = self._bounded(checking.match_rows, *of, row, offsets, found)
         return int(status), int(row)
 
+    def all_hold(self, address: int, starts: Any, numbers: Any, steps_max: int) -> bool:
+        """`checking.all_hold`, in no more steps than these; only of compiled kernels."""
+        self.counters.work[0] = steps_max * BYTES_PER_STEP
+        try:
+            return bool(checking.all_hold(address, starts, numbers, self.memory))
+        finally:
+            self.counters.work[0] = _UNBOUNDED
+
     def _bounded(self, kernel: Any, *arguments: Any) -> Any:
         """Runs a kernel, which compares no more than what the budgets around leave."""
         work = budget()

@@ -19,7 +19,7 @@ from contrada.dialects.rules import Rule, says_yes
 from contrada.errors import EncodingError, LimitError
 from contrada.matching.kernels import jit
 from contrada.matching.plain import PlainEngine
-from contrada.matching.spans import EMPTY_SPAN, Given, whole
+from contrada.matching.spans import EMPTY_SPAN, Bundle, Given, whole
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.filter import Selects, selection
 from contrada.model.algebra.notification import UNSTAMPED
@@ -325,6 +325,16 @@ class Index(Mapping[K, Filter | FilterSet]):
         listed = list(notifications)
         found = self._engine.match_batch(listed)
         return self._residues.decided_each(*found, lambda row: whole(listed[row]))
+
+    def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
+        """Whether a key matches each of a bundle. No also where a call of a kernel cannot tell.
+
+        Nor can it in more steps of work than these. Cost: that of the key's filters, one after the
+        other; nothing else is looked at.
+        """
+        if self._arrays is None or self._engine is not self._arrays or key in self._residues.of:
+            return False
+        return self._arrays.all_match(key, bundle, steps_max)
 
     # --- relations ----------------------------------------------------------------------------
 

@@ -123,11 +123,15 @@ class Bundle(Sequence[Notification]):
     as is done for each publication: of an abstract class `isinstance` takes five times as long.
     """
 
-    __slots__ = ("_joined", "_parts", "_starts", "encodings")
+    __slots__ = ("_is_of_one", "_joined", "_parts", "_spans", "_starts", "encodings")
 
-    def __init__(self, encodings: Sequence[bytes], joined: Any, starts: Any, parts: Any) -> None:
+    def __init__(
+        self, encodings: Sequence[bytes], joined: Any, starts: Any, parts: Any, is_of_one: bool
+    ) -> None:
         self.encodings = encodings
+        self._is_of_one = is_of_one
         self._joined, self._starts, self._parts = joined, starts, parts
+        self._spans: tuple[int, Any, Any] | None = None
 
     @classmethod
     def of(cls, encodings: list[bytes]) -> "Bundle | None":
@@ -142,9 +146,8 @@ class Bundle(Sequence[Notification]):
         count = len(encodings)
         starts = np.fromiter(accumulate(map(len, encodings), initial=0), np.int64, count + 1)
         parts = np.zeros((count, passing.PARTS), dtype=np.int64)
-        if not passing.are_plain(joined.ctypes.data, starts, parts.reshape(-1)):
-            return None
-        return cls(encodings, joined, starts, parts)
+        found = passing.are_plain(joined.ctypes.data, starts, parts.reshape(-1))
+        return cls(encodings, joined, starts, parts, found == passing.SAME) if found else None
 
     def __len__(self) -> int:
         return len(self.encodings)
@@ -164,7 +167,8 @@ class Bundle(Sequence[Notification]):
         if end - begin == len(self):
             return self
         starts = self._starts[begin : end + 1]
-        return Bundle(self.encodings[begin:end], self._joined, starts, self._parts[begin:end])
+        parts = self._parts[begin:end]
+        return Bundle(self.encodings[begin:end], self._joined, starts, parts, self._is_of_one)
 
     def __iter__(self) -> Iterator[Notification]:
         return map(notification_from_msgpack, self.encodings)
@@ -176,9 +180,11 @@ class Bundle(Sequence[Notification]):
 
     def spans(self) -> tuple[int, Any, Any]:
         """Their attributes, as `batches.Spans` is made of; behind each stands its envelope."""
-        starts = self._starts.copy()
-        starts[:-1] = self._parts[:, 0]
-        return self._joined.ctypes.data, starts, self._joined
+        if self._spans is None:  # They are matched twice where it is looked at who may publish.
+            starts = self._starts.copy()
+            starts[:-1] = self._parts[:, 0]
+            self._spans = self._joined.ctypes.data, starts, self._joined
+        return self._spans
 
     @property
     def times_us(self) -> list[int]:
@@ -186,16 +192,11 @@ class Bundle(Sequence[Notification]):
         return self._parts[:, 1].tolist()  # type: ignore[no-any-return]
 
     def publishers(self) -> set[str]:
-        """Who published them: mostly one. Cost: then one look at all of them together."""
-        import numpy as np
-
-        begins, lengths = self._parts[:, 4], self._parts[:, 5]
-        length = int(lengths[0])
-        if (lengths == length).all():
-            names = self._joined[begins[:, None] + np.arange(length)]
-            if (names == names[0]).all():
-                return {names[0].tobytes().decode()}
-        return {publisher for publisher, _ in self.identities()}
+        """Who published them: mostly one, as was seen when they were looked at."""
+        if not self._is_of_one:
+            return {publisher for publisher, _ in self.identities()}
+        begin, length = self._parts[0, 4:].tolist()
+        return {self._joined[begin : begin + length].tobytes().decode()}
 
     def identities(self) -> Iterator[tuple[str, str]]:
         """The publisher and the id of each."""

@@ -38,6 +38,7 @@ from contrada.net.users import Users
 from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.timekeeping import Timekeeper
+from contrada.security.permits import PublishFilters
 from contrada.security.principals import Principal
 
 CONNECTIONS_MAX: Final = 16_384
@@ -200,6 +201,7 @@ class Broker(Server):
         if self._doorkeeper is None:
             raise ServiceError("a broker that began without users cannot have them later")
         known, self._doorkeeper.users = self._doorkeeper.users, users
+        self.publish_filters = PublishFilters()  # Those of users who are gone are given up.
         shown = known.changed(users)
         for peer in list(self._peers):
             principal = peer.principal

@@ -19,7 +19,7 @@ from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange
-from contrada.security.permits import Permit
+from contrada.security.permits import Permit, PublishFilters
 from contrada.security.principals import ANYBODY, Principal, owns
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
@@ -53,6 +53,8 @@ class Host(Working, Protocol):
 
     logs: BrokerLogs
     """What it keeps, and promises."""
+    publish_filters: PublishFilters
+    """What its users may publish."""
     rounds: "Rounds"
     """Its connections that have something to send."""
 
@@ -408,7 +410,7 @@ class Peer(Wire):
     def _welcome(self, principal: Principal, hello: Hello) -> None:
         """It is known whose connection it is. Raises FrameError."""
         self.principal = principal
-        self.permit = None if principal.is_free else Permit(principal)
+        self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         if hello.role != CLIENT:
             self._check_neighbour(principal, hello.capabilities.get("name"))
         self._connection.welcome()
@@ -436,7 +438,7 @@ class Peer(Wire):
         if self.permit is not None and self.permit.has_narrowed:
             return False
         self.principal = principal
-        self.permit = None if principal.is_free else Permit(principal)
+        self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         return True
 
     def _withdraw_all(self) -> None:

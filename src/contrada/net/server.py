@@ -23,6 +23,7 @@ from contrada.net.tls import Tls
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.stores import check_store
+from contrada.security.permits import PublishFilters
 from contrada.security.principals import ANYBODY, Principal
 from contrada.service import ConnectionState
 
@@ -70,6 +71,7 @@ class Server:
         self.is_stopping = False
         self.is_open = True
         self.rounds = Rounds()
+        self.publish_filters = PublishFilters()
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.exchange = Exchange(network.router())

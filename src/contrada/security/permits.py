@@ -25,6 +25,7 @@ from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.model.algebra.product import HeldProduct, product_meets
 from contrada.model.algebra.valueset import ABSENT
+from contrada.model.domains.values import ENVELOPE_NAMES
 from contrada.model.languages.work import Work
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.alternatives import Alternative, alternative
@@ -43,17 +44,44 @@ READ_CHECKS_MAX: Final = 20
 """Goes in which it is looked at whether one may read what came together. Beyond it: the rest is
 kept from him."""
 
+SHARED_FILTERS_MAX: Final = 16
+"""Publish filters of one principal that are looked at one after the other. Beyond it: he has an
+index of his own."""
+
 _FEWER: Final = 8
+
+
+class PublishFilters:
+    """The publish filters of many principals in one index, to look at those of one. For one thread.
+
+    What they have in common, as names of attributes, is there once: of principals that publish in
+    turns what each had by itself would have to come from far away in memory each time.
+    """
+
+    def __init__(self) -> None:
+        self._index: Index[int] = Index()
+        # By their identity, which nothing else gets as long as they are held: whether they are few.
+        self._held: dict[int, tuple[FilterSet, bool]] = {}
+
+    def all_match(self, filters: FilterSet, bundle: Bundle) -> bool:
+        """Whether each of a bundle matches one of the filters. No also where that takes longer."""
+        key = id(filters)
+        if key not in self._held:
+            self._held[key] = filters, _are_few(filters)
+            if _are_few(filters):
+                self._index.add(key, filters)
+        return self._held[key][1] and self._index.all_match(key, bundle, CHECK_WORK_MAX)
 
 
 class Permit:
     """What one principal may do. Used by one thread."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, publish: PublishFilters | None = None) -> None:
+        """`publish` is shared by the principals of a broker."""
         self.principal = principal
         self.has_narrowed = False
         """Whether some wish was granted in part only, or refused, or something was kept from it."""
-        self._writes = _Check(principal.publish)
+        self._writes = _Check(principal.publish, publish)
         self._reads = _Check(principal.subscribe)
         self._names_any = ANY_NAME in principal.publishers
 
@@ -204,9 +232,10 @@ class Permit:
 class _Check:
     """Which of several notifications match one of some filters."""
 
-    def __init__(self, filters: FilterSet) -> None:
+    def __init__(self, filters: FilterSet, shared: PublishFilters | None = None) -> None:
         self._is_everything = filters == EVERYTHING
         self._filters = filters
+        self._shared = shared
         self._index: Index[int] | None = None
 
     def refused(
@@ -215,11 +244,10 @@ class _Check:
         """The positions of those that match none; where it yields the others may have a turn."""
         if self._is_everything or not notifications:
             return []
+        if self._all_match(notifications):
+            return []
         if not self._filters.filters:
             return [*range(len(notifications))]
-        if self._index is None:  # Many principals only ever read.
-            self._index = Index()
-            self._index.add(0, self._filters)
         found, done, size = list[int](), 0, len(notifications)
         for go in count(1):
             if go > goes_max:
@@ -227,7 +255,7 @@ class _Check:
             part = notifications[done : done + size]
             try:
                 with Work("CHECK_WORK_MAX", CHECK_WORK_MAX, is_strict=True):
-                    found += [done + at for at in self._unmatched(self._index, part)]
+                    found += [done + at for at in self._unmatched(part)]
             except LimitError:
                 if len(part) > 1:
                     size = max(1, len(part) // _FEWER)
@@ -240,14 +268,27 @@ class _Check:
             yield
         return found
 
-    @staticmethod
-    def _unmatched(index: Index[int], notifications: _Many) -> list[int]:
+    def _all_match(self, notifications: _Many) -> bool:
+        """Whether all match, as they mostly do. No also where that is not found out at once."""
+        if self._shared is None or not isinstance(notifications, Bundle):
+            return False
+        return self._shared.all_match(self._filters, notifications)
+
+    def _unmatched(self, notifications: _Many) -> list[int]:
+        index = self._index
+        if index is None:  # Many principals only ever read.
+            index = self._index = Index()
+            index.add(0, self._filters)
         if not isinstance(notifications, Bundle):
             return [at for at, each in enumerate(notifications) if not index.match(each)]
         ends = index.match_batch(notifications)[0]
-        if ends[-1] == len(notifications):  # There is one key, so each has it.
-            return []
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
+
+
+def _are_few(filters: FilterSet) -> bool:
+    """Whether to look at one after the other, without the envelope, is the shortest."""
+    asked = set[str]().union(*(each.sides for each in filters.filters))
+    return len(filters.filters) <= SHARED_FILTERS_MAX and asked.isdisjoint(ENVELOPE_NAMES)
 
 
 def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:

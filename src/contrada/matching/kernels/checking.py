@@ -433,6 +433,30 @@ def match(msg: bytes, memory: Memory) -> Any:
 
 
 @entry
+def all_hold(data: int, starts: Ints, numbers: Ints, memory: Memory) -> Any:
+    """Whether each of the spans that begin and end there at `starts` matches one of these filters.
+
+    No also where that takes more room of an array, more work than there is, or only the model can
+    tell.
+    """
+    m = memory_at(memory)
+    counters = m.counters[0]
+    for row in range(len(starts) - 1):
+        start = starts[row]
+        if load(bytes_at(data + start, starts[row + 1] - start), m) != OK:
+            return False
+        holds = False
+        for i in range(len(numbers)):
+            begin = m.filters[numbers[i]].begin
+            if m.program[begin] & VERIFY == 0 and program_holds(begin, m):
+                holds = True
+                break
+        if not holds or counters.inexact != 0 or counters.work < 0:
+            return False
+    return True
+
+
+@entry
 def match_rows(
     columns: Columns, data: int, starts: Ints, row: int, offsets: Ints, found: Ints, memory: Memory
 ) -> Any:

@@ -36,6 +36,9 @@ PARTS = 6
 """What is told of a notification: where its attributes begin, its time, and for the texts of id and
 publisher where they begin and how long they are."""
 
+PLAIN, SAME = 1, 2
+"""What is answered of notifications: they are as most are; and have the same publisher."""
+
 
 @kernel
 def stands(msg: Any, at: Any, text: Any) -> Any:
@@ -44,6 +47,15 @@ def stands(msg: Any, at: Any, text: Any) -> Any:
         return False
     for i in range(len(text)):
         if msg[at + i] != text[i]:
+            return False
+    return True
+
+
+@kernel
+def same(msg: Any, at: Any, other: Any, length: Any) -> Any:
+    """Whether so many bytes are the same at two places."""
+    for i in range(length):
+        if msg[at + i] != msg[other + i]:
             return False
     return True
 
@@ -119,14 +131,8 @@ def after_attributes(msg: Any, at: Any, end: Any, names: Any) -> Any:
         if kind != 4 or 0xC4 <= lead <= 0xC6 or length > end - at or not is_name(msg, at, length):
             return -1
         for j in range(i):
-            if names[j, 1] == length:
-                same = True
-                for k in range(length):
-                    if msg[names[j, 0] + k] != msg[at + k]:
-                        same = False
-                        break
-                if same:
-                    return -1
+            if names[j, 1] == length and same(msg, names[j, 0], at, length):
+                return -1
         names[i, 0] = at
         names[i, 1] = length
         at = after_value(msg, at + length, end)
@@ -181,15 +187,19 @@ def read_parts(msg: Any, start: Any, end: Any, parts: Any, names: Any) -> Any:
 
 @entry
 def are_plain(data: int, starts: Ints, parts: Ints) -> Any:
-    """Whether all notifications that begin and end there at `starts` are as most are.
+    """PLAIN where all notifications that begin and end there at `starts` are as most are, or SAME.
 
-    `parts` gets `PARTS` numbers of each. Behind the last one there is room to read a header.
+    Else 0. `parts` gets `PARTS` numbers of each. Behind the last one there is room for a header.
     """
     rows = len(starts) - 1
     msg = bytes_at(data, starts[rows] + 16)
     names = np.zeros((NAMES_MAX, 2), dtype=np.int64)
+    answer = SAME
     for row in range(rows):
         begin = row * PARTS
         if not read_parts(msg, starts[row], starts[row + 1], parts[begin : begin + PARTS], names):
-            return False
-    return True
+            return 0
+        at, length = parts[begin + 4], parts[begin + 5]
+        if length != parts[5] or not same(msg, at, parts[4], length):
+            answer = PLAIN
+    return answer
