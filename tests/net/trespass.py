@@ -49,6 +49,7 @@ from contrada.net.users import Users, UserSettings
 from contrada.routing.forwarding import Strategy
 from contrada.routing.messages import Answer, Cancel, More, SourceReport, SourceState
 from contrada.security.principals import Principal, free, owns
+from contrada.typed.names import marks_of
 from tests.asynchronous import until
 from tests.net.networks import are_linked
 
@@ -100,6 +101,12 @@ class Dear(Paper, name="trespass.Dear"):
 
 
 CLASSES: Final = (Paper, Dear)
+ANY: Final = Filter("n any").sides["n"]
+ATTRIBUTES: Final = (
+    *("n", "k", "s", "specversion", "id", "source", "type"),
+    *dict.fromkeys(mark for it in CLASSES for mark in marks_of(it)),
+)
+"""All that is published."""
 PREDICATES: Final[tuple[Any, ...]] = (
     *(None, lambda it: it.k == 1, lambda it: it.k > 1 and len(it.s) > 1),
     *(lambda it: it.s.startswith("a"), lambda it: it.n % 2 == 0),
@@ -182,6 +189,10 @@ class World:
         if is_network:
             await self.begin_network(users.principals["far"], member)
         chance.shuffle(self.all)
+        for who in self.all:  # Else nothing could be published where it has to be advertised.
+            for one in who.principal.publish.filters:
+                with suppress(ContradaError):
+                    await who.service.advertise(self.offered(one)).open()
 
     async def begin_network(self, may: Principal, member: Callable[..., Membership]) -> None:
         """Two brokers more, the last of which has no users; the link of the first may do this."""
@@ -469,11 +480,14 @@ class World:
         await source.open()
         self.stack.push_async_callback(_quietly, source.__aexit__)
 
+    @staticmethod
+    def offered(one: Filter) -> Advertisement:
+        """Whatever may have all that is published here, as far as a filter says."""
+        return Advertisement.of_sets(dict.fromkeys(ATTRIBUTES, ANY) | dict(one.sides))
+
     async def advertise(self, who: Trespasser) -> None:
         """An advertisement."""
-        sides = self.one(who, writes=True).sides
-        offering = who.service.advertise(Advertisement.of_sets(sides))
-        await offering.open()
+        await who.service.advertise(self.offered(self.one(who, writes=True))).open()
 
     async def say(self, who: Trespasser) -> None:
         """What nobody asked for, about questions of others."""
