@@ -464,16 +464,16 @@ class AccessPoint:
         self._outbox.check_room((home,))
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
-        """What others must have who get what is published here now, so much to some homes."""
+        """The causal predecessors of what is published now. `more`: parcels posted now, by home."""
         self._is_causal = True
         return self._causality.context(self.row(more or {}))
 
     def known_context(self) -> Context:
-        """The same, if there has been anything for which it matters."""
+        """The context, or () if no causal message was ever seen."""
         return self.context() if self._is_causal or len(self._causality) else ()
 
     def row(self, more: Mapping[str, int]) -> Row:
-        """What this server has sent and was not taken yet."""
+        """This server's row: what it has sent, by home, that was not acknowledged yet."""
         self._rows += 1
         own = self._table.own
         return Row(self.name, own.life, own.boot, self._rows, self._outbox.row(more))

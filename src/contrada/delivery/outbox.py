@@ -340,18 +340,18 @@ class Outbox:
 
     @property
     def held(self) -> int:
-        """Parcels that are held, each for each of its homes."""
+        """Parcels that are held; a parcel counts once for each of its homes."""
         return sum(of.outgoing.held for of in self._streams.values())
 
     @property
     def due(self) -> int:
-        """Of these, for other homes to which there is a way."""
+        """Held parcels for other homes that can be reached now."""
         ways = self._ways.keys() - {self.name}
         return sum(of.outgoing.held for home, of in self._streams.items() if home in ways)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of these."""
+        """Bytes of the held parcels."""
         return sum(of.outgoing.held_bytes for of in self._streams.values())
 
     @property

@@ -92,8 +92,9 @@ class Publisher(msgspec.Struct, array_like=True):
 class Visit:
     """A publisher has come; `number` tells its visits from one another.
 
-    `lives` has the servers of which it is not known what it did there, and in which life of each.
-    `asked` has for each of them in which life it was asked, and the question's place in the stream.
+    `lives`: servers whose record of this publisher is still unknown, with each server's life.
+    `asked`: for each of these servers, the life in which it was asked, and the question's place in
+    the stream to it.
     """
 
     number: int
@@ -136,8 +137,8 @@ class Publishers:
     def _close_ways(self, known: Publisher) -> None:
         """Forgets the ways by which all that went there has its place.
 
-        It has one when the sequencer has taken it, unless that returned it. What it returns it has
-        sent before it says what it has taken, and its row says so.
+        An item has its place once the sequencer acknowledged it and did not return it. Returns are
+        sent before the acknowledgement, and the sequencer's row counts them.
         """
         kept = []
         for each in known.ways:

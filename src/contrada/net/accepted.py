@@ -213,7 +213,7 @@ class Accepted(Generic[N]):
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise
-                if isinstance(whole, Bundle):  # One by one it may be told of one what is doubtful.
+                if isinstance(whole, Bundle):  # Singly, an undecided one can be marked.
                     message = replace(message, notifications=tuple(whole))
                     whole = message.notifications
                 size = max(len(batch) // FEWER, 1)

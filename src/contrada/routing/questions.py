@@ -84,9 +84,10 @@ _Key: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class _Branch:
-    """Whom a question was passed on to, and of whom it was reported that they were asked.
+    """A neighbour or client to which a question was passed on.
 
-    `may_come` items it may still send; `left` have left here since it was granted more.
+    `sources`: the sources that it reported as asked. `may_come`: items that it may still send. `left`: items from it that left
+    here since it was last granted more.
     """
 
     may_come: int
@@ -140,7 +141,8 @@ class Questions:
         self._floods = forwarding.floods
         self._descriptions = forwarding.descriptions
         self._held: dict[_Key, _Question] = {}
-        # Of whom a question came and where it went, so that it is found when one is gone.
+        # Questions by the origins they came from and went to, to be found when such an origin is
+        # gone.
         self._of: dict[Origin, dict[_Key, None]] = {}
         self._due: list[tuple[int, _Key]] = []
 
@@ -351,7 +353,8 @@ class Questions:
         for each in list(question.branches):
             self._give_up(question, each, state, reason)
         gone = self._going(question)
-        # What there is no credit for does not come any more, and so whose it is did not answer.
+        # Items without credit are dropped here. So the source that such a report names did not
+        # answer in full.
         rest = [each for _, each in question.waiting if isinstance(each, SourceReport)]
         gone.reports += [
             replace(each, state=state) if each.state is SourceState.ANSWERED else each

@@ -193,9 +193,10 @@ class Outlet(Generic[P]):
         return True
 
     def offer_all(self, entries: Sequence[Entry[P]]) -> int:
-        """Take in the first of these entries, as many as `offer` would; how many that were.
+        """Take in the first of these entries, as many as `offer` would. Returns their count.
 
-        All, where nobody is to wait for the others: of those it is decided what becomes of them.
+        The count is that of all entries where nobody waits for room (`when_full`): those without
+        room displace others or are dropped here.
         """
         line = self._line
         if self.finished or (line and line.waiting):
@@ -353,7 +354,7 @@ class Outlet(Generic[P]):
         return bool(late)
 
     def _overflow(self, entries: Sequence[Entry[P]]) -> None:
-        """There is no room for all of these, and nobody is to wait for it."""
+        """Decides what is dropped when there is no room for all entries and no publisher waits."""
         if self.when_full == DISCONNECT:
             self._count_lost(QUEUE_FULL, entries)
             self.cut_off()

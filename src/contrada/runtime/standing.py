@@ -236,7 +236,10 @@ class HostedSubscription(StandingSubscription[T]):
         return self._newest
 
     def begun_anew(self) -> None:
-        """It is read on another connection: what was ahead comes again, what it has it keeps."""
+        """The log is read on another connection.
+
+        Prefetched records come again; those already handed to the reader stay.
+        """
         self._reconnects += 1
         self._ahead.clear()
         self._still_has.update(self._has)

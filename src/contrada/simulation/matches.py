@@ -194,7 +194,7 @@ def _streams(
     lines: frozenset[int],
     relevant: Sequence[PublishedRecord],
 ) -> Iterator[list[PublishedRecord]]:
-    """Of what is relevant for a pattern, that of which it is known what one matcher makes of it."""
+    """The stretches of relevant publications in which the matches of one matcher are determined."""
     pattern = _pattern(held)
     place = bisect_right(relevant, span.begin, key=lambda each: each.order)
     if place == len(relevant) or relevant[place].order > span.end:

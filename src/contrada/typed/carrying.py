@@ -67,9 +67,9 @@ class ObventCarrier:
             self._elements.append(_BodyField(declared, element))
 
     def plain_attributes_of(self, obvent: Any) -> Values | None:
-        """The attributes of an object of which nothing needs a look, by its values' types.
+        """The attributes of an object whose values, judged by their types, need no check.
 
-        None for any other one, and for the first one of such types.
+        None for any other object, and for the first with such types.
         """
         values = self._get(obvent)
         if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:

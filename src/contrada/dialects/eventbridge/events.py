@@ -200,7 +200,7 @@ class _EventReader:
 
 
 def _different(elements: list[_Part]) -> list[_Part]:
-    """The elements, of those that hold nothing at most one, and none where all are such."""
+    """The elements with content, and one empty element if only some are empty."""
     full = [each for each in elements if each.values or each.arrays]
     return full if len(full) in (0, len(elements)) else [*full, _Part()]
 

@@ -92,8 +92,8 @@ TOLD_MAX: Final = 1_024
 is told goes in several, one after the other."""
 
 TELLING_MAX: Final = 4
-"""Messages of link states on their way to a neighbour. Beyond it: what is to be told waits until it
-has taken one."""
+"""Messages of link states that a neighbour has not acknowledged. Beyond it: further link states
+wait until it acknowledges one."""
 
 TREES_MAX: Final = 8
 """Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
@@ -112,7 +112,7 @@ class Topology:
         self._links: dict[Neighbour, Adjacency] = {}
         self._states = LinkStates(name, general=general, trees=trees) if name else None
         self._untold: dict[Neighbour, dict[str, LinkState]] = {}
-        self._telling: dict[Neighbour, int] = {}  # messages of which it is not known that they came
+        self._telling: dict[Neighbour, int] = {}  # messages sent, not yet acknowledged
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
         self._up: frozenset[Way] = frozenset()
@@ -143,7 +143,7 @@ class Topology:
             raise RefusedError(Reason.WRONG_LINK_STATE)
 
     def add(self, link: Adjacency) -> list[Send]:
-        """Adds a link that is not refused; the link states to send."""
+        """Adds a link that `check` accepted. Returns the link states to send."""
         neighbour = Neighbour(link.name)
         self._links[neighbour] = link
         if self._states is None:
@@ -154,7 +154,7 @@ class Topology:
         return self._flood(own, but=neighbour) + self._tell(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
-        """Takes a link away; the link states to send."""
+        """Takes a link away. Returns the link states to send."""
         del self._links[neighbour]
         if self._states is None:
             return []
@@ -164,9 +164,9 @@ class Topology:
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
     ) -> tuple[list[Send], list[RefusedError]]:
-        """Takes in what a neighbour tells of links; what to send, and what is refused of it.
+        """Takes in a neighbour's link states. Returns what to send, and why some are refused.
 
-        Raises RefusedError where nothing is told of links.
+        Raises RefusedError where this server exchanges no link states.
         """
         if self._states is None:
             raise RefusedError(Reason.WRONG_LINK_STATE)
@@ -191,7 +191,7 @@ class Topology:
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
-        """A neighbour has taken in what it was told; what to tell it now. Raises RefusedError."""
+        """Returns what to send to a neighbour that acknowledged link states. Raises RefusedError."""
         if not self._telling.get(neighbour):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         self._telling[neighbour] -= 1
@@ -201,7 +201,7 @@ class Topology:
         return [told for each in self._links if each != but for told in self._tell(each, states)]
 
     def _tell(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
-        """Tells a neighbour this, or later, if too much of what it was told is still on its way.
+        """Sends link states to a neighbour, or keeps them while too many are unacknowledged.
 
         So where there is much to tell it travels together, and of each server only the newest.
         """
@@ -263,16 +263,16 @@ class Topology:
 
     @property
     def _state(self) -> tuple[int, int]:
-        """What the choice of ways goes by: another one, another choice."""
+        """The versions of the links and link states from which routes are chosen."""
         return 0 if self._states is None else self._states.changes, len(self._links)
 
     @property
     def is_due(self) -> bool:
-        """Whether links have changed since the ways were chosen."""
+        """Whether links have changed since the routes were chosen."""
         return self._chosen != self._state
 
     def choose_ways(self) -> Set[str] | None:
-        """Chooses the ways anew; the homes for which they are others now, or None for all.
+        """Chooses the next hops anew. Returns the homes whose route changed; None means all.
 
         Cost: see `paths`.
         """

@@ -1,12 +1,12 @@
 """What a worker does to find which filters of a base cover others, and which merge.
 
-Filters travel as *forms*: short bytes that are the same for filters with the same sets, written and
-read ten times as fast as their encoding; they are never kept.
+Filters travel as *forms*: short bytes, equal for filters with equal sets. Forms are written and
+read ten times as fast as the filters' encoding; they are never stored.
 
-A coverer of f matches every notification that f matches. So examples of f, one at the lower ends of
-its sets and one at the upper ends, are matched with an index of filters, compiled, for all of a
-batch at once. Only filters that match both are asked whether they cover f; of filters that are
-intervals these are hardly more than those that do.
+A coverer of f matches every notification that f matches. So two examples of f, one at the lower
+ends of its sets and one at the upper ends, are matched against an index of filters. The compiled
+index does that for a whole batch at once. Only filters that match both examples are asked whether
+they cover f. Of filters of intervals hardly any other matches both.
 
 A coverer of f also names no attribute but those of f, and holds f's example at each that it names.
 So a filter is *filed* once, under one attribute that it names: under its values there where they
@@ -14,9 +14,9 @@ are few, else under the attribute itself. It is *looked up* under each attribute
 its example there and by the attribute itself. Which filters are filed together is then a matter of
 hashing these *places*.
 
-Which of two filters is dropped is settled alike everywhere: one drops another that it covers if it
-comes before it in one order of all filters, or if it is proved that the other does not cover it.
-Going along such steps never leads back, so that of filters that are equal one is left.
+All workers settle alike which of two filters is dropped. There is one total order of all filters. A
+filter drops another that it covers in two cases: it comes first in that order, or the other one is
+proved not to cover it. Such steps never form a circle, so that of equal filters one is left.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
