@@ -27,19 +27,19 @@ from contrada.delivery.inbox import Inbox
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
     AskPast,
-    Body,
+    CausalRow,
     Context,
     Notice,
     Parcel,
     Past,
+    Payload,
     Returned,
-    Row,
     Sequenced,
     ToSequence,
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
-from contrada.delivery.publishers import HERE, Publisher, Publishers, Visit, Way
+from contrada.delivery.publishers import HERE, Publisher, Publishers, SequencerEpoch, Visit
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import Addressees, StandingTable
 from contrada.delivery.store import KEPT_BYTES_MAX, Store
@@ -357,7 +357,7 @@ class AccessPoint:
         if promised.is_fifo:
             self._publishers.note_way(known, way, carries=carries)
 
-    def _way_of(self, promised: DeliveryClass) -> Way:
+    def _way_of(self, promised: DeliveryClass) -> SequencerEpoch:
         """By which way goes what has an order."""
         epoch, server = self._sequences.where(promised.sequence)
         is_here = not promised.sequence or server == self.name
@@ -399,7 +399,7 @@ class AccessPoint:
     def sequence(
         self,
         notifications: Sequence[Notification],
-        way: Way,
+        way: SequencerEpoch,
         now_us: int,
         *,
         carries: bool,
@@ -449,11 +449,9 @@ class AccessPoint:
         self.parcels += self._outbox.post(postings, now_us, spools=spools)
 
     def send(
-        self, home: str, body: Body, now_us: int, context: Context = (), *, spools: bool = False
+        self, home: str, body: Payload, now_us: int, context: Context = (), *, spools: bool = False
     ) -> None:
-        """Sends something to one server that is known, to arrive there once; `spools`: whatever
-        crashes. To one that is not known nothing is sent.
-        """
+        """Sends a body once to a known server, else to nobody. `spools`: it survives a crash."""
         if home not in self._table.homes:
             return
         spools = spools and self._store is not None
@@ -472,11 +470,11 @@ class AccessPoint:
         """The context, or () if no causal message was ever seen."""
         return self.context() if self._is_causal or len(self._causality) else ()
 
-    def row(self, more: Mapping[str, int]) -> Row:
+    def row(self, more: Mapping[str, int]) -> CausalRow:
         """This server's row: what it has sent, by home, that was not acknowledged yet."""
         self._rows += 1
         own = self._table.own
-        return Row(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
+        return CausalRow(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
 
     def _give_up(self, of: Publication, error: ContradaError) -> None:
         """A publication fails, and is known to have failed where it comes again."""

@@ -18,7 +18,7 @@ Source: EPFL 2503 §5.2.2 (causal order).
 
 from collections.abc import Mapping
 
-from contrada.delivery.messages import Context, Row
+from contrada.delivery.messages import CausalRow, Context
 from contrada.delivery.notes import Notes
 from contrada.routing.links.link_states import SERVERS_MAX
 
@@ -29,7 +29,7 @@ class Causality:
     def __init__(self, name: str, notes: Notes) -> None:
         self.name = name
         self._notes = notes
-        self._rows = dict(notes.of("row", Row))
+        self._rows = dict(notes.of("row", CausalRow))
 
     def merge(self, context: Context) -> None:
         """Takes in rows of other servers that are newer."""
@@ -50,7 +50,7 @@ class Causality:
         row = self._rows.get(server)
         return () if row is None else (row,)
 
-    def context(self, own: Row) -> Context:
+    def context(self, own: CausalRow) -> Context:
         """All rows that say something, with this server's own."""
         rows = [row for row in self._rows.values() if row.numbers]
         return (*rows, own) if own.numbers else tuple(rows)
@@ -59,7 +59,7 @@ class Causality:
         return len(self._rows)
 
 
-def _age(row: Row) -> tuple[int, int, int]:
+def _age(row: CausalRow) -> tuple[int, int, int]:
     return row.life, row.boot, row.count
 
 

@@ -10,7 +10,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 from typing import NamedTuple
 
 from contrada.delivery.access import AccessPoint
-from contrada.delivery.logs import Logs, Reader
+from contrada.delivery.logs import ConsumerKey, Logs
 from contrada.delivery.messages import Closed, CloseLog, Consuming, OpenLog, Records
 from contrada.delivery.standing import StandingTable
 from contrada.errors import CannotPublishError
@@ -30,7 +30,9 @@ class Consumers:
         self.name = name
         self.gives: list[Give] = []
         self._table, self._logs, self._access = table, logs, access
-        self._homes: dict[Reader, str] = {}  # where clients here read; by subscription and client
+        self._homes: dict[
+            ConsumerKey, str
+        ] = {}  # where clients here read; by subscription and client
 
     def consume(self, client: str, said: Consuming, now_us: int) -> None:
         """A client here says something as a consumer; what cannot be done closes it."""
@@ -58,7 +60,7 @@ class Consumers:
                 self._homes[reader] = home
             self._say(home, said, now_us)
 
-    def _close(self, reader: Reader, reason: str, *, again: bool = False) -> None:
+    def _close(self, reader: ConsumerKey, reason: str, *, again: bool = False) -> None:
         self._homes.pop(reader, None)
         name, client = reader
         self.gives.append(Give(client, Closed(name, client, reason, again)))
@@ -74,7 +76,7 @@ class Consumers:
         for reader, closed in self._logs.consume(server, said):
             self.give(reader, closed, now_us)
 
-    def give(self, reader: Reader, said: Records | Closed, now_us: int) -> None:
+    def give(self, reader: ConsumerKey, said: Records | Closed, now_us: int) -> None:
         """Hands something from a log here to a consumer, wherever it is."""
         server, client = reader
         if server != self.name:

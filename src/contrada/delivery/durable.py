@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from contrada.delivery.positions import Positions
-from contrada.delivery.store import Damaged, Entry, Extent, LogRecord, Store
+from contrada.delivery.store import Damaged, Extent, LogRecord, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 RECORDS_MAX: Final = 1_000_000
@@ -110,7 +110,7 @@ class DurableStatistics:
 
 
 @dataclass(slots=True)
-class _Consumer:
+class _ConsumerState:
     """Its credit, and what it has."""
 
     credit: int = 0
@@ -142,8 +142,8 @@ class DurableSubscription:
         self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
         self._again: list[int] = []  # a heap
         self._attempts: dict[int, int] = {}
-        self._consumers: dict[str, _Consumer] = {}
-        self._holders: dict[int, _Consumer] = {}  # who has a record
+        self._consumers: dict[str, _ConsumerState] = {}
+        self._holders: dict[int, _ConsumerState] = {}  # who has a record
 
     @property
     def extent(self) -> Extent:
@@ -257,7 +257,7 @@ class DurableSubscription:
             raise DeliveryError(f"{consumer!r} reads {self.name!r} already")
         if len(self._consumers) >= CONSUMERS_MAX:
             raise DeliveryError(f"{self.name!r} has CONSUMERS_MAX = {CONSUMERS_MAX} consumers")
-        self._consumers[consumer] = _Consumer()
+        self._consumers[consumer] = _ConsumerState()
 
     def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
         """Forgets a consumer; what it has comes again, to another or to it when it is back.
@@ -315,7 +315,7 @@ class DurableSubscription:
         self.statistics.handed += len(handed)
         return handed
 
-    def _take(self, of: _Consumer, handed: list[Handed], count: int) -> None:
+    def _take(self, of: _ConsumerState, handed: list[Handed], count: int) -> None:
         """Reads before it changes anything, so that an error of the store loses nothing."""
         while self._again and len(handed) < count:
             position = self._again[0]
@@ -334,7 +334,7 @@ class DurableSubscription:
             self._cursor = entries[-1].position + 1
             handed += self._handed(of, entries)
 
-    def entries(self, first: int, count: int, *, is_again: bool) -> list[Entry]:
+    def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Up to so many entries from a position on, whoever has them: nothing is handed out.
 
         Without those that are acknowledged, unless `is_again`. Raises DeliveryError where one of
@@ -366,7 +366,7 @@ class DurableSubscription:
         of = self._consumers[consumer]
         return of.credit > 0 and len(of.has) < OUT_MAX
 
-    def _handed(self, of: _Consumer, entries: Iterable[Entry]) -> Iterator[Handed]:
+    def _handed(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
         """Notes who has the entries; without those that are acknowledged, or die."""
         for entry in entries:
             position = entry.position

@@ -54,7 +54,7 @@ class Destination(msgspec.Struct, frozen=True, array_like=True):
     ids: tuple[int, ...] = ()
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class CausalRow(msgspec.Struct, frozen=True, array_like=True):
     """The last number that a server had sent to each home and that was not taken yet, as known.
 
     Of two rows of one server the one with the later (life, boot, count) is newer, and holds alone:
@@ -68,7 +68,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     numbers: tuple[tuple[str, int, int], ...]  # the home, its life, the number
 
 
-Context: TypeAlias = tuple[Row, ...]
+Context: TypeAlias = tuple[CausalRow, ...]
 """What must have arrived before what carries this is delivered."""
 
 
@@ -226,7 +226,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
-Body: TypeAlias = (
+Payload: TypeAlias = (
     Notice | ToSequence | Returned | Resumed | AskPast | Past | Consuming | Records | Closed
 )
 
@@ -235,7 +235,7 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True):
     """Something that is to arrive once at each address."""
 
     to: tuple[Destination, ...]
-    body: Body
+    body: Payload
     context: Context = ()
 
 

@@ -24,18 +24,18 @@ import msgspec
 
 from contrada.delivery.classes import delivery_class
 from contrada.delivery.messages import (
-    Body,
     Context,
     Destination,
     Notice,
     Parcel,
+    Payload,
     Records,
     Resumed,
     ToSequence,
 )
 from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import OWN_LOGS, LogRecord, Store
-from contrada.delivery.streams import Outgoing, Run
+from contrada.delivery.streams import NumberedRun, Outgoing
 from contrada.errors import CannotPublishError, StoreError
 from contrada.model import Notification
 
@@ -95,7 +95,7 @@ class _Draft:
 class Posting(NamedTuple):
     """Something to be posted: for which subscriptions of which homes."""
 
-    body: Body
+    body: Payload
     homes: Mapping[str, Sequence[int]]
     context: Context = ()
 
@@ -365,7 +365,7 @@ class Outbox:
         return len(self._open)
 
 
-def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
+def _parcels(home: str, life: int, run: NumberedRun[_Posted]) -> Iterator[Parcel]:
     before = run.before
     for number, (parcel, _) in enumerate(run.items, run.first):
         ids = next(each.ids for each in parcel.to if each.home == home)
@@ -373,7 +373,7 @@ def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
         before = number
 
 
-def _size(body: Body) -> int:
+def _size(body: Payload) -> int:
     if isinstance(body, Notice | ToSequence):
         return PARCEL_BYTES + _bytes(body.notification)
     if isinstance(body, Records):

@@ -25,10 +25,10 @@ FAILED_MAX: Final = 100
 no higher number and comes again fails, since it may have been published or not."""
 
 
-Way: TypeAlias = tuple[str, str, int]
+SequencerEpoch: TypeAlias = tuple[str, str, int]
 """A sequence, its sequencer, and the epoch in which it is that."""
 
-HERE: Final[Way] = ("", "", 0)
+HERE: Final[SequencerEpoch] = ("", "", 0)
 """The way of what is published by its access point itself."""
 
 
@@ -44,7 +44,7 @@ class Publisher(msgspec.Struct, array_like=True):
     sequence: int = 0
     failed: tuple[int, ...] = ()
     untold: int = 0
-    way: Way | None = None
+    way: SequencerEpoch | None = None
     ways: tuple[tuple[str, str, int, int, int], ...] = ()
     carries: bool = False
 
@@ -114,7 +114,7 @@ class Publishers:
         """What is known of a publisher; to be changed, and then remembered."""
         return self._publishers.get(publisher) or Publisher()
 
-    def on_their_way(self, known: Publisher, way: Way) -> str | None:
+    def on_their_way(self, known: Publisher, way: SequencerEpoch) -> str | None:
         """A sequencer at which what has an order may have no place in its sequence yet.
 
         But by this way: what goes there stays behind it.
@@ -122,7 +122,7 @@ class Publishers:
         self._close_ways(known)
         return next((each[1] for each in known.ways if each[:3] != way), None)
 
-    def following(self, known: Publisher, back: Way) -> Way | None:
+    def following(self, known: Publisher, back: SequencerEpoch) -> SequencerEpoch | None:
         """Where what comes back by a way must go, to stay behind what came back before it.
 
         None where it may go to the sequencer that there is now. As long as something is on its way
@@ -149,7 +149,7 @@ class Publishers:
                 kept.append(each)
         known.ways = tuple(kept)
 
-    def note_way(self, known: Publisher, way: Way, *, carries: bool) -> None:
+    def note_way(self, known: Publisher, way: SequencerEpoch, *, carries: bool) -> None:
         """Something that has an order went by this way."""
         known.carries, known.way = carries, way
         if way == HERE:

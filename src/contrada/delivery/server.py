@@ -34,7 +34,7 @@ from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers, Give
 from contrada.delivery.durable import DurableStatistics, OnFull, Retention
 from contrada.delivery.handling import Handler
-from contrada.delivery.inbox import Arrival, Inbox
+from contrada.delivery.inbox import ArrivedParcel, Inbox
 from contrada.delivery.logs import Logs, Since, Terms
 from contrada.delivery.messages import (
     AnnounceHome,
@@ -50,7 +50,7 @@ from contrada.delivery.outbox import Outbox
 from contrada.delivery.renewal import RESTORED_GAP
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import Home, StandingTable
-from contrada.delivery.store import Entry, Store
+from contrada.delivery.store import Store, StoredRecord
 from contrada.delivery.transit import Tell, Transit
 from contrada.errors import (
     DeliveryError,
@@ -371,7 +371,7 @@ class DeliveryServer:
         """Does all that follows from what has happened; the effects, in order."""
         own, is_stuck = self._table.own, False
 
-        def use(source: str, turn: Sequence[Arrival]) -> int:
+        def use(source: str, turn: Sequence[ArrivedParcel]) -> int:
             nonlocal is_stuck
             count = self._handler.use(source, turn, now_us)
             is_stuck |= count < len(turn)
@@ -441,7 +441,7 @@ class DeliveryServer:
         """Positions of a log here; see `Logs.positions`."""
         return self._logs.positions(name, time_us)
 
-    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[Entry]:
+    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Entries of a log here; see `Logs.entries`."""
         return self._logs.entries(name, first, count, is_again=is_again)
 
@@ -508,6 +508,6 @@ class DeliveryServer:
         assert self._table.own.standing == self._logs.standing(), "others know of other logs"
 
 
-def _addressed(name: str, parcels: Sequence[Parcel]) -> list[Arrival]:
+def _addressed(name: str, parcels: Sequence[Parcel]) -> list[ArrivedParcel]:
     """The parcels for a server, each with the address there."""
     return [(each, parcel) for parcel in parcels for each in parcel.to if each.home == name]

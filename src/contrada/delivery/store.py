@@ -57,7 +57,7 @@ class Damaged(NamedTuple):
     reason: str
 
 
-Entry: TypeAlias = LogRecord | Damaged
+StoredRecord: TypeAlias = LogRecord | Damaged
 
 Stored: TypeAlias = tuple[int, int, bytes, int]
 """What was read back: a position, a time, bytes, and the sum that was written with them."""
@@ -100,7 +100,7 @@ class Store(Protocol):
         """
         ...
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """Up to so many entries from a position on, or from the first that is kept, in order."""
         ...
 
@@ -257,12 +257,12 @@ def check_records(records: Sequence[bytes]) -> None:
         raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
 
 
-def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[Entry]:
+def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[StoredRecord]:
     """The entries from one position to before another, of what was found of them, in order.
 
     What was not found and not left out, or has another sum than was written down, is damaged.
     """
-    entries: list[Entry] = []
+    entries: list[StoredRecord] = []
     due, seed = first, head.seed
     crc, pack = zlib.crc32, _SUMMED.pack  # Calls cost more than what is summed here.
     for position, time_us, data, summed in found:

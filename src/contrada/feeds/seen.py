@@ -30,7 +30,7 @@ STATE_BYTES_MAX: Final = 2**30
 
 VERSION: Final = 1
 
-_Stamp: TypeAlias = tuple[int, int, int] | None
+_FileStamp: TypeAlias = tuple[int, int, int] | None
 
 
 class EntryState(StrEnum):
@@ -177,7 +177,7 @@ def _read(path: Path) -> _HeldStates:
     return held
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: Path) -> _FileStamp:
     """Which file is there, and of when; nothing where there is none."""
     try:
         return _stamp_of(path.stat())
@@ -185,11 +185,11 @@ def _stamp(path: Path) -> _Stamp:
         return None
 
 
-def _stamp_of(said: os.stat_result) -> _Stamp:
+def _stamp_of(said: os.stat_result) -> _FileStamp:
     return said.st_ino, said.st_mtime_ns, said.st_size
 
 
-def _written(path: Path, data: bytes, before: _Stamp) -> _Stamp:
+def _written(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
     """Writes a file that is still that of before; the new one's stamp."""
     # Of a name of its own: two that wrote into one file would leave what neither can read.
     beside = path.with_name(f"{path.name}.{token_hex(4)}.new")

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
@@ -91,7 +91,7 @@ class _LinkFeed(Outlet[Carried]):
         self.to = to
         self._peer = peer
 
-    def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 

@@ -168,7 +168,7 @@ class MemberService(EmbeddedService):
 
     def queue_of(self, subscription: EmbeddedSubscription[Any], when_full: WhenFull) -> Outlet[Any]:
         """A new one, for a subscription."""
-        return _Arrivals(self, subscription, when_full)
+        return _DecidingQueue(self, subscription, when_full)
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far, and what went over links."""
@@ -177,7 +177,7 @@ class MemberService(EmbeddedService):
         return replace(found, link_sent=sent, link_waiting=waiting)
 
 
-class _Arrivals(LocalQueue):
+class _DecidingQueue(LocalQueue):
     """The queue of a subscription, where what comes over links is read and decided."""
 
     __slots__ = ("_subscription",)

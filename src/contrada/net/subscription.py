@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from contrada.delivery.backlog import Entry, transmission_of
+from contrada.delivery.backlog import QueueEntry, transmission_of
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -145,9 +145,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         if self.outlet.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
-    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
+    def _matched(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
         pattern = self._pattern
-        entries: list[Entry[Any]] = []
+        entries: list[QueueEntry[Any]] = []
         assert pattern is not None, "it was checked"
         for each in frame.matches:
             size = sum(ENTRY_BYTES + len(data) for data in each[1])
@@ -168,8 +168,8 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self._taken(size)
         return entries
 
-    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
-        entries: list[Entry[Any]] = []
+    def _delivered_by(self, frame: Delivery) -> list[QueueEntry[Any]]:
+        entries: list[QueueEntry[Any]] = []
         for data in frame.notifications:
             try:
                 found, is_plain = notification_to_read(data)

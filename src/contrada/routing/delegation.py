@@ -122,7 +122,7 @@ class ReturnPattern(Saying, frozen=True, tag="return pattern"):
 Demand: TypeAlias = SubscribePattern | UnsubscribePattern | HandOver | AskWatermark | RecallPattern
 """What a server says to a delegate."""
 
-Answer: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPattern
+DelegateMessage: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPattern
 """What a delegate says."""
 
-PatternMessage: TypeAlias = Demand | Answer
+PatternMessage: TypeAlias = Demand | DelegateMessage

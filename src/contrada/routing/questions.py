@@ -78,16 +78,16 @@ _DESCRIPTIONS_PER_STEP: Final = 200
 _STALE: Final = 64
 """Deadlines of what has ended that may wait beside as many as questions are held."""
 
-_Key: TypeAlias = tuple[str, str]
+_QuestionKey: TypeAlias = tuple[str, str]
 """An asker and the identity of its question."""
 
 
 @dataclass(slots=True)
-class _Branch:
+class _QuestionBranch:
     """A neighbour or client to which a question was passed on.
 
-    `sources`: the sources that it reported as asked. `may_come`: items that it may still send. `left`: items from it that left
-    here since it was last granted more.
+    `sources`: the sources that it reported as asked. `may_come`: items that it may still send.
+    `left`: items from it that left here since it was last granted more.
     """
 
     may_come: int
@@ -96,7 +96,7 @@ class _Branch:
 
 
 @dataclass(slots=True)
-class _Question:
+class _OpenQuestion:
     """A question that is under way; `credit` items may be sent to where it came from."""
 
     origin: Origin
@@ -104,7 +104,7 @@ class _Question:
     deadline_us: int
     credit: int
     partial: Partial | None
-    branches: dict[Origin, _Branch] = field(default_factory=dict)
+    branches: dict[Origin, _QuestionBranch] = field(default_factory=dict)
     waiting: deque[tuple[Origin, Notification | SourceReport]] = field(default_factory=deque)
     to_come: int = 0
     """Items until its limit is reached, where it has one."""
@@ -116,7 +116,7 @@ class _Question:
     """Why what is combined cannot be held: then nothing of it is told."""
 
     @property
-    def key(self) -> _Key:
+    def key(self) -> _QuestionKey:
         return self.asked.asker, self.asked.identity
 
 
@@ -140,11 +140,11 @@ class Questions:
         self._admission = admission
         self._floods = forwarding.floods
         self._descriptions = forwarding.descriptions
-        self._held: dict[_Key, _Question] = {}
+        self._held: dict[_QuestionKey, _OpenQuestion] = {}
         # Questions by the origins they came from and went to, to be found when such an origin is
         # gone.
-        self._of: dict[Origin, dict[_Key, None]] = {}
-        self._due: list[tuple[int, _Key]] = []
+        self._of: dict[Origin, dict[_QuestionKey, None]] = {}
+        self._due: list[tuple[int, _QuestionKey]] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -185,7 +185,7 @@ class Questions:
         count = sum(map(len, sources.values()))
         _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
-        question = _Question(
+        question = _OpenQuestion(
             origin,
             message,
             now_us + left_us,
@@ -271,7 +271,7 @@ class Questions:
             return self._stop(question, SourceState.FAILED, question.failure)
         return self._advance(question)
 
-    def _combined(self, question: _Question, message: Answer) -> Iterable[SourceReport]:
+    def _combined(self, question: _OpenQuestion, message: Answer) -> Iterable[SourceReport]:
         """Combines what comes; the reports of it, which say so where it cannot be read."""
         if question.partial is None or not message.partial:
             return message.reports
@@ -287,7 +287,7 @@ class Questions:
         return message.reports
 
     def _take_report(
-        self, question: _Question, origin: Origin, branch: _Branch, report: SourceReport
+        self, question: _OpenQuestion, origin: Origin, branch: _QuestionBranch, report: SourceReport
     ) -> None:
         known = branch.sources[report.name]
         if isinstance(origin, Client) and (not known or report.state is SourceState.ASKED):
@@ -347,7 +347,7 @@ class Questions:
             effects += self._stop(question, SourceState.TIMED_OUT)
         return effects
 
-    def _stop(self, question: _Question, state: SourceState, reason: str = "") -> list[Effect]:
+    def _stop(self, question: _OpenQuestion, state: SourceState, reason: str = "") -> list[Effect]:
         """Ends a question before its branches have: their sources are reported in this state."""
         stopped: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         for each in list(question.branches):
@@ -364,7 +364,7 @@ class Questions:
         return [*stopped, *self._up(question, gone, is_last=True)]
 
     def _give_up(
-        self, question: _Question, origin: Origin, state: SourceState, reason: str = ""
+        self, question: _OpenQuestion, origin: Origin, state: SourceState, reason: str = ""
     ) -> None:
         """A branch says nothing any more; who was asked there is reported so, as is a server."""
         for name in question.branches[origin].sources.elements():
@@ -379,7 +379,7 @@ class Questions:
 
     # --- upwards ------------------------------------------------------------------------------
 
-    def _advance(self, question: _Question) -> list[Effect]:
+    def _advance(self, question: _OpenQuestion) -> list[Effect]:
         """Passes on what may go to where the question came from, and grants branches more."""
         going = self._going(question)
         is_done = question.asked.limit > 0 and not question.to_come
@@ -395,7 +395,7 @@ class Questions:
         return [*effects, *self._up(question, going, is_last=is_last)]
 
     @staticmethod
-    def _going(question: _Question) -> "_Going":
+    def _going(question: _OpenQuestion) -> "_Going":
         """What of that which waits goes now, in its order: reports need no credit."""
         going, waiting = _Going(), question.waiting
         has_limit = question.asked.limit > 0
@@ -414,7 +414,9 @@ class Questions:
             waiting.popleft()
         return going
 
-    def _up(self, question: _Question, going: "_Going", *, is_last: bool = False) -> list[Effect]:
+    def _up(
+        self, question: _OpenQuestion, going: "_Going", *, is_last: bool = False
+    ) -> list[Effect]:
         """What goes to where a question came from; the last of it ends the question here."""
         partial = b""
         if question.partial is not None:  # What has ended is told with what it is combined in.
@@ -435,7 +437,7 @@ class Questions:
         return effects
 
     @staticmethod
-    def _packed(question: _Question, partial: Partial) -> bytes:
+    def _packed(question: _OpenQuestion, partial: Partial) -> bytes:
         """What is combined; nothing where it is too large, with which the question fails."""
         if not question.failure:
             try:
@@ -446,34 +448,34 @@ class Questions:
 
     # --- what is held -------------------------------------------------------------------------
 
-    def _hold(self, question: _Question) -> None:
+    def _hold(self, question: _OpenQuestion) -> None:
         self._held[question.key] = question
         self._of.setdefault(question.origin, {})[question.key] = None
         heappush(self._due, (question.deadline_us, question.key))
         if len(self._due) > 2 * len(self._held) + _STALE:  # Mostly of those that have ended.
             self._due = sorted((each.deadline_us, key) for key, each in self._held.items())
 
-    def _branch(self, question: _Question, origin: Origin) -> _Branch:
-        branch = question.branches[origin] = _Branch(_window_of(question))
+    def _branch(self, question: _OpenQuestion, origin: Origin) -> _QuestionBranch:
+        branch = question.branches[origin] = _QuestionBranch(_window_of(question))
         self._of.setdefault(origin, {})[question.key] = None
         return branch
 
-    def _end_branch(self, question: _Question, origin: Origin) -> None:
+    def _end_branch(self, question: _OpenQuestion, origin: Origin) -> None:
         del question.branches[origin]
         if origin != question.origin:
             self._unlink(question, origin)
 
-    def _forget(self, question: _Question) -> list[Effect]:
+    def _forget(self, question: _OpenQuestion) -> list[Effect]:
         effects: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         self._drop(question)
         return effects
 
-    def _drop(self, question: _Question) -> None:
+    def _drop(self, question: _OpenQuestion) -> None:
         if self._held.pop(question.key, None) is not None:
             for origin in {question.origin, *question.branches}:
                 self._unlink(question, origin)
 
-    def _unlink(self, question: _Question, origin: Origin) -> None:
+    def _unlink(self, question: _OpenQuestion, origin: Origin) -> None:
         keys = self._of[origin]
         del keys[question.key]
         if not keys:
@@ -481,7 +483,7 @@ class Questions:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        linked: dict[Origin, set[_Key]] = {}
+        linked: dict[Origin, set[_QuestionKey]] = {}
         for key, question in self._held.items():
             assert question.branches or question.waiting, f"{key} waits for nobody"
             items = Counter(it for it, each in question.waiting if isinstance(each, Notification))
@@ -494,7 +496,7 @@ class Questions:
         assert {key for _, key in self._due} >= self._held.keys(), "a question has no deadline"
 
 
-def _window_of(question: _Question) -> int:
+def _window_of(question: _OpenQuestion) -> int:
     """What a branch may send at first: no items where all is combined."""
     return ANSWER_WINDOW if question.partial is None else 0
 
@@ -513,7 +515,7 @@ def _work_of(message: Ask, described: int) -> int:
     return entry_work(each.query for each in message.alternatives) + looks
 
 
-def _cancel(question: _Question) -> Cancel:
+def _cancel(question: _OpenQuestion) -> Cancel:
     return Cancel(*question.key)
 
 

@@ -33,7 +33,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.admission import Admission, HomeMessage, Request
+from contrada.routing.admission import Admission, HoldingMessage, HomeMessage
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
 from contrada.routing.assembly.outlook import RouterOutlook
@@ -277,7 +277,7 @@ class Router:
             case Cancel():
                 return self._questions.cancel(origin, message)
 
-    def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
+    def _handle_message(self, origin: Origin, message: HoldingMessage) -> list[Effect]:
         if not isinstance(message, HomeMessage):
             if isinstance(message, TellLinks | TookLinks):
                 return self._learn(origin, message)

@@ -42,7 +42,7 @@ from contrada.service import (
     SourceLike,
     StandingOptions,
     StandingSubscription,
-    Subject,
+    Subscribable,
     WhenFull,
 )
 from contrada.service.asking import Computed, ComputeOptions, QueryOptions
@@ -125,7 +125,7 @@ class BlockingService(ServiceThread):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -135,7 +135,7 @@ class BlockingService(ServiceThread):
     def subscribe(
         self,
         subject: type[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -154,8 +154,8 @@ class BlockingService(ServiceThread):
     @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
-        subject: Subject,
-        where: Subject | None = None,
+        subject: Subscribable,
+        where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -165,7 +165,7 @@ class BlockingService(ServiceThread):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         **standing: Unpack[StandingOptions],
@@ -174,8 +174,8 @@ class BlockingService(ServiceThread):
     @overload
     def subscribe(
         self,
-        subject: Subject | None = None,
-        where: Subject | None = None,
+        subject: Subscribable | None = None,
+        where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
         **standing: Unpack[StandingOptions],
@@ -232,7 +232,10 @@ class BlockingService(ServiceThread):
 
     @overload
     def query(
-        self, subject: Subject, where: Subject | None = None, **options: Unpack[QueryOptions]
+        self,
+        subject: Subscribable,
+        where: Subscribable | None = None,
+        **options: Unpack[QueryOptions],
     ) -> BlockingAnswers[Notification]: ...
 
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:

@@ -21,7 +21,7 @@ from contrada.service import (
     Predicate,
     SourceOffer,
     StandingSubscription,
-    Subject,
+    Subscribable,
     Subscription,
     SubscriptionStatistics,
 )
@@ -152,7 +152,9 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def update(
-        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+        self,
+        subject: Subscribable | Predicate[Any],
+        where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
         """Ask for something else, without a gap; see `Subscription.update`."""
         self._service.run(self._held.update(subject, where))

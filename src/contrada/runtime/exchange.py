@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.model.languages.atoms import failures
@@ -183,7 +183,7 @@ class Pending(NamedTuple, Generic[P]):
     """Entries that found no room at the end of their route, oldest first."""
 
     route: Route[P] | LinkRoute
-    entries: Sequence[Entry[P]]
+    entries: Sequence[QueueEntry[P]]
 
 
 class Exchange:
@@ -308,7 +308,7 @@ class Exchange:
     def _place(
         self,
         route: Route[P] | LinkRoute,
-        entries: Sequence[Entry[Any]],
+        entries: Sequence[QueueEntry[Any]],
         pending: list[Pending[Any]],
     ) -> None:
         """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
@@ -383,7 +383,7 @@ class Exchange:
     def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], list[Refused]]:
         """Does what the router asks for: what found no room, and what it refused."""
         # An outlet is filled once for a batch, whatever else was matched in between.
-        filled: dict[Route[Any] | LinkRoute, list[Sequence[Entry[Any]]]] = {}
+        filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[Refused] = []
         for effect in effects:
             if isinstance(effect, Deliver):
@@ -567,7 +567,7 @@ class Exchange:
             raise _error_of(refused[0])
 
 
-def _entries_on(message: Publish) -> list[Entry[Carried]]:
+def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:
     """What is sent on to a neighbour, as an outlet holds it."""
     hops, source = message.hops, message.source
     return [
@@ -582,7 +582,7 @@ def _count_lost(pending: Iterable[Pending[Any]]) -> None:
         route.count_lost(QUEUE_FULL, len(entries))
 
 
-def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
+def _entry_of_match(match: Match[str]) -> QueueEntry[Match[str]]:
     return match, size_of_all(match.notifications), None
 
 

@@ -44,7 +44,7 @@ from contrada.service import (
     Predicate,
     Service,
     StandingSubscription,
-    Subject,
+    Subscribable,
     Subscription,
     SubscriptionStatistics,
 )
@@ -122,7 +122,7 @@ class Handle(Generic[T]):
         service: Service,
         subject: Interest[T] | type[T],
         handler: Handler[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         threads: ThreadPolicy | None = None,
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
@@ -218,7 +218,7 @@ class Handle(Generic[T]):
         with ending.waited_for() as is_waited_for:
             if is_waited_for:
                 asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
-        return _Done()
+        return _Completed()
 
     async def __aenter__(self) -> Self:
         if not self.is_active:
@@ -229,7 +229,7 @@ class Handle(Generic[T]):
         if self._subscription is not None:
             await self.deactivate()
 
-    async def update(self, where: Subject | Predicate[T] | None) -> None:
+    async def update(self, where: Subscribable | Predicate[T] | None) -> None:
         """Narrow it by something else, without a gap; see `Subscription.update`.
 
         Raises CannotSubscribeError for a standing one: it stands for what it was activated with.
@@ -421,7 +421,7 @@ def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
     return other in reached
 
 
-class _Done:
+class _Completed:
     """What is done already, to be awaited."""
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -112,13 +112,13 @@ class LogHost(Protocol):
         ...
 
 
-_Route: TypeAlias = Route[Passed]
+_HostedRoute: TypeAlias = Route[Passed]
 
 
 class _Keeping(NamedTuple):
     """How best effort comes to a standing subscription."""
 
-    route: _Route
+    route: _HostedRoute
     task: asyncio.Task[None]
 
 
@@ -325,13 +325,13 @@ class DeliveryHost:
 
     # --- best effort --------------------------------------------------------------------------
 
-    def _asked_for(self, name: str, filters: Selection) -> tuple[_Route, Outlet[Passed]]:
+    def _asked_for(self, name: str, filters: Selection) -> tuple[_HostedRoute, Outlet[Passed]]:
         """Has the exchange put what matches into an outlet."""
         outlet: Outlet[Passed] = Outlet()
         request = Subscribe(name, FilterSet(filters.filters))
         return self._exchange.subscribe(self._client, request, outlet), outlet
 
-    def _keep_for(self, name: str, route: _Route, outlet: Outlet[Passed]) -> None:
+    def _keep_for(self, name: str, route: _HostedRoute, outlet: Outlet[Passed]) -> None:
         self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, outlet)))
 
     def _forget(self, name: str) -> None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from contrada.delivery.backlog import Backlog, Entry, transmission_of
+from contrada.delivery.backlog import Backlog, QueueEntry, transmission_of
 from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
@@ -74,7 +74,7 @@ def size_of(notification: Notification) -> int:
     return ENTRY_BYTES + held
 
 
-def entry_of(notification: Notification) -> Entry[Notification]:
+def entry_of(notification: Notification) -> QueueEntry[Notification]:
     """A notification as an outlet holds it."""
     envelope = notification.envelope
     if envelope.ttl_us is None and envelope.priority == PRIORITY_DEFAULT:
@@ -94,7 +94,7 @@ Passed: TypeAlias = Notification | bytes
 """What outlets at a broker hold: a notification, or the encoding of one that nobody looked at."""
 
 
-def entries_of(notifications: Notifications) -> Sequence[Entry[Passed]]:
+def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
     """Notifications as an outlet holds them; of a bundle it holds encodings."""
     if type(notifications) is Bundle:
         return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
@@ -122,7 +122,7 @@ _USUAL: Final = _Bounds(QUEUE_NOTIFICATIONS_MAX, QUEUE_BYTES_MAX, wall_clock_us)
 """Shared by nearly all."""
 
 
-class _Line:
+class _PublisherLine:
     """Publishers that wait for room, one after the other, or that waited in vain."""
 
     __slots__ = ("room", "stalled", "turn", "waiting")
@@ -164,13 +164,13 @@ class Outlet(Generic[P]):
     ) -> None:
         """A `budget` bounds several outlets; `clock` is asked for what has a time to live."""
         self.when_full: WhenFull = when_full
-        self._entries: deque[Entry[P]] | Backlog[P] | None = None
+        self._entries: deque[QueueEntry[P]] | Backlog[P] | None = None
         self._bytes = 0
         bounds = _Bounds(notifications_max, bytes_max, clock)
         self._bounds = _USUAL if bounds == _USUAL else bounds
         self._budget = budget
         self._arrived: asyncio.Event | None = None
-        self._line: _Line | None = None
+        self._line: _PublisherLine | None = None
         self.finished = False
         """No entry comes in any more."""
         self.keeper: Keeper | None = None
@@ -184,7 +184,7 @@ class Outlet(Generic[P]):
         """The sizes of all that it holds."""
         return self._bytes
 
-    def offer(self, entry: Entry[P]) -> bool:
+    def offer(self, entry: QueueEntry[P]) -> bool:
         """Take an entry in if there is room now and nobody is in line before it."""
         line = self._line
         if self.finished or (line and line.waiting) or not self._fits(entry[1]):
@@ -192,7 +192,7 @@ class Outlet(Generic[P]):
         self._append([entry], entry[1], is_plain=entry[2] is None)
         return True
 
-    def offer_all(self, entries: Sequence[Entry[P]]) -> int:
+    def offer_all(self, entries: Sequence[QueueEntry[P]]) -> int:
         """Take in the first of these entries, as many as `offer` would. Returns their count.
 
         The count is that of all entries where nobody waits for room (`when_full`): those without
@@ -218,12 +218,12 @@ class Outlet(Generic[P]):
                 break
         return len(entries)
 
-    async def put(self, entry: Entry[P], wait_s: float) -> bool:
+    async def put(self, entry: QueueEntry[P], wait_s: float) -> bool:
         """Take an entry in, waiting for room at most `wait_s`; False when there was none for it.
 
         What becomes too late meanwhile is dropped, not for want of room.
         """
-        line = self._line = self._line or _Line()
+        line = self._line = self._line or _PublisherLine()
         line.waiting += 1
         size = entry[1]
         try:
@@ -297,7 +297,7 @@ class Outlet(Generic[P]):
         self.finish()
         return held
 
-    def _append(self, entries: Sequence[Entry[P]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[P]], size: int, is_plain: bool) -> None:
         held = self._entries
         if not is_plain:
             held = self._ranked(held or ())
@@ -312,7 +312,7 @@ class Outlet(Generic[P]):
         if self._arrived is not None:
             self._arrived.set()
 
-    def _ranked(self, held: Iterable[Entry[P]] | Backlog[P]) -> Backlog[P]:
+    def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
         """What is held, by priority from now on."""
         if not isinstance(held, Backlog):
             held = self._entries = Backlog(held)
@@ -353,7 +353,7 @@ class Outlet(Generic[P]):
         self._drop(EXPIRED, late)
         return bool(late)
 
-    def _overflow(self, entries: Sequence[Entry[P]]) -> None:
+    def _overflow(self, entries: Sequence[QueueEntry[P]]) -> None:
         """Decides what is dropped when there is no room for all entries and no publisher waits."""
         if self.when_full == DISCONNECT:
             self._count_lost(QUEUE_FULL, entries)
@@ -369,7 +369,7 @@ class Outlet(Generic[P]):
         """Its reader is to be cut off, since it does not keep up. What is held can be taken."""
         self.finish()
 
-    def _displace(self, entry: Entry[P]) -> bool:
+    def _displace(self, entry: QueueEntry[P]) -> bool:
         """Drops the newest of the lowest priorities where that makes room for a higher one.
 
         Where the oldest are to be dropped, also for one that is alike.
@@ -392,17 +392,17 @@ class Outlet(Generic[P]):
             self._drop(QUEUE_FULL, [pop()])
         return True
 
-    def _drop(self, reason: str, entries: Sequence[Entry[P]]) -> None:
+    def _drop(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         """Entries that were held are dropped."""
         if entries:
             self._count_lost(reason, entries)
             self._taken(sum([size for _, size, _ in entries]))
 
-    def _count_lost(self, reason: str, entries: Sequence[Entry[P]]) -> None:
+    def _count_lost(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         if self.keeper is not None:
             self.keeper.count_lost(reason, len(entries), sum([size for _, size, _ in entries]))
 
-    def _left_s(self, entry: Entry[P]) -> float:
+    def _left_s(self, entry: QueueEntry[P]) -> float:
         """For how long an entry may still be read."""
         transmission = entry[2]
         if transmission is None or transmission.expires_us is None:
@@ -411,7 +411,7 @@ class Outlet(Generic[P]):
 
     # --- waiting for room ---------------------------------------------------------------------
 
-    async def _room_for(self, size: int, wait_s: float, line: _Line) -> None:
+    async def _room_for(self, size: int, wait_s: float, line: _PublisherLine) -> None:
         """Wait until an entry of this size fits; the caller looks whether it does."""
         loop = asyncio.get_running_loop()
         try:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from contrada.errors import MissingRequirementError, StoreError, StoreFullError
-from contrada.runtime.tables import VERSION, Group, Tables, TableStore
+from contrada.runtime.tables import VERSION, Tables, TableStore, WriteGroup
 
 try:
     import psycopg
@@ -58,7 +58,7 @@ def _told(place: str) -> Iterator[None]:
         raise StoreError(f"{place}: {error}") from error
 
 
-_Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+_PostgresConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES: Final = f"""
 CREATE TABLE contrada_store (
@@ -134,7 +134,7 @@ class PostgresStore(TableStore):
 
     # --- connections --------------------------------------------------------------------------
 
-    def _opened(self, settings: bytes = b"") -> _Connection:
+    def _opened(self, settings: bytes = b"") -> _PostgresConnection:
         """A connection that commits each statement, and finds the tables."""
         with ExitStack() as stack:
             db = stack.enter_context(closing(psycopg.connect(self._conninfo, autocommit=True)))
@@ -143,7 +143,7 @@ class PostgresStore(TableStore):
             stack.pop_all()
         return db
 
-    def _lock(self, db: _Connection) -> None:
+    def _lock(self, db: _PostgresConnection) -> None:
         """Locks the store for as long as the connection lives."""
         name = f"contrada store {self._schema}".encode()
         key = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
@@ -170,7 +170,7 @@ class PostgresStore(TableStore):
                 self._db.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
             self._db.execute(_TABLES)
 
-    def _found(self, db: _Connection) -> tuple[int, int, int]:
+    def _found(self, db: _PostgresConnection) -> tuple[int, int, int]:
         """The version, the epoch and how many groups are written."""
         found = db.execute("SELECT version, epoch, written FROM contrada_store").fetchall()
         if len(found) != 1:
@@ -218,7 +218,7 @@ class PostgresStore(TableStore):
             self._reader = self._opened(_READS)
             return self._reader.execute(query, asked, binary=True).fetchall()
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: WriteGroup) -> None:
         with self._errors():
             if self._db.closed and self._is_written_after_all():
                 return
@@ -253,7 +253,7 @@ class PostgresStore(TableStore):
         self._written = written
         return is_written
 
-    def _fill(self, group: Group) -> None:
+    def _fill(self, group: WriteGroup) -> None:
         db = self._db
         if group.rows:
             columns = "(log, position, before, time_us, data, sum)"

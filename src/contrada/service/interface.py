@@ -54,7 +54,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
-    Subject,
+    Subscribable,
 )
 
 if TYPE_CHECKING:  # It loads what only promises of delivery need.
@@ -152,7 +152,9 @@ class Subscription(InForce, AsyncIterator[T_co]):
 
     @abstractmethod
     async def update(
-        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+        self,
+        subject: Subscribable | Predicate[Any],
+        where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
         """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
 
@@ -400,7 +402,7 @@ class Service(InForce):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
@@ -409,7 +411,7 @@ class Service(InForce):
     def subscribe(
         self,
         subject: type[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
@@ -425,22 +427,26 @@ class Service(InForce):
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
-        self, subject: Subject, where: Subject | None = None, *, when_full: WhenFull = "block"
+        self,
+        subject: Subscribable,
+        where: Subscribable | None = None,
+        *,
+        when_full: WhenFull = "block",
     ) -> Subscription[Notification]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         **standing: Unpack[StandingOptions],
     ) -> StandingSubscription[T]: ...
 
     @overload
     def subscribe(
         self,
-        subject: Subject | None = None,
-        where: Subject | None = None,
+        subject: Subscribable | None = None,
+        where: Subscribable | None = None,
         **standing: Unpack[StandingOptions],
     ) -> StandingSubscription[Notification]: ...
 
@@ -522,7 +528,10 @@ class Service(InForce):
 
     @overload
     def query(
-        self, subject: Subject, where: Subject | None = None, **options: Unpack[QueryOptions]
+        self,
+        subject: Subscribable,
+        where: Subscribable | None = None,
+        **options: Unpack[QueryOptions],
     ) -> Answers[Notification]: ...
 
     @abstractmethod

@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @runtime_checkable
-class Selects(Protocol):
+class SelectsFilters(Protocol):
     """What can be subscribed: it says which notifications it asks for."""
 
     def to_filters(self) -> Filter | FilterSet:
@@ -28,7 +28,7 @@ class Selects(Protocol):
 
 
 @runtime_checkable
-class Interest(Selects, Protocol[T_co]):
+class Interest(SelectsFilters, Protocol[T_co]):
     """What can be subscribed and gives objects of its own, for example a class of obvents."""
 
     def from_notification(self, notification: Notification) -> T_co:
@@ -37,7 +37,7 @@ class Interest(Selects, Protocol[T_co]):
 
 
 @runtime_checkable
-class Narrowable(Selects, Protocol):
+class Narrowable(SelectsFilters, Protocol):
     """What can be subscribed and says by what it may be narrowed."""
 
     def check_where(self, where: Filter | FilterSet) -> None:
@@ -46,7 +46,7 @@ class Narrowable(Selects, Protocol):
 
 
 @runtime_checkable
-class Liftable(Selects, Protocol):
+class Liftable(SelectsFilters, Protocol):
     """What can be subscribed and narrowed by a predicate over its objects."""
 
     def lift(self, predicate: Callable[[Any], object]) -> Rule:
@@ -92,7 +92,7 @@ Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
 """What can be published."""
 
-Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects | Rule
+Subscribable: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | SelectsFilters | Rule
 """What can be subscribed. What a rule of another dialect leaves open of its filters is decided
 where it is subscribed, of each notification that they match."""
 
@@ -102,6 +102,6 @@ Predicate: TypeAlias = Callable[[T], object]
 EnvelopePredicate: TypeAlias = Callable[[T, Envelope], object]
 """One with two parameters is given the envelope too."""
 
-Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
+Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | SelectsFilters
 """What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
 a class of obvents does, allows any further attributes."""

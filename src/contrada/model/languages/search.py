@@ -90,7 +90,7 @@ class Matches(Operator):
         return Atom("contains", text.encode())
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
-        """The shortest text that the expression matches as a whole, taking look-arounds for empty."""
+        """The shortest text that the expression matches whole, taking look-arounds for empty."""
         first = first_of(tree_of(constant), at_looks=b"")
         return () if first is None else (first,)
 

@@ -22,7 +22,7 @@ from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.pmcast import Pmcast
 from contrada.gossip.rfpbcast import Rfpbcast
 from contrada.net.address import check_host
-from contrada.net.gossip.pacing import Place
+from contrada.net.gossip.pacing import UdpAddress
 
 GOSSIP_PORT_DEFAULT: Final = 7656
 
@@ -89,7 +89,7 @@ class GossipGroup:
         return made(contact, self.addresses, self.parameters, rng, self.conduct)
 
 
-def place_text(place: Place) -> str:
+def place_text(place: UdpAddress) -> str:
     """A place as it is written."""
     host, port = place
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -114,7 +114,7 @@ def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str,
     return host, int(digits)
 
 
-async def resolved(text: str) -> Place:
+async def resolved(text: str) -> UdpAddress:
     """The place that a text names, by IP address. Raises AddressError where there is none."""
     host, port = split_place(text)
     if port == 0:
@@ -130,7 +130,7 @@ async def resolved(text: str) -> Place:
     return str(found[0][4][0]), port
 
 
-def own_host(towards: Place) -> str:
+def own_host(towards: UdpAddress) -> str:
     """The IP address of this machine from which a place is reached; nothing is sent."""
     family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

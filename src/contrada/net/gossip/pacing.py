@@ -24,7 +24,7 @@ OUT_OF_ROOM: Final = "no room to wait"
 TOO_FAST: Final = "too fast"
 ALL_TOO_FAST: Final = "all too fast"
 
-Place: TypeAlias = tuple[str, int]
+UdpAddress: TypeAlias = tuple[str, int]
 """An IP address and a port."""
 
 
@@ -75,9 +75,9 @@ class Inflow:
     def __init__(self, rates: Rates, now_us: int) -> None:
         self._rates = rates
         self._all = TokenBucket(rates.in_all, now_us)
-        self._sources: OrderedDict[Place, TokenBucket] = OrderedDict()
+        self._sources: OrderedDict[UdpAddress, TokenBucket] = OrderedDict()
 
-    def refuses(self, source: Place, size: int, now_us: int) -> str:
+    def refuses(self, source: UdpAddress, size: int, now_us: int) -> str:
         """Why so many bytes from a place are not looked at; empty where they are."""
         bucket = self._sources.get(source)
         if bucket is None:
@@ -102,13 +102,13 @@ class Outflow:
     """What waits to be sent. `dropped` counts messages by reason."""
 
     def __init__(
-        self, rates: Rates, send: Callable[[bytes, Place], None], passed_us: Callable[[], int]
+        self, rates: Rates, send: Callable[[bytes, UdpAddress], None], passed_us: Callable[[], int]
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._send = send
         self._passed_us = passed_us
         self._bucket = TokenBucket(rates.out, passed_us())
-        self._waiting: deque[tuple[bytes, Place]] = deque()
+        self._waiting: deque[tuple[bytes, UdpAddress]] = deque()
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
@@ -120,7 +120,7 @@ class Outflow:
         """Bytes that wait."""
         return self._bytes
 
-    def put(self, datagrams: Sequence[bytes], place: Place) -> bool:
+    def put(self, datagrams: Sequence[bytes], place: UdpAddress) -> bool:
         """The datagrams of one message: all of them are sent, now or later, or none is."""
         size = sum(map(len, datagrams))
         if self._bytes + size > UNSENT_BYTES_MAX:

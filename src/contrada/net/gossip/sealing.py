@@ -138,7 +138,7 @@ class Unsealed:
     content: bytes
 
 
-class _Sender(NumberWindow):
+class _SenderWindow(NumberWindow):
     """What came of one, and when."""
 
     __slots__ = ("heard_us", "sealed_us")
@@ -176,7 +176,7 @@ class GroupSeal:
         self._draw = draw
         self._incarnation = draw(8)
         self._sealed = 0
-        self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
+        self._senders: OrderedDict[bytes, _SenderWindow] = OrderedDict()
         self._forgotten_us = -(2**63)
 
     def seal(self, content: bytes, to: str, now_us: int) -> bytes:
@@ -223,7 +223,7 @@ class GroupSeal:
         self._senders.move_to_end(incarnation)
         return Unsealed(incarnation, content)
 
-    def _admit(self, incarnation: bytes, passed_us: int) -> _Sender | None:
+    def _admit(self, incarnation: bytes, passed_us: int) -> _SenderWindow | None:
         """A sender that is new, where there is room; those that were silent for long go."""
         while self._senders:
             oldest = next(iter(self._senders.values()))
@@ -233,7 +233,7 @@ class GroupSeal:
             self._forgotten_us = max(self._forgotten_us, oldest.sealed_us)
         if len(self._senders) >= SENDERS_MAX:
             return None
-        return self._senders.setdefault(incarnation, _Sender())
+        return self._senders.setdefault(incarnation, _SenderWindow())
 
     @property
     def senders(self) -> int:

@@ -36,8 +36,8 @@ from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.assembly.split import Segment, Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
-    Answer,
     AskWatermark,
+    DelegateMessage,
     Demand,
     HandBack,
     HandOver,
@@ -137,7 +137,7 @@ class Assembler(HeldPatterns):
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION if is_gone else Reason.WRONG_PATTERN)
         if isinstance(message, SubscribePattern):
             return self._delegated(origin, message)
-        if isinstance(message, Answer):
+        if isinstance(message, DelegateMessage):
             known = self._segments.get(origin, message.identity)
             if known is None:
                 self._stale += 1
@@ -206,7 +206,11 @@ class Assembler(HeldPatterns):
         raise RefusedError(Reason.WRONG_PATTERN)
 
     def _answered(
-        self, split: SplitPattern, segment: Segment, phase: DelegationPhase, message: Answer
+        self,
+        split: SplitPattern,
+        segment: Segment,
+        phase: DelegationPhase,
+        message: DelegateMessage,
     ) -> list[Action]:
         """Takes the answer of a delegate."""
         places = range(len(segment.span.places()))

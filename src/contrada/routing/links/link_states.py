@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Final
 
 from contrada.errors import LimitError
-from contrada.routing.links.paths import Edge, Graph
+from contrada.routing.links.paths import ConfirmedLink, Graph
 from contrada.routing.messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
 from contrada.routing.refusals import RefusedError
 
@@ -140,18 +140,18 @@ class LinkStates:
 
     # --- links --------------------------------------------------------------------------------
 
-    def _edges_of(self, server: str) -> list[Edge]:
+    def _edges_of(self, server: str) -> list[ConfirmedLink]:
         """The links of a server that both ends name."""
-        edges: list[Edge] = []
+        edges: list[ConfirmedLink] = []
         for link in self._links.get(server, {}).values():
             back = self._links.get(link.name, {}).get(server)
             if back is None or back.role is not _FITTING[link.role]:
                 continue
             cost = max(link.cost, back.cost)
             if server < link.name:
-                edges.append(Edge(server, link.name, link.role, cost))
+                edges.append(ConfirmedLink(server, link.name, link.role, cost))
             else:
-                edges.append(Edge(link.name, server, back.role, cost))
+                edges.append(ConfirmedLink(link.name, server, back.role, cost))
         return edges
 
     def _reachable(self) -> Mapping[str, None]:

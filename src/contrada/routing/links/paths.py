@@ -37,7 +37,7 @@ Weights: TypeAlias = Mapping[str, Mapping[str, int]]
 _COST_AND_NAMES: Final = attrgetter("cost", "a", "b")
 
 
-class Edge(msgspec.Struct, frozen=True, gc=False):
+class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
     """A link that both ends name; a < b. `role` is what b is to a."""
 
     a: str
@@ -61,14 +61,14 @@ class Graph:
 
     def __init__(self, *, general: bool, trees: int = 0) -> None:
         self._is_general = general
-        self._edges: dict[tuple[str, str], Edge] = {}
+        self._edges: dict[tuple[str, str], ConfirmedLink] = {}
         self._roots: dict[str, str] = {}
-        self._used: set[Edge] | None = set()
+        self._used: set[ConfirmedLink] | None = set()
         self._parents = 0
         self._costs: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.trees = [SharedTree(number, self._costs) for number in range(trees)]
 
-    def add(self, edge: Edge) -> None:
+    def add(self, edge: ConfirmedLink) -> None:
         """A link comes, between servers that have none."""
         self._edges[edge.a, edge.b] = edge
         if not edge.is_between_peers:
@@ -84,7 +84,7 @@ class Graph:
         else:
             self._used = None
 
-    def remove(self, edge: Edge) -> None:
+    def remove(self, edge: ConfirmedLink) -> None:
         """A link that is there goes."""
         del self._edges[edge.a, edge.b]
         self._used = None
@@ -98,19 +98,19 @@ class Graph:
                 if not self._costs[end]:
                     del self._costs[end]
 
-    def edge(self, a: str, b: str) -> Edge | None:
+    def edge(self, a: str, b: str) -> ConfirmedLink | None:
         """The link between two servers; None where there is none."""
         return self._edges.get((a, b) if a < b else (b, a))
 
     @property
-    def used(self) -> Set[Edge]:
+    def used(self) -> Set[ConfirmedLink]:
         """The links that are used. Cost: nothing where links have only joined what was apart."""
         if self._used is None:
             self._roots = {}
             self._used = used_edges(self, self._roots, general=self._is_general)
         return self._used
 
-    def __iter__(self) -> Iterator[Edge]:
+    def __iter__(self) -> Iterator[ConfirmedLink]:
         return iter(self._edges.values())
 
     def validate(self) -> None:
@@ -121,26 +121,28 @@ class Graph:
             tree.validate()
 
 
-def used_edges(edges: Iterable[Edge], roots: dict[str, str], *, general: bool) -> set[Edge]:
+def used_edges(
+    edges: Iterable[ConfirmedLink], roots: dict[str, str], *, general: bool
+) -> set[ConfirmedLink]:
     """The links of a network that are used; `general` says that those between peers all are.
 
     `roots` is empty, and then joins what they join.
     """
-    used: set[Edge] = set()
+    used: set[ConfirmedLink] = set()
     for edge in _in_order(edges):
         if _join(roots, edge) or (general and edge.role is Role.PEER):
             used.add(edge)
     return used
 
 
-def _in_order(edges: Iterable[Edge]) -> list[Edge]:
+def _in_order(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
     """Links between peers first, the cheaper first, then by name."""
     ordered = sorted(edges, key=_COST_AND_NAMES)
     ordered.sort(key=lambda edge: edge.role is not Role.PEER)
     return ordered
 
 
-def _join(roots: dict[str, str], edge: Edge) -> bool:
+def _join(roots: dict[str, str], edge: ConfirmedLink) -> bool:
     """Joins the ends of a link; whether they were apart."""
     a, b = _root(roots, edge.a), _root(roots, edge.b)
     roots[a] = b
@@ -155,7 +157,7 @@ def _root(roots: dict[str, str], server: str) -> str:
     return server
 
 
-def weights_of(edges: Iterable[Edge]) -> Weights:
+def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
     """Weights with which no two paths between two servers weigh the same."""
     ordered = _in_order(edges)
     weights: dict[str, dict[str, int]] = {}

@@ -43,7 +43,7 @@ def _mixed(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
-class _Place(NamedTuple):
+class _TreeRank(NamedTuple):
     """Less is better. A root goes through nobody."""
 
     root: tuple[int, str]
@@ -57,7 +57,7 @@ class SharedTree:
     def __init__(self, number: int, costs: Costs) -> None:
         self.label = str(number)
         self._costs = costs
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _TreeRank] = {}
 
     def join(self, a: str, b: str) -> None:
         """There is a link now, which `costs` has. Cost: the servers whose places change."""
@@ -93,20 +93,20 @@ class SharedTree:
             return frozenset()
         return frozenset([*self._behind(server), *([place.through] if place.through else ())])
 
-    def _as_root(self, server: str) -> _Place:
-        return _Place(rank_of(server, self.label), 0, "")
+    def _as_root(self, server: str) -> _TreeRank:
+        return _TreeRank(rank_of(server, self.label), 0, "")
 
-    def _beyond(self, server: str, other: str) -> tuple[_Place, str]:
+    def _beyond(self, server: str, other: str) -> tuple[_TreeRank, str]:
         """The place that another server would have through this one."""
         place = self._places[server]
         distance = place.distance + self._costs[server][other]
-        return _Place(place.root, distance, server), other
+        return _TreeRank(place.root, distance, server), other
 
     def _behind(self, server: str) -> list[str]:
         places = self._places
         return [each for each in self._costs[server] if places[each].through == server]
 
-    def _spread(self, better: Iterable[tuple[_Place, str]]) -> None:
+    def _spread(self, better: Iterable[tuple[_TreeRank, str]]) -> None:
         """Servers take these places where they are better; their neighbours what comes of it."""
         waiting = [*better]
         heapq.heapify(waiting)

@@ -191,7 +191,7 @@ class Topology:
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
-        """Returns what to send to a neighbour that acknowledged link states. Raises RefusedError."""
+        """What to send to a neighbour that acknowledged link states. Raises RefusedError."""
         if not self._telling.get(neighbour):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         self._telling[neighbour] -= 1

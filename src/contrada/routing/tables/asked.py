@@ -35,7 +35,7 @@ P = TypeVar("P", bound=Product)
 Nodes: TypeAlias = tuple[Node[P], ...]
 """What is asked for under one identity: a node per distinct product."""
 
-_Held: TypeAlias = Node[P] | Nodes[P]
+_HeldNodes: TypeAlias = Node[P] | Nodes[P]
 """The same as it is held: mostly it is one node, and then no tuple."""
 
 
@@ -44,7 +44,7 @@ class AskedTable(Generic[P]):
 
     def __init__(self, index: Index[int], front: Front | None) -> None:
         self.index = index
-        self.ledger: Ledger[_Held[P]] = Ledger()
+        self.ledger: Ledger[_HeldNodes[P]] = Ledger()
         self.poset: Poset[P] = Poset(front)
         self._front = front
 
@@ -144,7 +144,7 @@ class AskedTable(Generic[P]):
         assert self.poset.asked == asked, "the poset holds what nobody asked for"
 
 
-def _all(held: _Held[P]) -> Nodes[P]:
+def _all(held: _HeldNodes[P]) -> Nodes[P]:
     return held if isinstance(held, tuple) else (held,)
 
 

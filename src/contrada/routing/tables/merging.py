@@ -47,11 +47,11 @@ text counted as 16; hence members of a group. Beyond it: the next root makes a g
 ATOM_SIZE: Final = 16
 """An operator on text that is no interval counts for so many: to decide about many takes long."""
 
-_Key: TypeAlias = tuple[str, Form]
+_MergeKey: TypeAlias = tuple[str, Form]
 """An attribute, and the other sets."""
 
 
-_Change: TypeAlias = ForwardingChange[Filter]
+_FilterChange: TypeAlias = ForwardingChange[Filter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MergingStatistics:
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _MergedRoots:
     """Roots that are sent as one filter; `name` is the attribute that several are joined along.
 
     `filed` are the keys under which others find it, each with its size there. `identity` and
@@ -74,7 +74,7 @@ class _Group:
     number: int
     members: dict[str, Filter] = field(default_factory=dict)
     name: str = ""
-    filed: dict[_Key, int] = field(default_factory=dict)
+    filed: dict[_MergeKey, int] = field(default_factory=dict)
     identity: str = ""
     product: Filter | None = None
 
@@ -91,7 +91,7 @@ class _Group:
         """How large the set of an attribute is, before it is united."""
         return sum(_size(member.sides[name]) for member in self.members.values())
 
-    def keys(self) -> Iterator[tuple[_Key, int]]:
+    def keys(self) -> Iterator[tuple[_MergeKey, int]]:
         """The keys under which it can be joined, and how large it is there."""
         first = next(iter(self.members.values()))
         for name in (self.name,) if len(self.members) > 1 else first.sides:
@@ -108,7 +108,7 @@ class Merging:
         self._ways: dict[Way, _Groups] = {}
         self._told = 0
 
-    def update(self, changes: Iterable[_Change]) -> list[_Change]:
+    def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
         """Takes in which roots begin and end; what to send, what begins first.
 
         Cost: per root the keys of its attributes, and per group that changes the union of its sets.
@@ -123,8 +123,8 @@ class Merging:
                 groups.add(change.identity, change.product)
             else:
                 groups.remove(change.identity)
-        begin: list[_Change] = []
-        end: list[_Change] = []
+        begin: list[_FilterChange] = []
+        end: list[_FilterChange] = []
         for way, groups in sorted(touched.items(), key=lambda each: each[0]):
             for group in groups.settled():
                 self._tell(way, group, begin, end)
@@ -132,7 +132,9 @@ class Merging:
                 del self._ways[way]
         return begin + end
 
-    def _tell(self, way: Way, group: _Group, begin: list[_Change], end: list[_Change]) -> None:
+    def _tell(
+        self, way: Way, group: _MergedRoots, begin: list[_FilterChange], end: list[_FilterChange]
+    ) -> None:
         """What the neighbour is to know of a group, where that is something else than before."""
         product = group.joined()
         if _form(product) == _form(group.product):
@@ -168,15 +170,15 @@ class _Groups:
     """The groups of one way. What changes is placed at `settled`."""
 
     def __init__(self) -> None:
-        self.group_of: dict[str, _Group] = {}
-        self._groups: dict[int, _Group] = {}
+        self.group_of: dict[str, _MergedRoots] = {}
+        self._groups: dict[int, _MergedRoots] = {}
         self._numbered = 0
-        self._files: dict[_Key, list[tuple[int, int]]] = {}
-        self._touched: dict[int, _Group] = {}
+        self._files: dict[_MergeKey, list[tuple[int, int]]] = {}
+        self._touched: dict[int, _MergedRoots] = {}
 
     def add(self, root: str, product: Filter) -> None:
         """A root begins: a group by itself at first."""
-        group = _Group(self._numbered, {root: product})
+        group = _MergedRoots(self._numbered, {root: product})
         self._numbered += 1
         self.group_of[root] = group
         self._groups[group.number] = self._touched[group.number] = group
@@ -188,7 +190,7 @@ class _Groups:
         self._unfile(group)
         self._touched[group.number] = group
 
-    def settled(self) -> list[_Group]:
+    def settled(self) -> list[_MergedRoots]:
         """Joins what can be joined; the groups that may be others now, in order."""
         for _, group in sorted(self._touched.items()):
             self._place(group)  # Which may touch others.
@@ -196,7 +198,7 @@ class _Groups:
         self._touched = {}
         return touched
 
-    def _place(self, group: _Group) -> None:
+    def _place(self, group: _MergedRoots) -> None:
         """Joins a group that is not filed to the largest that has room; the result is filed.
 
         Any other group that could have been joined to one of the two has no room for both.
@@ -221,7 +223,7 @@ class _Groups:
             insort(self._files.setdefault(key, []), (size, group.number))
         group.filed = keys
 
-    def _partner(self, keys: Mapping[_Key, int]) -> tuple[str, _Group] | None:
+    def _partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
         """The largest group that has room, and the attribute to join it along."""
         found: list[tuple[int, str, int]] = []
         for key, size in keys.items():
@@ -234,7 +236,7 @@ class _Groups:
         _, name, number = max(found)
         return name, self._groups[number]
 
-    def _unfile(self, group: _Group) -> None:
+    def _unfile(self, group: _MergedRoots) -> None:
         for key, size in group.filed.items():
             file = self._files[key]
             del file[bisect_left(file, (size, group.number))]
@@ -242,7 +244,7 @@ class _Groups:
                 del self._files[key]
         group.filed = {}
 
-    def __iter__(self) -> Iterator[_Group]:
+    def __iter__(self) -> Iterator[_MergedRoots]:
         return iter(self._groups.values())
 
     def __len__(self) -> int:
