@@ -1,12 +1,13 @@
-"""`Backlog`: what waits for one reader, by priority, until its time is over.
+"""`Backlog`: the entries that wait for one reader, by priority, until their time is over.
 
     append --> [ 9: oldest … newest ] --popleft--> the oldest of the highest
                [ 4: oldest … newest ]
                [ 0: oldest … newest ] --pop-->     the newest of the lowest
 
-Invariants: what waits leaves by priority, among equals in the order in which it came; `expire`
-leaves nothing behind whose time is over. It reads no clock. Where nothing has a time to live or a
-priority of its own, a plain deque is the same: what takes from the one takes from the other.
+Invariants: entries leave by priority, among equals in the order in which they came; `expire` leaves
+no entry behind whose time is over. It reads no clock. Where no entry has a time to live or a
+priority of its own, a plain deque behaves the same: code that takes entries from a backlog may take
+them from a deque.
 
 Source: EPFL 2503 §5.2.2 (prioritary and timely obvents).
 """
@@ -63,7 +64,7 @@ class Backlog(Generic[P]):
 
     def __init__(self, entries: Iterable[QueueEntry[P]] = ()) -> None:
         self._levels: dict[int, _PriorityQueue[P]] = {}  # none of them empty
-        self._expiring: list[tuple[int, int, int]] = []  # a heap; what has left is in it for a time
+        self._expiring: list[tuple[int, int, int]] = []  # a heap; may name entries that left
         self._numbered = 0
         self._count = 0
         self.extend(entries)

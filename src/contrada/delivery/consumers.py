@@ -1,8 +1,8 @@
 """`Consumers`: the clients of a server that read standing subscriptions, wherever their logs are.
 
-What a consumer says goes to the home of the subscription, what it gets comes from there; both in
-the streams between the two servers, so a consumer may be a client of any server. Where the home is
-this server they are at one place.
+A consumer's messages go to the home of its subscription, and its records come from there. Both
+travel in the streams between the two servers, so a consumer may be a client of any server. Where
+this server is the home itself, nothing travels.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
@@ -94,7 +94,8 @@ class Consumers:
                 del self._homes[reader]
             self.gives.append(Give(said.consumer, said))
         elif isinstance(said, Records):
-            # What it was told before it restarted is not true any more; others may have these.
+            # The home restarted: this consumer is unknown there now, or other consumers may have
+            # the records.
             self._access.send(home, CloseLog(said.name, said.consumer), now_us)
 
     def gone(self, home: str, reason: str, *, again: bool = False) -> None:

@@ -1,16 +1,16 @@
 """`DurableSubscription`: a log that keeps what a subscription matches until it is acknowledged.
 
-What matches is appended, be its clients there or not. A *consumer* is a client that reads; one may
-have several, and each record goes to one of them. A record that was handed out and not acknowledged
-when its consumer goes, or that the consumer gives back, is handed out again and says how often it
-was. A log may be read again from any position that is kept.
+A matching notification is appended whether or not a client is connected. A *consumer* is a client
+that reads. A subscription may have several consumers; each record goes to one of them. A record
+that was handed out and not acknowledged when its consumer goes, or that the consumer gives back, is
+handed out again and says how often it was. A log may be read again from any position that is kept.
 
     given up | acknowledged | handed out, to come again, acknowledged | not handed out yet
              first                                                    cursor              next
 
-Invariant: each kept record before the cursor is acknowledged, handed out to one consumer, or to
-come again; none is two of these. What a store does not keep in a crash (who has a record, how often
-it came) begins anew: a record may come again, none is lost.
+Invariant: each kept record before the cursor is in exactly one of three states: acknowledged,
+handed out to one consumer, or to come again. A crash loses which consumer had a record and how
+often it was handed out. So a record may come again, and none is lost.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (one of n).
 """
@@ -35,7 +35,7 @@ CONSUMERS_MAX: Final = 1_000
 """Consumers of a durable subscription. Beyond it: DeliveryError."""
 
 OUT_MAX: Final = 10_000
-"""Records that one consumer has and has not acknowledged. Beyond it: it gets no more."""
+"""Unacknowledged records of one consumer. Beyond it: it gets no more."""
 
 
 READ_AT_ONCE: Final = 1_000
@@ -208,8 +208,8 @@ class DurableSubscription:
     def append(self, records: Sequence[bytes], time_us: int) -> None:
         """Keeps records; by `OnFull` the oldest go, or the subscription ends.
 
-        Where publishers are refused, what they had published before they knew is kept all the same.
-        Raises StoreError: none of them is kept.
+        Where publishers are refused, publications accepted before they learnt that are kept all the
+        same. Raises StoreError: none of them is kept.
         """
         kept = () if self.has_ended else self._make_room(records)
         if kept and not self.has_ended:
@@ -260,9 +260,10 @@ class DurableSubscription:
         self._consumers[consumer] = _ConsumerState()
 
     def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
-        """Forgets a consumer; what it has comes again, to another or to it when it is back.
+        """Forgets a consumer; its records come again, to another one or to itself when it is back.
 
-        Where it says what of that it has seen, the rest counts as not handed out.
+        `seen`: those that it has seen; the others count as not handed out. None: it may have seen
+        all.
         """
         of = self._consumers.pop(consumer, None)
         if of is not None:  # None where the subscription has ended
@@ -298,10 +299,11 @@ class DurableSubscription:
         return self._cursor
 
     def take(self, consumer: str, count: int = OUT_MAX) -> list[Handed]:
-        """What a consumer gets now: as many as it has credit for, those that come again first.
+        """The records that a consumer gets now, within its credit; those that come again go first.
 
-        At most `count`. A damaged record is told once, and counts as acknowledged. What is dead is
-        `buried`. Where the store cannot be read, `is_stuck` says so. Cost: what is handed out.
+        At most `count`. A damaged record is told once, and counts as acknowledged. Dead records are
+        put into `buried`. Where the store cannot be read, `is_stuck` says so. Cost: what is handed
+        out.
         """
         of = self._consumers[consumer]
         handed: list[Handed] = []

@@ -79,7 +79,7 @@ class Handler:
                 case Returned():
                     self._access.returned(source, body, now_us)
                 case Resumed():
-                    pass  # It has its number, for which others may wait.
+                    pass  # It is empty. Its number in the stream is what others may wait for.
                 case AskPast():
                     past = self._access.past_of(body)
                     if past is not None:
@@ -93,7 +93,7 @@ class Handler:
         except (CannotPublishError, StoreError):
             return False
         except ContradaError:
-            self.refused += 1  # It never could be done; what is behind it must not wait for it.
+            self.refused += 1  # It would always fail, and hold up the parcels behind it.
         return True
 
 

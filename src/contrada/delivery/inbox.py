@@ -72,7 +72,9 @@ class Inbox:
         self._taken[source] = of.life, maxsize if of.is_gone else until
 
     def meet(self, source: str, life: int, boot: int) -> None:
-        """A source has started: of what came early, it sends again what is to come."""
+        """A source has started anew: parcels that came early are dropped, since the source resends
+        them.
+        """
         known = self._streams.get(source)
         if known is None or known.life < life:
             self._ready.pop(source, None)
@@ -131,9 +133,9 @@ class Inbox:
             of.early[number] = arrival
 
     def take(self, use: Callable[[str, Sequence[ArrivedParcel]], int]) -> Mapping[str, None]:
-        """Lets all be used whose turn it is; the sources of what was used.
+        """Hands all parcels whose turn it is to `use`; returns the sources of those used.
 
-        `use` says how many of what it gets it has used; what it could not use it gets again.
+        `use` returns how many of its parcels it has used. It gets the others again.
         """
         changed: dict[str, None] = {}
         while self._pass(use, changed):

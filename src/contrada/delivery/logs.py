@@ -1,11 +1,11 @@
-"""`Logs`: the standing subscriptions at home here, and who reads them.
+"""`Logs`: the standing subscriptions whose home this server is, and their consumers.
 
 A durable subscription has its log in the server's store and comes back with it; another one has it
 in memory and ends with the server. Consumers are clients of this server or of another one, each
-known by its server and its name. What they get is pushed to them within their credit.
+known by its server and its name. Records are pushed to consumers within their credit.
 
-Invariant: what was taken in for a subscription is in its log or acknowledged, unless the policy of
-the subscription gave it up, counted.
+Invariant: a notification taken in for a subscription is in its log or acknowledged, unless the
+subscription's policy gave it up, counted.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
@@ -53,7 +53,8 @@ ConsumerKey: TypeAlias = tuple[str, str]
 
 
 Since: TypeAlias = tuple[range, Iterator[tuple[int, Standing, bool]]]
-"""Numbers that were given, and what stands under them, each with whether it is durable."""
+"""A range of numbers that were given to subscriptions; and each of these subscriptions that still
+stands, with its number and whether it is durable."""
 
 
 class Terms(NamedTuple):
@@ -238,7 +239,7 @@ class Logs:
         return True
 
     def keep(self, number: int, notification: Notification, time_us: int) -> None:
-        """Keeps what came at best effort; where there is no room it is dropped, counted."""
+        """Keeps a notification of best effort; where there is no room, drops and counts it."""
         of = self._kept[number].subscription
         try:
             of.check_room([_packed(notification)])
@@ -373,10 +374,10 @@ class Logs:
         return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
     def _bury(self, kept: _HomeSubscription, time_us: int) -> None:
-        """Hands what is dead to the subscription for it.
+        """Hands dead records to the subscription for dead letters.
 
-        Where that has ended, refuses it, or its store has no room for it, it is lost; it is counted
-        as dead, and as dropped where it should have come.
+        If that has ended, refuses them, or has no room in its store, they are lost. They count as
+        dead in their own subscription, and as dropped in the one for dead letters.
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)

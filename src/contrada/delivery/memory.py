@@ -39,7 +39,7 @@ class _MemoryLog:
 
 
 class _Disk:
-    """Logs and notes; each method is one step, which is done whole or not at all."""
+    """Logs and notes. Each method is one atomic step."""
 
     def __init__(self) -> None:
         self.logs: dict[str, _MemoryLog] = {}

@@ -1,9 +1,9 @@
 """`Outgoing` and `Incoming`: a stream of items from one server to another.
 
-Each is taken once, in order. A stream outlives connections, ways, and crashes after which its ends
-come back with their disks. What is sent is numbered, and kept until the other end says that it has
-taken it. What was not taken in time, since it was lost on its way, is sent again, maybe by another
-way.
+Each item is taken once, in order. A stream outlives connections, routes, and crashes after which
+its ends come back with their disks. Items are numbered, and kept until the other end acknowledges
+them. An item that is not acknowledged in time was lost on its way: it is sent again, maybe by
+another route.
 
     Outgoing                                          Incoming
     send       -- a1 b2 c3 ----------------------->   take: a b c
@@ -13,10 +13,11 @@ way.
                <------------------- taken: 3 ------
     again      -- d4 e5 f6 ---------------------->    take: d e f
 
-Each run of items says what number the item before it has. After a crash that took items which need
-not survive, numbers go on behind all that were given out; so what is new is never taken for old.
+Each run of items says what number the item before it has. A crash takes items that need not
+survive. After it numbers go on above all that were given out, so that a new item is never taken for
+an old one.
 
-Invariant: what was handed to `send` is taken once, in order, or it is still held.
+Invariant: an item handed to `send` is taken once, in order, or it is still held.
 
 Source: EPFL 2503 §5.2.2 (reliable obvents).
 """
@@ -100,10 +101,10 @@ class Outgoing(Generic[T]):
         self._runs[0] = _SentTogether(NumberedRun(0, run.first + done, run.items[done:]), size)
 
     def acknowledge(self, taken: int) -> Sequence[T]:
-        """The other end has taken all up to this number; the items that need not be held any more.
+        """The other end has taken all items up to this number; returns the items that are freed.
 
-        Raises ProtocolError where it cannot have. Cost: these items. The bytes of a run are free
-        when all of it is taken.
+        Raises ProtocolError where that is impossible. Cost: these items. The bytes of a run are
+        free when all of the run is taken.
         """
         if not 0 <= taken < self.next:
             raise ProtocolError(
