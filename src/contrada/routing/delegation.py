@@ -16,8 +16,8 @@ over the link to it. What is said over a link arrives in order, also beside noti
                                           the asker's
     UnsubscribePattern     ─────────►     forgets it
 
-So at every moment each notification is taken in at exactly one of the two, or at both and is the
-same one; none is missed when a split changes.
+So at every moment each notification is taken in at one of the two servers, or at both, where its
+identity shows the duplicate. None is missed when a split changes.
 
 Source: PODC 2000 §4 (patterns are assembled upstream).
 """

@@ -4,13 +4,13 @@
     Answer  <== one answer upwards: items in turn, reports, or what is combined of all <== branches
 
 A question is held until all of its branches have ended, its limit is reached, its time is over, or
-who asked does not wait any longer. Then the branches that are left are told so.
+the asker gives up. Then the branches that are left are told so.
 
-Invariants: of a branch no more comes than it was granted, so that no more waits here than a window
-for each branch. A report stands behind the items that it speaks of, and beside the combination that
-has them in it: what is reported as answered is there. Each source that was reported as asked is
-reported again, and each server that has to be given up on is reported itself, as `@NAME`: what is
-missing may be behind it.
+Invariants: a branch sends no more items than it was granted, so that at most one window of items
+waits here for each branch. A report follows the items of its source, or comes in one message with
+the combination that contains them: items of a source reported as answered have arrived. Each source
+that was reported as asked is reported a second time, with its outcome. A server that is given up on
+is reported itself, as `@NAME`: missing sources may be behind it.
 
 Source: CU-CS-948-03 §2 (advertise, query, respond), §5; §8 (Site-Select's answers, combined on
 their way).
@@ -272,7 +272,10 @@ class Questions:
         return self._advance(question)
 
     def _combined(self, question: _OpenQuestion, message: Answer) -> Iterable[SourceReport]:
-        """Combines what comes; the reports of it, which say so where it cannot be read."""
+        """Combines a partial result.
+
+        Returns its reports, as failed where it cannot be read or combined.
+        """
         if question.partial is None or not message.partial:
             return message.reports
         assert question.asked.combination is not None, "there is nothing to combine"
@@ -396,7 +399,7 @@ class Questions:
 
     @staticmethod
     def _going(question: _OpenQuestion) -> "_Going":
-        """What of that which waits goes now, in its order: reports need no credit."""
+        """The waiting items and reports that go now, in order; only items need credit."""
         going, waiting = _Going(), question.waiting
         has_limit = question.asked.limit > 0
         while waiting:
@@ -438,7 +441,9 @@ class Questions:
 
     @staticmethod
     def _packed(question: _OpenQuestion, partial: Partial) -> bytes:
-        """What is combined; nothing where it is too large, with which the question fails."""
+        """The partial result, packed; nothing where it is too large, and then the question
+        fails.
+        """
         if not question.failure:
             try:
                 return partial.to_bytes()

@@ -70,7 +70,8 @@ class Segment:
 class SplitPattern(Assembly):
     """A pattern that a client or a neighbour asked for, assembled from segments and singles.
 
-    A neighbour's is gathered only, before it is handed what there is and after it is recalled.
+    A neighbour's pattern is only gathered, not assembled, until the neighbour hands over what it
+    has, and again from its recall on.
 
     Invariants: segments do not overlap; the watermark is not above that of any segment that is
     away, unless it was forced.

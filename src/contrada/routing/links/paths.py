@@ -1,17 +1,17 @@
-"""Which links of a network are used, and which way leads from a server to every other.
+"""Which links of a network are used, and the shortest path from a server to every other.
 
 **Loops.** In an acyclic topology the links that are used are a spanning forest, and in every
-topology the links to parents close no cycle: links are taken in order, those between peers first,
-then the cheaper ones, then by their names, and what would close a cycle is left out. Whoever knows
-the same links leaves out the same.
+topology the links to parents close no cycle: links are taken in order: those between peers first,
+then the cheaper ones, then by their names. A link that would close a cycle is left out. Servers
+that know the same links leave out the same ones.
 
 **Shortest paths.** The weight of a path is the sum of its links' costs, then a sum of powers of
 two, one for each link by its place in order: two paths never weigh the same, and which weighs less
 does not depend on other links. So there is one shortest path between two servers, the same from
-both ends, and parts of it are shortest. Hence all sources and all homes have trees that agree:
+both ends, and parts of it are shortest. Hence the trees of all sources and homes agree:
 
-    the tree along which what s publishes goes to h, and the tree along which what h asked for
-    goes to s, join s and h by the same path
+    the tree of s, along which its notifications go to h, and the tree of h, along which its
+    subscriptions go to s, join s and h by the same path
 
 and a server needs to know only for which servers each neighbour's path leads through it.
 
@@ -54,9 +54,10 @@ class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
 class Graph:
     """The links of a network as they come and go, and which of them are used.
 
-    A link that joins what was apart is used, and makes no difference to the others; nor does one of
-    a mesh where there are no others. After any other change all are looked at anew, when somebody
-    asks. `trees` are so many that all share, over the links between peers.
+    A new link that joins two separate parts is used, and changes nothing for the other links. So is
+    a new link in a mesh without links to parents. After any other change the used links are found
+    anew, when somebody asks. `trees`: how many trees all servers share over the links between
+    peers.
     """
 
     def __init__(self, *, general: bool, trees: int = 0) -> None:
@@ -104,7 +105,7 @@ class Graph:
 
     @property
     def used(self) -> Set[ConfirmedLink]:
-        """The links that are used. Cost: nothing where links have only joined what was apart."""
+        """The links that are used. Cost: nothing where links only joined separate parts since."""
         if self._used is None:
             self._roots = {}
             self._used = used_edges(self, self._roots, general=self._is_general)
@@ -126,7 +127,7 @@ def used_edges(
 ) -> set[ConfirmedLink]:
     """The links of a network that are used; `general` says that those between peers all are.
 
-    `roots` is empty, and then joins what they join.
+    `roots` is empty at first; afterwards it unites the servers that the used links join.
     """
     used: set[ConfirmedLink] = set()
     for edge in _in_order(edges):
@@ -150,7 +151,7 @@ def _join(roots: dict[str, str], edge: ConfirmedLink) -> bool:
 
 
 def _root(roots: dict[str, str], server: str) -> str:
-    """The server that stands for all that are joined to this one."""
+    """The representative of the servers that are joined to this one (union-find)."""
     while (above := roots.setdefault(server, server)) != server:
         roots[server] = roots[above]
         server = above
@@ -186,8 +187,8 @@ def distances(weights: Weights, start: str) -> dict[str, int]:
 def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
     """For each server that can be reached, the neighbours whose path to it leads through here.
 
-    So it names the neighbours below this server in the tree of each. Cost: the paths from here,
-    and for each neighbour those of its paths that do not lead through here.
+    These are the neighbours below `here` in that server's tree. Cost: the paths from here, and for
+    each neighbour those of its paths that do not lead through here.
     """
     own = distances(weights, here)
     found: dict[str, set[str]] = {server: set() for server in own}

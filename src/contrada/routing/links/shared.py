@@ -1,15 +1,15 @@
 """`SharedTree`: one tree over a mesh that every server computes alike.
 
 Each server has a *place*: the root of its tree, how far that is, and the neighbour through which.
-The place is the least that it can have: itself as root, or a neighbour's place and the link to
-that. Names give roots their order, mixed with the number of the tree, so that several trees of one
-mesh have different roots, mostly. So in each connected part all come to the least root, by shortest
-paths; of two of one length by the neighbour of the lesser name. That depends on the links alone,
-and not on the order in which they came.
+The place is the least possible one: the server itself as root, or a neighbour's place and the link
+to that neighbour. Names give roots their order, mixed with the number of the tree, so that several
+trees of one mesh have different roots, mostly. So in each connected part all servers come to the
+least root, by shortest paths; of two paths of one length by the one through the neighbour with the
+lesser name. The tree depends on the links alone, not on the order in which they came.
 
-A link that comes can only make places less, and they spread from its ends. A link that goes
-concerns nobody but who went through it: they begin anew, each as its own root, and what is around
-them spreads in.
+A new link can only lower places; the lower places spread from its ends. A lost link concerns only
+the servers whose path went through it. These begin anew, each as its own root, and the places of
+the servers around them spread in.
 
     near(s): the neighbour through which s goes, and those who go through s
 
@@ -67,9 +67,10 @@ class SharedTree:
         self._spread([self._beyond(a, b), self._beyond(b, a)])
 
     def part(self, a: str, b: str) -> None:
-        """There is no link any more, nor in `costs`. Cost: the servers that went through it.
+        """The link between two servers is gone, from `costs`, too. Cost: the servers that went
+        through it.
 
-        Those are on one side of it, and none where it was not in the tree.
+        Those are all on one side of the link. There are none where it was not in the tree.
         """
         places = self._places
         below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]

@@ -1,8 +1,8 @@
 """`Front`: which of the filters that are forwarded may cover a filter, or be covered by it.
 
 Both questions are answered without looking at every filter, by examples. An example of a product is
-one notification in it, given as a key for each attribute that the product names. All that is asked
-for is among the answers, and not much else; who asks looks at these.
+one notification in it, given as a key for each attribute that the product names. The answers hold
+every filter asked for, and few others; the caller decides by the algebra.
 
 - Whatever covers f matches f's example, so one match of an `Index` finds all that may cover f.
 - f matches the example of whatever it covers. So each example is filed under each of its
@@ -64,7 +64,7 @@ def indexed(product: Product) -> Filter:
 class Front:
     """Products by number, asked for those that may cover a product or be covered by it.
 
-    By itself it finds what may cover one; who derives from it says what one may cover.
+    This class finds the products that may cover one. Subclasses find those that one may cover.
     """
 
     def __init__(self, index: MakeIndex = Index) -> None:
@@ -161,7 +161,7 @@ class FilterFront(Front):
 
 
 class OfferFront(Front):
-    """A front of advertisements: an advertisement names all attributes of what it covers.
+    """A front of advertisements. An advertisement names all attributes of each product it covers.
 
     So each is filed under one of its attributes, and a product is looked up under all of its own.
     """

@@ -1,8 +1,8 @@
-"""`Merging`: what is forwarded, in fewer filters that match the same.
+"""`Merging`: replaces forwarded filters by fewer ones that match the same notifications.
 
-It stands between what the poset forwards on a way, its roots, and the messages. Roots that differ
-in the set of one attribute only are joined in a *group*, and what is sent is one filter: the sets
-of that attribute united, all others as they are.
+It stands between the poset and the messages. The poset forwards its *roots* on a way. Roots that
+differ in the set of one attribute only are joined in a *group*. For a group one filter is sent: it
+unites the sets of that attribute and has all others as they are.
 
     roots of a way              sent
     sym = A and price > 10  \
@@ -21,9 +21,9 @@ It saves tables and costs messages: a root that begins or ends in a group is a s
 withdrawal. Where a link comes up with all roots there, it saves both.
 
 Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
-neighbour knows of each group one filter, which is its union; what is new is sent before what it
-replaces is withdrawn, each under an identity of its own. What groups there are depends on what came
-before; what they match together does not.
+neighbour knows of each group one filter, its union; a new filter is sent before the one that it
+replaces is withdrawn, each under an identity of its own. Which groups there are depends on the
+order of events; which notifications they match together does not.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -56,7 +56,9 @@ _FilterChange: TypeAlias = ForwardingChange[Filter]
 
 @dataclass(frozen=True, slots=True)
 class MergingStatistics:
-    """Roots on all ways, the filters sent for them, and those of these that stand for several."""
+    """Roots on all ways, the filters sent for them, and the filters that stand for several
+    roots.
+    """
 
     roots: int = 0
     sent: int = 0
@@ -65,10 +67,11 @@ class MergingStatistics:
 
 @dataclass(slots=True, eq=False)
 class _MergedRoots:
-    """Roots that are sent as one filter; `name` is the attribute that several are joined along.
+    """A group of roots that are sent as one filter. `name`: the attribute along which several are
+    joined.
 
-    `filed` are the keys under which others find it, each with its size there. `identity` and
-    `product` are what the neighbour was told.
+    `filed`: the keys under which other roots find the group, each with the size of the united set
+    there. `identity` and `product`: the filter that the neighbour knows.
     """
 
     number: int
@@ -92,7 +95,7 @@ class _MergedRoots:
         return sum(_size(member.sides[name]) for member in self.members.values())
 
     def keys(self) -> Iterator[tuple[_MergeKey, int]]:
-        """The keys under which it can be joined, and how large it is there."""
+        """The keys under which the group can be joined, each with the size of the united set."""
         first = next(iter(self.members.values()))
         for name in (self.name,) if len(self.members) > 1 else first.sides:
             size = self.size(name)
@@ -279,7 +282,7 @@ def _form(product: Filter | None) -> Form | None:
 def _size(side: ValueSet) -> int:
     """How large a set counts: its intervals and operators; too large where it cannot be united.
 
-    One with an unknown operator covers nothing, and neither would what it is part of.
+    A set with an unknown operator covers nothing, and a union with it would cover nothing either.
     """
     if side.text is None:
         return (len(side.line) + 1) // 2
