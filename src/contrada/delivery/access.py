@@ -363,7 +363,7 @@ class AccessPoint:
             self._publishers.note_way(known, way, carries=carries)
 
     def _way_of(self, promised: DeliveryClass) -> SequencerEpoch:
-        """By which way goes what has an order."""
+        """The way of an ordered publication."""
         epoch, server = self._sequences.where(promised.sequence)
         is_here = not promised.sequence or server == self.name
         return HERE if is_here else (promised.sequence, server, epoch)
@@ -373,8 +373,7 @@ class AccessPoint:
         notification = said.notification
         promised = delivery_class(notification.envelope.delivery)
         if said.epoch > self._sequences.where(promised.sequence)[0]:
-            # The parcel overtook the news that this server is the sequencer. The parcel's context
-            # tells what the sequencer before it did.
+            # The parcel overtook the news of this epoch; its context tells of the epochs before.
             self.move(Sequenced(promised.sequence, said.epoch, self.name))
         epoch, server = self._sequences.where(promised.sequence)
         # It was sent to an earlier epoch: other notifications of its publisher may be elsewhere.

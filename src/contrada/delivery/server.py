@@ -111,8 +111,7 @@ class DeliveryServer:
 
     `life` identifies this start where the store does not know the server yet; a later life is
     higher, so the time will do. `is_new`: no server of this name existed before, so this one may be
-    the first sequencer. `sequencer` names the first sequencer of the network, the same at all
-    servers.
+    the first sequencer. `sequencer` is the network's first sequencer, the same at all servers.
     """
 
     def __init__(
@@ -179,18 +178,14 @@ class DeliveryServer:
 
     @property
     def life(self) -> int:
-        """The life of this server.
-
-        A publisher learns it when it connects, and tells it to other servers.
-        """
+        """This server's life. A publisher learns it here, and tells it to its later servers."""
         return self._table.own.life
 
     def arrive(self, publisher: str, past: Mapping[str, int], now_us: int) -> list[DeliveryEffect]:
-        """A publisher comes from other servers.
+        """A publisher comes. Its publications wait until its other servers have told its past.
 
-        `past`: all servers at which it was since one of its publications was confirmed, with the
-        last `life` that each told it. Its publications wait here until these servers have told its
-        past. Raises LimitError.
+        `past`: the servers at which it was since one of its publications was confirmed, each with
+        the last `life` that it told the publisher. Raises LimitError.
         """
         self._access.await_past(publisher, past, now_us)
         return self._settle(now_us)
@@ -198,8 +193,7 @@ class DeliveryServer:
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
         """Another server gives the order of a sequence from now on.
 
-        Raises DeliveryError: this server is not the sequencer, or the other one cannot be it;
-        LimitError.
+        Raises DeliveryError: this is not its sequencer, or the other cannot be it; LimitError.
         """
         self._access.pass_sequence(sequence, server)
         return self._settle(now_us)

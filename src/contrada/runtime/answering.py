@@ -329,7 +329,7 @@ class _AnsweringWork:
             task.cancel()
 
     def _stopped_at_once(self, name: str, task: asyncio.Task[None]) -> None:
-        """Told of one that was withdrawn before it had begun."""
+        """Called for a source that was withdrawn before it had begun to answer."""
         if self._left.get(name) is task:
             self._end(SourceReport(name, SourceState.STOPPED))
 

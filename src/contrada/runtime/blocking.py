@@ -82,8 +82,8 @@ class BlockingService(ServiceThread):
     def publish_batch(self, items: Iterable[Item], *, delivery: str | None = None) -> int:
         """Publish many, in order; see `Service.publish_batch`.
 
-        The iterable is read on the caller's thread, some items at a time: one that waits for what
-        comes by and by holds up no other thread.
+        The iterable is read on the caller's thread, some items at a time: an iterable that waits
+        for its next item holds up no other thread.
         """
         count = 0
         try:
@@ -264,7 +264,7 @@ class BlockingService(ServiceThread):
         return self._service.connection
 
     def connection_states(self, *, timeout_s: float | None = None) -> Iterator[ConnectionState]:
-        """How it is connected at this moment, then each change, until it is closed.
+        """The state of the connection now, then each change, until the service is closed.
 
         Iteration ends when nothing has changed for `timeout_s`; None waits without end.
         """

@@ -251,7 +251,7 @@ class BlockingAnswers(_BlockingIterator[Answers[T], T]):
 
     @property
     def reports(self) -> tuple[SourceReport, ...]:
-        """What is known so far of each source that was asked."""
+        """The reports, so far, of the sources that were asked."""
         return self._service.ask(lambda: self._held.reports)
 
     @property

@@ -79,7 +79,7 @@ class LogReader(Protocol):
         ...
 
     def begun_anew(self) -> None:
-        """What it had ahead comes again, and what it granted does not count any more."""
+        """Its prefetched records come again, and the credit that it granted is void."""
         ...
 
 
@@ -87,11 +87,12 @@ class LogHost(Protocol):
     """Where standing subscriptions are read: the machine in this process, or a broker."""
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
-        """A reader gets records, within what it grants, until it leaves; what is asked for.
+        """A reader gets records, within its credit, until it leaves. Returns the subscription's
+        filters.
 
-        Raises DeliveryError: it stands for something else, or does not stand, there is no store, or
-        it cannot be read from there; LimitError, InvalidValueError, UnknownOperatorError,
-        StoreError.
+        Raises DeliveryError where the subscription has other filters, or does not exist, there is
+        no store, or it cannot be read from that position; LimitError, InvalidValueError,
+        UnknownOperatorError, StoreError.
         """
         ...
 
@@ -108,7 +109,7 @@ class LogHost(Protocol):
         ...
 
     async def parted(self) -> None:
-        """As `committed`, of a reader that ends; where nobody is there, it is not waited for."""
+        """As `committed`, for a reader that ends. Returns at once where the connection is gone."""
         ...
 
 
@@ -201,7 +202,10 @@ class DeliveryHost:
             self._take(self.server.consume(client, said, self._now_us()))
 
     def arrive(self, publisher: str, past: Mapping[str, int]) -> None:
-        """A publisher comes that was at other servers, in these lives. Raises LimitError."""
+        """A publisher comes that was at other servers, in these lives of theirs.
+
+        Raises LimitError.
+        """
         if past:
             self._take(self.server.arrive(publisher, past, self._now_us()))
 
@@ -239,7 +243,10 @@ class DeliveryHost:
             self.end(said.name)
 
     def _stand(self, said: ReadLog) -> FilterSet:
-        """Lets it begin, or checks that it stands for what is asked; what it stands for."""
+        """Begins a subscription, or checks that it has the filters that are asked for.
+
+        Returns its filters.
+        """
         name, terms = said.name, self.server.terms(said.name)
         known = self.server.known(name)
         if known is not None and known[0] != self.server.name:
@@ -441,7 +448,7 @@ class DeliveryHost:
     ) -> None:
         """The store keeps the group and tries it again with the next one, soon.
 
-        One that closes tries what has gathered meanwhile, and then no more.
+        A service that closes tries once more, with what has gathered meanwhile.
         """
         if not self._is_failing:
             _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})

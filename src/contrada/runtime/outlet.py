@@ -2,22 +2,22 @@
 
     publishers --offer/put--> [ oldest … newest ] --take--> reader
 
-Entries that all have the default priority and no time to live, as by far the most have, wait in a
-plain deque; with the first other one they become a `Backlog`, until nothing waits any more.
+Entries of default priority without a time to live, by far the most, wait in a plain deque. With the
+first other entry the deque becomes a `Backlog`, until the queue is empty.
 
 Invariants:
-- at most `notifications_max` entries and `bytes_max` bytes are held; one entry that alone is
-  larger than that passes through an empty queue; what a `budget` has no room for never does;
-- entries leave by priority, among equals in the order in which they came, also those of publishers
-  that had to wait: who comes while others wait gets in line behind them;
-- nothing leaves for which it is too late by the clock at that moment, and what is late takes no
-  room from what comes. It is dropped when that is looked at: when somebody reads or needs room;
+  at most `notifications_max` entries and `bytes_max` bytes are held; a single larger entry passes
+  through an empty queue, but no entry does for which the `budget` has no room;
+  entries leave by priority, among equals in the order in which they came. That holds for publishers
+  that had to wait, too: a publisher that comes while others wait gets in line behind them;
+  no entry leaves whose time is over by the clock at that moment, and expired entries take no room
+  from new ones. An expired entry is dropped when somebody reads or needs room;
 - a publisher waits a bounded time for room. When the reader took nothing in that time, the
-  queue is *stalled*: nobody waits again until there is room. What is dropped then is the newest of
-  the lowest priority, among what is held and what comes; nothing makes way for its like. So a
-  slow reader that keeps reading loses nothing, and a dead one delays publishers once;
-- where `when_full` says so, nobody waits: it is dropped at once, the oldest or the newest, or the
-  reader is cut off.
+  queue is *stalled*: nobody waits again until there is room. Then the newest entry of the lowest
+  priority is dropped, among queued and arriving ones; no entry makes way for one of equal priority.
+  So a slow reader that keeps reading loses nothing, and a dead one delays publishers once;
+  where `when_full` says so, no publisher waits: the oldest or the newest entry is dropped at once,
+  or the reader is cut off.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ def size_of_all(notifications: Notifications) -> int:
 
 
 Passed: TypeAlias = Notification | bytes
-"""What outlets at a broker hold: a notification, or the encoding of one that nobody looked at."""
+"""What outlets at a broker hold: a notification, or the encoding of one that was never decoded."""
 
 
 def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
@@ -111,7 +111,7 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What an outlet may hold, and by which clock it is too late for that."""
+    """The bounds of an outlet, and the clock by which entries expire."""
 
     notifications: int
     bytes_: int
@@ -123,7 +123,7 @@ _USUAL: Final = _Bounds(QUEUE_NOTIFICATIONS_MAX, QUEUE_BYTES_MAX, wall_clock_us)
 
 
 class _PublisherLine:
-    """Publishers that wait for room, one after the other, or that waited in vain."""
+    """The publishers that wait for room, in line. `stalled`: one has waited in vain."""
 
     __slots__ = ("room", "stalled", "turn", "waiting")
 
@@ -174,7 +174,7 @@ class Outlet(Generic[P]):
         self.finished = False
         """No entry comes in any more."""
         self.keeper: Keeper | None = None
-        """Who is told of what had a place here, or came too late for one, and was dropped."""
+        """Told of each entry that was dropped, from the queue or for want of room or time."""
 
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0

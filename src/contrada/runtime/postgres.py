@@ -106,8 +106,9 @@ class PostgresStore(TableStore):
     def __init__(self, url: str) -> None:
         """Opens `postgresql://user@host/database?schema=name`, or makes the schema.
 
-        Everything else of a URL is as libpq has it. Raises StoreError: no store, in use, cannot be
-        reached, or the server does not write to the disk what it commits.
+        The other parts of the URL mean what they mean to libpq. Raises StoreError: the database
+        holds something else, is in use, cannot be reached, or the server does not write commits to
+        the disk.
         """
         self._conninfo, self._schema, place = _parts(url)
         super().__init__(place)
@@ -318,7 +319,7 @@ def read_postgres(url: str) -> Iterator[Tables]:
 
 
 def write_postgres(url: str, tables: Tables) -> None:
-    """Fills a store that holds nothing, or makes it, in one transaction. Raises StoreError."""
+    """Fills an empty store, or makes one, in one transaction. Raises StoreError."""
     with closing(PostgresStore(url)) as store:
         if store.logs() or store.notes() or store.damaged:
             raise StoreError(f"{store.place}: there is a store already; it is not written over")

@@ -137,8 +137,8 @@ class WriteGroup:
 class TableStore(ABC):
     """See `Store`. Opening costs a look at each log's head, none at its records.
 
-    `damaged` has the logs and notes that cannot be read, and why; they are left as they are, and
-    asking for one raises StoreError. `place` says where it is, in messages.
+    `damaged` has the logs and notes that cannot be read, each with the reason. They are left as
+    they are; asking for one raises StoreError. `place` names the store in messages.
     """
 
     _connections: ExitStack
@@ -163,7 +163,10 @@ class TableStore(ABC):
 
     @abstractmethod
     def _write(self, group: WriteGroup) -> None:
-        """Writes a group in one transaction: all of it is on stable storage, or StoreError."""
+        """Writes a group in one transaction.
+
+        Raises StoreError unless all of it is on stable storage.
+        """
 
     def _load(self, logs: Iterable[Sequence[Any]], notes: Iterable[Sequence[Any]]) -> None:
         """Takes in all rows of the logs and notes."""

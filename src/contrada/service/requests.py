@@ -133,7 +133,7 @@ def filters_of(subject: Subscribable, where: Subscribable | None = None) -> Filt
 
 
 def narrowing_of(subject: Any, where: Any) -> Subscribable | None:
-    """What narrows a subject: a predicate as the rule that it is lifted to, all else as it is.
+    """`where` as something that narrows a subject: a predicate is lifted to a rule, all else stays.
 
     Raises ServiceError where a predicate has no type whose objects it could be asked about, and
     for one that gives no answer when it is called.
@@ -207,7 +207,7 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
 
 
 def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
-    """How a pattern reads a match: as one of its own, or as the objects that it gives."""
+    """The function that reads a match: it gives the match itself, or the subject's own objects."""
     if isinstance(subject, MatchInterest):
         return cast(Callable[[Match[Any]], Any], subject.from_match)
     return lambda found: Match(subject, found.by, found.notifications)

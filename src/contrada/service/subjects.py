@@ -1,6 +1,6 @@
 """What can be subscribed, published and advertised.
 
-Protocols: what keeps to one needs to know nothing of this package.
+These are protocols: a class that satisfies one need not know this package.
 
 Source: PODC 2000 §2; EPFL 2503 §3.3, §3.4.
 """
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class SelectsFilters(Protocol):
-    """What can be subscribed: it says which notifications it asks for."""
+    """A subject: it says which notifications it asks for."""
 
     def to_filters(self) -> Filter | FilterSet:
         """The filters that a notification must match one of."""
@@ -29,7 +29,7 @@ class SelectsFilters(Protocol):
 
 @runtime_checkable
 class Interest(SelectsFilters, Protocol[T_co]):
-    """What can be subscribed and gives objects of its own, for example a class of obvents."""
+    """A subject that gives objects of its own, for example a class of obvents."""
 
     def from_notification(self, notification: Notification) -> T_co:
         """What the subscriber gets. Raises a ContradaError when it cannot be made."""
@@ -38,7 +38,7 @@ class Interest(SelectsFilters, Protocol[T_co]):
 
 @runtime_checkable
 class Narrowable(SelectsFilters, Protocol):
-    """What can be subscribed and says by what it may be narrowed."""
+    """A subject that checks the filters that narrow it."""
 
     def check_where(self, where: Filter | FilterSet) -> None:
         """Raises a ContradaError for a filter that makes no sense for it."""
@@ -50,7 +50,7 @@ class Liftable(SelectsFilters, Protocol):
     """What can be subscribed and narrowed by a predicate over its objects."""
 
     def lift(self, predicate: Callable[[Any], object]) -> Rule:
-        """The filters that cover a predicate, and what they leave of it to its subscriber.
+        """The filters that cover a predicate, with the rest of it, which the subscriber decides.
 
         Raises a ContradaError for what is no predicate.
         """
@@ -87,7 +87,8 @@ class _Model(Protocol):
 
 
 Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
-"""An object of a class with declared fields; it is published where it was made one of obvents."""
+"""An object of a class with declared fields. It can be published if the class was made an obvent
+class."""
 
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
 """What can be published."""
