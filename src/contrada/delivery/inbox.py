@@ -72,9 +72,7 @@ class Inbox:
         self._taken[source] = of.life, maxsize if of.is_gone else until
 
     def meet(self, source: str, life: int, boot: int) -> None:
-        """A source has started anew: parcels that came early are dropped, since the source resends
-        them.
-        """
+        """A source has started anew: drops parcels that came early, since it sends them again."""
         known = self._streams.get(source)
         if known is None or known.life < life:
             self._ready.pop(source, None)

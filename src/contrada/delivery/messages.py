@@ -25,8 +25,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnnounceHome(Saying, frozen=True, tag="announce"):
-    """The standing subscriptions of a server, flooded: all, or the changes since the version
-    before.
+    """The standing subscriptions of a server, flooded: all, or the changes of one version.
 
     A number without a subscription has ended. `has_store`: certified notifications survive its
     crashes. `sequences`: the server remembers every sequence that it ever was asked to order.

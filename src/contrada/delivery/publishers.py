@@ -127,8 +127,7 @@ class Publishers:
         return next((each[1] for each in known.ways if each[:3] != way), None)
 
     def following(self, known: Publisher, back: SequencerEpoch) -> SequencerEpoch | None:
-        """The way by which a returned notification must go on, to stay behind those returned
-        before.
+        """The way by which a returned notification goes on, to stay behind earlier returned ones.
 
         None: it may go to the present sequencer. As long as notifications are under way, no new one
         goes by another way. So the first goes on first, and the others follow it, from one former

@@ -2,8 +2,8 @@
 
 Each subscription has a queue of its own (see `runtime.outlet`). What leaves it is limited by
 the credit that the client grants as its subscriber reads, so a client always reads its socket,
-holds a bounded amount, and a subscription that nobody reads holds up no other one. What one
-publisher asks for is worked off in order; it is answered when all of it is in the queues.
+holds a bounded amount, and a subscription that nobody reads holds up no other one. The publications
+of one publisher are worked off in order; each is answered when all of it is in the queues.
 """
 
 import logging
@@ -83,7 +83,7 @@ FILTERS_PER_TURN: Final = 64
 turn."""
 
 FILTER_BYTES_PER_TURN: Final = 8 * 1024
-"""Bytes of such filters, after which no more are entered in one go. Beyond it: the other
+"""Bytes of undecided filters, after which no more are entered in one go. Beyond it: the other
 connections get a turn."""
 
 CREDIT_MAX: Final = 2**40
@@ -191,7 +191,8 @@ class Guest:
         self._feeds: dict[str, _SubscriptionQueue] = {}
         self._offers = GuestOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Passed]] = []
-        # Not among those, of which the last may be one that is being entered.
+        # Routes cut off. Apart from `_leaving`, whose last entry may be a route that is being
+        # entered.
         self._cut: list[Route[Passed]] = []
         self._has_left = False
         self._logs: GuestLogs | None = None
@@ -495,7 +496,7 @@ class Guest:
 
     def _accept(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
-            return  # Unanswered: by the goodbye its client learns that nobody knows of it.
+            return  # Unanswered: after the goodbye its client counts it as unknown.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
         try:

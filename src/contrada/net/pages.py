@@ -40,10 +40,11 @@ next page goes on, and this one may be empty."""
 _NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 Position: TypeAlias = tuple[_NotNegative, _NotNegative]
-"""Where a page begins: with which durable subscription, and with which other filter."""
+"""Where a page begins: the number of its first durable subscription, and of its first other
+filter."""
 
 HeldFilters: TypeAlias = tuple[str, list[bytes]]
-"""The name of a durable subscription and its filters; or none, and filters that stand alone."""
+"""The name of a durable subscription and its filters; or no name, and filters that stand alone."""
 
 
 class FilterPage(msgspec.Struct, frozen=True, array_like=True):

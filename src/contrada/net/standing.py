@@ -102,7 +102,7 @@ class TcpLogs:
         self._asked: dict[int, _PendingRequest] = {}
         self._last: asyncio.Future[LogReply] | None = None
         self._readers: dict[str, _OpenReader] = {}
-        self._is_up = True  # what is kept was asked again on the connection that is there
+        self._is_up = True  # kept requests were repeated on the present connection
         self._arriving: asyncio.Future[None] | None = None
         self._past: dict[str, int] = {}
         self._here = ("", 0)
@@ -120,7 +120,9 @@ class TcpLogs:
     # --- publishing ---------------------------------------------------------------------------
 
     async def publish(self, run: Sequence[Notification]) -> list[Notification]:
-        """Publishes what is of one class and publisher until it is accepted; as stamped.
+        """Publishes notifications until they are accepted. Returns them as stamped.
+
+        All are of one class and publisher.
 
         Raises what `Service.publish` says. A `run` that is long goes in several publications, one
         after the other: the error says how many were accepted before.
@@ -259,7 +261,7 @@ class TcpLogs:
             del self._readers[said.consumer]
             self._say(said)
             return
-        of.is_leaving = True  # Once that is answered, so is what it has acknowledged.
+        of.is_leaving = True  # Its answer implies that of its acknowledgements.
         left = self._ask(packed(said), is_kept=True, consumer=said.consumer)
         left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
         if self._is_up:
@@ -387,8 +389,9 @@ class TcpLogs:
         self._fail(unsent, lambda each: not each.is_kept)
 
     async def take_up(self) -> None:
-        """Goes on at the broker that is there now. Raises ConnectionFailedError."""
-        # Not those that are just being opened: who does that is told that the connection was lost.
+        """Goes on at the broker of the new connection. Raises ConnectionFailedError."""
+        # Not the readers that are being opened just now: their openers are told that the connection
+        # was lost.
         begun = [of for of in self._readers.values() if of.where is not None]
         await asyncio.gather(*map(self._read_again, begun))
         if any(asked.is_kept for asked in self._asked.values()):

@@ -117,8 +117,7 @@ def aggregate_of(said: Aggregate | str) -> Aggregate:
 
 
 class Combination(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The aggregates to compute over all items that answer; one group for each value of `by`, if
-    given.
+    """The aggregates to compute over all items that answer, for each value of `by`, if given.
 
     An item with several values of `by` belongs to the group of each. Items without `by` form a
     group of their own. Raises InvalidCombinationError where there is nothing to compute, too much,

@@ -1,5 +1,4 @@
-"""`Forwarding`: the subscriptions, advertisements and descriptions of a server, and which of them
-it forwards.
+"""`Forwarding`: subscriptions, advertisements and descriptions of a server, and their routes.
 
     client or neighbour ==> Subscribe ==> table ==> poset (==> merging)
                                                       ==> Subscribe to the ways that lack it
@@ -301,9 +300,7 @@ class Forwarding:
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
-        """The messages for the filters that begin and end on each way; none over a link that is
-        gone.
-        """
+        """The messages for filters that begin and end on each way; none over a link that is gone."""
         effects: list[Effect] = []
         for change in told:
             neighbour, home = change.way.neighbour, change.way.home

@@ -229,8 +229,7 @@ class Unadvertise(Saying, frozen=True, tag="unadvertise"):
 
 
 class Describe(Saying, frozen=True, tag="describe"):
-    """The sender, or a party behind it, has data that one of these offers describes: it may be
-    asked.
+    """The sender, or a party behind it, has data that these offers describe: it may be asked.
 
     Of a client, `identity` is the name of the source.
 

@@ -441,9 +441,7 @@ class Questions:
 
     @staticmethod
     def _packed(question: _OpenQuestion, partial: Partial) -> bytes:
-        """The partial result, packed; nothing where it is too large, and then the question
-        fails.
-        """
+        """The partial result, packed. If it is too large: nothing, and the question fails."""
         if not question.failure:
             try:
                 return partial.to_bytes()

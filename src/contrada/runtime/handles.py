@@ -421,9 +421,7 @@ class _Ending:
 
 
 def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
-    """Whether a handle is the other one, or waits for the other's end, directly or through
-    others.
-    """
+    """Whether a handle is the other one, or waits for its end, directly or through others."""
     reached = [handle]
     for each in reached:
         reached += [it for by, it in _waits if by is each and it not in reached]

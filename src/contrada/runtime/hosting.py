@@ -87,8 +87,9 @@ class LogHost(Protocol):
     """Where standing subscriptions are read: the machine in this process, or a broker."""
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
-        """A reader gets records, within its credit, until it leaves. Returns the subscription's
-        filters.
+        """A reader gets records, within its credit, until it leaves.
+
+        Returns the subscription's filters.
 
         Raises DeliveryError where the subscription has other filters, or does not exist, there is
         no store, or it cannot be read from that position; LimitError, InvalidValueError,

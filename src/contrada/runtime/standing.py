@@ -165,8 +165,9 @@ class HostedSubscription(StandingSubscription[T]):
     # --- in force -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin to read the subscription, and make it if it does not exist. A second call does
-        nothing.
+        """Begin to read the subscription, and make it if it does not exist.
+
+        A second call does nothing.
 
         Raises DeliveryError where it has other filters, there is no store, or it cannot be read
         from that position; StoreError, LimitError, ServiceError, ServiceClosedError.

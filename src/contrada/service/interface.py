@@ -493,8 +493,7 @@ class Service(InForce):
 
     @abstractmethod
     def advertisements(self) -> Advertisements:
-        """The advertisements on offer in this process, or at the client's broker, and their
-        changes.
+        """The advertisements on offer in this process or at the client's broker, with changes.
 
         In a network that forwards advertisements these include the ones of other servers, as far as
         they come over links: not those that another covers on the same way, nor those made above a

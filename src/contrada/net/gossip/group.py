@@ -29,10 +29,10 @@ GOSSIP_PORT_DEFAULT: Final = 7656
 USUAL: Final = Parameters(
     levels=4, branching=64, fanout=3, loss=0.05, crashes=0.01, audience=8, constant=2.0
 )
-"""What a group is like where nobody says otherwise: surer for the few than the smallest rounds.
+"""The parameters of a group by default: surer for few participants than the smallest rounds.
 
-It has 2^24 addresses, so that two who draw theirs at the same time seldom draw the same: a thousand
-do with a chance of 3 in 100.
+It has 2^24 addresses, so that participants that draw theirs at the same time seldom draw the same
+one: among a thousand the chance is 3 in 100.
 """
 
 ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
@@ -78,7 +78,7 @@ class GossipGroup:
 
     @property
     def agreed(self) -> bytes:
-        """All of it as bytes, from which keys are derived."""
+        """The configuration as bytes, from which keys are derived."""
         parts = (self.protocol, self.parameters, self.conduct, self.addresses)
         return msgspec.json.encode(parts)
 

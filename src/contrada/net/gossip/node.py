@@ -4,10 +4,11 @@
         async with node.subscribe("price < 100") as quotes:
             await node.publish({"symbol": "DIS", "price": 61.5})
 
-It owns a `GossipParticipant`, gives it a tick each period P, hands it what comes and does what it
-wants done. Whatever comes is looked at in this order, and refused at the first that does not hold:
-its size; whether it is of the group; the rates; its clock, number and seal; its pieces; then the
-participant looks at the message. Nothing that is refused is answered. All is counted, by reason.
+It owns a `GossipParticipant`, gives it a tick each period P, hands it received messages and carries
+out its effects. Each datagram is checked in this order, and refused at the first check that fails:
+its size; whether it belongs to the group; the rates; its clock, number and seal; its pieces; then
+the participant checks the message. A refused datagram is not answered. Refusals are counted, by
+reason.
 
 Source: EPFL 2503 §6.4 to §6.6.
 """
@@ -521,7 +522,7 @@ class GossipNode(InForce):
 
 
 class GroupSubscription(QueuedSubscription[Any]):
-    """What somebody wants of a group, and what came of it."""
+    """A subscription to the events of a group, with its queue."""
 
     __slots__ = ("_identity", "_node")
 

@@ -1,7 +1,8 @@
-"""How much goes out, and how much that comes is looked at: rates, and bounds where they are passed.
+"""Rates of sending and receiving datagrams, and the bounds of what waits for them.
 
-A *bucket* fills with bytes at a rate, up to a burst; what takes more than is in it has to wait, or
-is dropped. What comes is dropped before it is opened, so that a flood costs next to nothing.
+A *bucket* fills with bytes at a rate, up to a burst. A datagram larger than the bucket's content
+has to wait, or is dropped. Received datagrams are dropped unopened, so that a flood costs next to
+nothing.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ class TokenBucket:
         self._left -= size
 
     def wait_s(self, size: int) -> float:
-        """In how many seconds there is as much in it."""
+        """Seconds until the bucket holds that many bytes."""
         return max(0.0, (size - self._left) / self._rate)
 
 
@@ -121,7 +122,7 @@ class Outflow:
         return self._bytes
 
     def put(self, datagrams: Sequence[bytes], place: UdpAddress) -> bool:
-        """The datagrams of one message: all of them are sent, now or later, or none is."""
+        """Sends the datagrams of one message, now or later: all of them, or none."""
         size = sum(map(len, datagrams))
         if self._bytes + size > UNSENT_BYTES_MAX:
             self.dropped[OUT_OF_ROOM] += 1

@@ -67,10 +67,10 @@ class SharedTree:
         self._spread([self._beyond(a, b), self._beyond(b, a)])
 
     def part(self, a: str, b: str) -> None:
-        """The link between two servers is gone, from `costs`, too. Cost: the servers that went
-        through it.
+        """The link between two servers is gone, from `costs`, too.
 
-        Those are all on one side of the link. There are none where it was not in the tree.
+        Cost: the servers that went through it. Those are all on one side of the link. There are
+        none where it was not in the tree.
         """
         places = self._places
         below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]

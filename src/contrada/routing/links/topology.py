@@ -260,9 +260,7 @@ class Topology:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a mesh has a few trees that all servers share, instead of one tree for each
-        server.
-        """
+        """Whether a mesh has a few trees that all servers share, not one tree for each server."""
         return self._shared > 0
 
     @property
@@ -435,9 +433,7 @@ class Topology:
         return sorted(neighbours)
 
     def source_over(self, neighbour: Neighbour, source: str) -> str:
-        """The source that a message names over this link: where it entered the mesh; else
-        nothing.
-        """
+        """The source to name in a message over this link: where it entered the mesh, or nothing."""
         return source or self.name if self.is_in_mesh(neighbour) else ""
 
     def steps(self) -> Mapping[str, str]:

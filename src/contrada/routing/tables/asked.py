@@ -41,9 +41,7 @@ _HeldNodes: TypeAlias = Node[P] | Nodes[P]
 
 
 class AskedTable(Generic[P]):
-    """The filters asked for; `front` finds forwarded ones that cover another, None without
-    covering.
-    """
+    """The filters asked for. `front` finds forwarded ones that cover one; None: no covering."""
 
     def __init__(self, index: Index[int], front: Front | None) -> None:
         self.index = index
@@ -125,9 +123,7 @@ class AskedTable(Generic[P]):
         return changes
 
     def of(self, origin: Party | Neighbour) -> list[P]:
-        """The products that a client or neighbour asked for, or a party on one way alone; each
-        once.
-        """
+        """The products that a client, a neighbour, or a party on one way asked for; each once."""
         ledger = self.ledger
         parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
         nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))

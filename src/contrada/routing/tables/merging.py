@@ -56,9 +56,7 @@ _FilterChange: TypeAlias = ForwardingChange[Filter]
 
 @dataclass(frozen=True, slots=True)
 class MergingStatistics:
-    """Roots on all ways, the filters sent for them, and the filters that stand for several
-    roots.
-    """
+    """Roots on all ways, filters sent for them, and filters that stand for several roots."""
 
     roots: int = 0
     sent: int = 0
@@ -67,8 +65,9 @@ class MergingStatistics:
 
 @dataclass(slots=True, eq=False)
 class _MergedRoots:
-    """A group of roots that are sent as one filter. `name`: the attribute along which several are
-    joined.
+    """A group of roots that are sent as one filter.
+
+    `name`: the attribute along which several are joined.
 
     `filed`: the keys under which other roots find the group, each with the size of the united set
     there. `identity` and `product`: the filter that the neighbour knows.
