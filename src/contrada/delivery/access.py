@@ -259,7 +259,7 @@ class AccessPoint:
         self._is_stale = bool(self._waiting)
 
     def go_on(self, now_us: int) -> None:
-        """Publishes what need not wait any longer, and gives up publications that waited too long."""
+        """Publishes publications that need wait no longer, gives up those that waited too long."""
         if not self._is_stale and (self.due_us is None or now_us < self.due_us):
             return
         self._ask_again(now_us)

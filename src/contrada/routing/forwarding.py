@@ -300,7 +300,7 @@ class Forwarding:
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
-        """The messages for filters that begin and end on each way; none over a link that is gone."""
+        """The messages for filters that begin or end on each way; none over a dead link."""
         effects: list[Effect] = []
         for change in told:
             neighbour, home = change.way.neighbour, change.way.home
