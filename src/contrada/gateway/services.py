@@ -25,7 +25,7 @@ GATEWAY_OPENING_MAX: Final = 16
 """Connections that are being opened at a time: a broker takes its time over a token. Beyond it: the
 others wait."""
 
-Connect: TypeAlias = Callable[[str], TcpService]
+ServiceOfToken: TypeAlias = Callable[[str], TcpService]
 """Gives the service, not opened yet, of a token; empty is nobody's."""
 
 
@@ -57,7 +57,7 @@ class TokenService:
 class TokenServices:
     """All of them."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: ServiceOfToken) -> None:
         self._connect = connect
         self._accesses: dict[str, TokenService] = {}
         self._opening = asyncio.Semaphore(GATEWAY_OPENING_MAX)

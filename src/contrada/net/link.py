@@ -1,9 +1,9 @@
-"""A neighbour as a broker sees it: what is said to it, and what is sent on within its credit.
+"""A neighbour as a broker sees it: router messages, and notifications within its credit.
 
-Both ends of a link are the same. What routers tell one another goes at once, all of a turn of the
-loop in one frame. Notifications wait in an outlet, as they do for a subscription; what leaves it is
-limited by credit that the neighbour grants as it works off what came. So a link is always read, and
-what waits at either end is bounded.
+Both ends of a link are alike. The routers' messages go at once, all those of a turn of the loop in
+one frame. Notifications wait in an outlet, as they do for a subscription. They leave it within the
+credit that the neighbour grants as it works off what it received. So a link is always read, and the
+queues at both ends are bounded.
 
 Source: PODC 2000 §4 (servers and the messages between them).
 """
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
@@ -73,7 +73,8 @@ ON_ITS_WAY: Final = "on its way when a link went down"
 """Why a notification may be lost: nobody knows whether the neighbour worked it off."""
 
 _LOOKED_AT: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, TellLinks, TookLinks)
-"""What goes over a link to one that may not do everything: the rest is not looked into."""
+"""The messages that go over a link to a neighbour with limited rights. The content of all others
+cannot be checked, so they are refused."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class _LinkFeed(Outlet[Carried]):
         self.to = to
         self._peer = peer
 
-    def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
@@ -135,8 +136,8 @@ class _LinkFeed(Outlet[Carried]):
 class Link:
     """One neighbour. `on_end` is called once, when the link is down.
 
-    `on_told` is called whenever it has taken in what it was told of links, and has told in its turn
-    what it asks for because of that.
+    `on_told` is called whenever the neighbour has taken in link states, and has sent the
+    subscriptions that follow from them.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Link:
             end=peer.end,
         )
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
-        # What is promised is carried by those who may carry everything.
+        # Only neighbours with all rights carry parcels: these are not checked.
         self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._is_trusted else None
 
     @property
@@ -262,7 +263,7 @@ class Link:
     def _may_pass(self, message: Message) -> bool:
         """Whether a message goes over the link at all, in either direction.
 
-        Of what is asked and answered, assembled and kept it cannot be told here what is in it.
+        What questions, patterns and delivery messages contain cannot be checked here.
         """
         if self._is_trusted or isinstance(message, _LOOKED_AT):
             return True
@@ -286,7 +287,7 @@ class Link:
             )
 
     def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
-        """What came has its place everywhere, or has none; as much may come."""
+        """Received notifications are in the queues, or refused: grants credit for as many."""
         if isinstance(answer, ContradaError):
             self.peer.broker.refused[type(answer).__name__] += 1
         self.peer.send(credit)
@@ -371,9 +372,9 @@ async def _settled(waits: Awaitable[int]) -> None:
 
 
 def _widened(asked: Subscribe) -> Subscribe:
-    """The same without constraints by operators that are unknown here, so that it matches more.
+    """A wider subscription, without constraints by operators that are unknown here.
 
-    The broker of who subscribed knows them, and delivers only what matches. Counted.
+    The subscriber's broker knows them, and delivers only notifications that match. Counted.
     """
     if not asked.filters.unknown():
         return asked

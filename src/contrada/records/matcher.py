@@ -184,7 +184,7 @@ class Matcher:
             return
         lines = self._objects(source) if format_name == "json" else None
         rows: Rows | None = None
-        waiting = _Waiting() if self.packs else None
+        waiting = _WaitingLines() if self.packs else None
         blocks = open_blocks(path, part)
         if lines is None:
             blocks = joined_blocks(
@@ -308,7 +308,7 @@ class Matcher:
         """Those that match whole records: rules ask also for what their filters do not name."""
         return self._residues.decided(positions, notification) if self._residues.of else positions
 
-    def _rows(self, rows: Rows, source: str, reading: Reading) -> "_Lines":
+    def _rows(self, rows: Rows, source: str, reading: Reading) -> "_LineReading":
         @cache
         def bulk() -> Any:
             from contrada.records.cutting import Cutter
@@ -323,23 +323,23 @@ class Matcher:
 
             return Cutter(rows.columns, filter(None, rows.columns), reading)
 
-        return _Lines(
+        return _LineReading(
             source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, reading)
         )
 
-    def _objects(self, source: str) -> "_Lines":
+    def _objects(self, source: str) -> "_LineReading":
         @cache
         def bulk() -> Any:
             from contrada.records.decoding import Decoder
 
             return Decoder(self._asked, self._reading, self.unmet)
 
-        return _Lines(
+        return _LineReading(
             source, lambda line: notification_of_object(line, self._reading), bulk, bulk, is_blank
         )
 
     def _outcomes(
-        self, block: Block, lines: "_Lines", waiting: "_Waiting | None" = None
+        self, block: Block, lines: "_LineReading", waiting: "_WaitingLines | None" = None
     ) -> Outcomes:
         """What becomes of a block of lines; what can wait to be told of is taken to `waiting`."""
         doubtful: Iterable[int] = range(len(block))
@@ -379,12 +379,12 @@ class Matcher:
                 told.append(MatchedRecord(record, positions))
         return Outcomes(lines.source, read, told)
 
-    def _packed(self, waiting: "_Waiting", lines: "_Lines") -> Iterator[Outcomes]:
+    def _packed(self, waiting: "_WaitingLines", lines: "_LineReading") -> Iterator[Outcomes]:
         """All that waits to be told of."""
         for some in waiting.cut():
             yield self._packed_at_once(some, lines)
 
-    def _packed_at_once(self, waiting: "_Waiting", lines: "_Lines") -> Outcomes:
+    def _packed_at_once(self, waiting: "_WaitingLines", lines: "_LineReading") -> Outcomes:
         """What is told of together: in columns, and one by one what does not fit these."""
         rows = lines.bulk_all().written(waiting.block())
         told: list[MatchedRecord | BadRecord] = []
@@ -409,7 +409,7 @@ class Matcher:
         return Outcomes(lines.source, 0, told, packed)
 
 
-class _Waiting:
+class _WaitingLines:
     """Lines that matched, and wait until there are enough to be told of in columns."""
 
     def __init__(self) -> None:
@@ -432,16 +432,16 @@ class _Waiting:
             line = block.data[block.begin(at) : block.ends[at] + 1]
             self._take(block.number(at), matched[at], line)
 
-    def cut(self) -> Iterator["_Waiting"]:
+    def cut(self) -> Iterator["_WaitingLines"]:
         """As many of them as are told of together, until none waits."""
         every = zip(self.numbers, self.positions, self.lines, strict=True)
         self._forget()
-        some = _Waiting()
+        some = _WaitingLines()
         for each in every:
             some._take(*each)
             if some.is_enough:
                 yield some
-                some = _Waiting()
+                some = _WaitingLines()
         if some.lines:
             yield some
 
@@ -456,7 +456,7 @@ class _Waiting:
         return Block.of(1, b"".join(self.lines))
 
 
-class _Lines(NamedTuple):
+class _LineReading(NamedTuple):
     """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many.
 
     `bulk_all` gives what reads all attributes, and not only those that are asked for.

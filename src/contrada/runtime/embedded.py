@@ -249,7 +249,10 @@ class EmbeddedService(DisseminatingService):
         return count
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
-        """Publish what is of one class and publisher, until it is accepted; as stamped."""
+        """Publish notifications of one delivery class, until they are accepted.
+
+        Returns them as stamped.
+        """
         if not delivery_class(run[0].envelope.delivery).is_reliable:
             stamped, rest = self._hand_over(run)
             if rest is not None:

@@ -49,7 +49,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
-    Subject,
+    Subscribable,
 )
 
 __all__ = [
@@ -78,7 +78,7 @@ __all__ = [
     "Offered",
     "Offering",
     "Predicate",
-    "Subject",
+    "Subscribable",
     "dissemination_of",
     "filters_of",
     "is_predicate",
