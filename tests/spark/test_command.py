@@ -126,7 +126,7 @@ started.wait()
 
 def kept(publication):
     keep(publication)
-    if publication.state.sources:
+    if publication.state.sources and thread.is_alive():
         loop.call_soon_threadsafe(stop.set)
         thread.join()
 
