@@ -102,7 +102,6 @@ class Broker(Server):
         host: str = "127.0.0.1",
         port: int = PORT_DEFAULT,
         *,
-        software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
@@ -123,7 +122,6 @@ class Broker(Server):
         super().__init__(
             network or Membership(),
             store,
-            software=software,
             bytes_max=bytes_max,
             going=tls.going() if tls else None,
             no_store=_NO_STORE,
