@@ -29,7 +29,7 @@ from contrada.matching.kernels.memory import (
 from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts, Grid, Ints
 
 QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON = 0x22, 0x2C, 0x2D, 0x2E, 0x30, 0x39, 0x3A
-BACKSLASH, OPEN, CLOSE = 0x5C, 0x7B, 0x7D
+OPEN, CLOSE = 0x7B, 0x7D
 
 DIGITS_MAX = 18
 """So many digits are an integer of 64 bits, whatever they are."""
