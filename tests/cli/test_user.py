@@ -7,6 +7,7 @@ import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -225,3 +226,35 @@ def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
     elsewhere = user(tmp_path / "nowhere", "add", "desk")
     assert elsewhere.exit_code == 2
     assert "No such file or directory" in elsewhere.output
+
+
+def test_a_token_is_written_for_its_owner_alone(tmp_path: Path) -> None:
+    """With `> desk.token` everybody on the machine could come as him."""
+    before = os.umask(0o022)
+    token_file = tmp_path / "desk.token"
+    try:
+        added = user(tmp_path, "add", "desk", "--token-file", str(token_file))
+    finally:
+        os.umask(before)
+    assert (added.exit_code, added.output) == (0, "")
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    kept = token_file.read_text()
+    assert is_token(kept.strip(), Users.read(tmp_path / "users.toml").records["desk"])
+    again = user(tmp_path, "add", "desk", "--replace", "--token-file", str(token_file))
+    assert again.exit_code == 2
+    assert "it is there already" in again.output
+    assert token_file.read_text() == kept
+    assert is_token(kept.strip(), Users.read(tmp_path / "users.toml").records["desk"])
+    nobody = user(tmp_path, "add", "anonymous", "--token-file", str(tmp_path / "x"))
+    assert nobody.exit_code == 2
+    assert "the user 'anonymous' gets no token" in nobody.output
+
+
+def test_no_token_is_left_where_no_user_could_be_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody would try to come by it, and wonder."""
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(28, "No space left")))
+    added = user(tmp_path, "add", "desk", "--token-file", str(tmp_path / "desk.token"))
+    assert added.exit_code == 2
+    assert os.listdir(tmp_path) == []

@@ -20,6 +20,7 @@ from contrada.cli.tables import output
 from contrada.errors import InputError
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
+from contrada.security.files import write_secret
 
 USERS_FILE: Final = "users.toml"
 
@@ -84,18 +85,28 @@ def user() -> None:
 )
 @click.option("--expires", metavar="TIME", help="When he ends: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
 @click.option("--replace", is_flag=True, help="Where he is there: what is said now, a new token.")
-def add(name: str, path: str, everything: bool, replace: bool, **said: Any) -> None:
-    """Add a user, and print his token: it is nowhere kept, and cannot be printed again.
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write his token there, for its owner alone, and do not print it; FILE must be new.",
+)
+def add(
+    name: str, path: str, everything: bool, replace: bool, token_file: str | None, **said: Any
+) -> None:
+    """Add a user, and give his token: it is nowhere kept, and cannot be given again.
 
     The user `anonymous` is who shows nothing; he has no token.
 
     \b
-    contrada user add desk --publish "what = 'quote'" --subscribe "what = 'quote'" > desk.token
-    contrada sub --to contradas://broker.example --token-file desk.token "what = 'quote'"
+    contrada user add desk --publish "symbol any" --subscribe "price < 100" --token-file desk.token
+    contrada sub --to contradas://broker.example --token-file desk.token "price < 50"
     contrada user add oslo --everything --publisher '*' --durable '*' --link --inspect
     contrada user add anonymous --subscribe "public = true"
     """  # noqa: D301 - click reads the escape
     has_token = not said["certificate"] and name != "anonymous"
+    if token_file is not None and not has_token:
+        raise click.UsageError(f"--token-file: the user {name!r} gets no token")
     token, record = new_token(name) if has_token else ("", "")
     settings = UserSettings(
         token=record,
@@ -117,8 +128,15 @@ def add(name: str, path: str, everything: bool, replace: bool, **said: Any) -> N
         Users.of(path, {**known, name: settings})
         users = document.setdefault("users", tomlkit.table(is_super_table=True))
         users[name] = _table(settings)
-        write_anew(file, tomlkit.dumps(document))
-    if token:
+        if token_file is not None:
+            write_secret(token_file, f"{token}\n".encode())
+        try:
+            write_anew(file, tomlkit.dumps(document))
+        except BaseException:
+            if token_file is not None:
+                Path(token_file).unlink(missing_ok=True)
+            raise
+    if token and token_file is None:
         click.echo(token)
 
 
