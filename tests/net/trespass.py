@@ -66,6 +66,7 @@ from contrada.security.principals import Principal, free, owns
 from contrada.typed.names import marks_of
 from tests.asynchronous import until
 from tests.net.networks import are_linked
+from tests.security.singles import singles
 
 FILTERS: Final = (
     *("k = 1", "k = 2", "k in (1, 3)", "k < 2", "k >= 2", "k any", "k != 1", "not (k = 2)"),
@@ -574,8 +575,8 @@ class World:
 
 def may_write(principal: Principal, it: Notification) -> bool:
     """Whether a principal may have published this. What is answered has no name."""
-    name = it.envelope.publisher
-    return principal.publish.matches(it) and owns(principal.publishers, name)
+    is_covered = all(map(principal.publish.matches, singles(it)))
+    return is_covered and owns(principal.publishers, it.envelope.publisher)
 
 
 def may_say(may: Principal, is_to_it: bool, message: Message) -> bool:
