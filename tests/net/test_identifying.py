@@ -277,8 +277,28 @@ def test_names_of_certificates() -> None:
     common = {"subject": ((("commonName", "desk.example"),), (("organizationName", "x"),))}
     assert [*names_in(common)] == ["desk.example"]
     both = {**common, "subjectAltName": (("DNS", "a"), ("IP Address", "10.0.0.1"))}
-    assert [*names_in(both)] == ["a", "10.0.0.1"]
+    assert [*names_in(both)] == ["a", "ip:10.0.0.1"]
     assert [*names_in({})] == []
+
+
+def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
+    """Who got a certificate for another kind of name would come as whose host is called so."""
+    for kind, name in (
+        ("URI", "uri:desk.example"),
+        ("email", "email:desk.example"),
+        ("DirName", None),
+        ("Registered ID", None),
+        ("othername", None),
+        ("IP Address", None),
+    ):
+        found = [*names_in({"subjectAltName": ((kind, "desk.example"),)})]
+        assert found == ([] if name is None else [name])
+    # What `ssl` tells of one address has several forms.
+    addresses = (("IP Address", "2001:DB8:0:0:0:0:0:1\n"), ("IP Address", "2001:db8::1"))
+    assert {*names_in({"subjectAltName": addresses})} == {"ip:2001:db8::1"}
+    for name in ("uri:x", "URI:x", "email:a@x", "ip:10.0.0.1"):
+        assert [*names_in({"subjectAltName": (("DNS", name),)})] == []
+        assert [*names_in({"subject": ((("commonName", name),),)})] == []
 
 
 # --- while connected ------------------------------------------------------------------------------
