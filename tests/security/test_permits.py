@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from contrada.errors import LimitError, NotPermittedError
-from contrada.matching.kernels import jit
 from contrada.matching.spans import BUNDLE_MIN, Bundle
 from contrada.model import (
     Advertisement,
@@ -30,7 +29,7 @@ from contrada.security import permits
 from contrada.security.permits import SHARED_FILTERS_MAX, Permit, PublishFilters
 from contrada.security.principals import EVERYTHING, NOTHING, Principal, free, owns
 from tests import strategies
-from tests.matching.engines import needs_numba
+from tests.matching.engines import load_kernels, needs_numba
 from tests.security.singles import singles
 
 narrows = st.booleans()
@@ -369,7 +368,7 @@ def test_bundles_are_looked_at_as_notifications_are(
     others: FilterSet,
 ) -> None:
     """What is refused alone could be published among others."""
-    jit.compiled()
+    load_kernels()
     stamped = [
         each.with_envelope(replace(PLAIN, publisher=names[at % len(names)]))
         for at, each in enumerate(items)
@@ -388,7 +387,7 @@ def test_bundles_are_looked_at_as_notifications_are(
 @needs_numba
 def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
     """One could publish what another one may; or all would be looked at at length."""
-    jit.compiled()
+    load_kernels()
     together = PublishFilters()
     bundle = bundle_of([Notification({"a": n, "b": "x"}, envelope=PLAIN) for n in range(8)])
     assert bundle is not None
@@ -421,7 +420,7 @@ def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
 @needs_numba
 def test_of_a_bundle_every_publisher_is_looked_at() -> None:
     """Another one's name in the middle, of the same length, would not be seen."""
-    jit.compiled()
+    load_kernels()
     items = [
         Notification({"a": n}, envelope=replace(PLAIN, publisher=name))
         for n, name in enumerate(["desk", "desk", "task", "desk", "desk/1", "desk"])
