@@ -135,7 +135,7 @@ class GroupMembership:
                 line = ViewLine(digit, stamp, packed_interests([]), 0, ())
                 table.put(line, self.view.round)
                 gone.append(ToldLine(table.level, 0, line))
-            if others:
+            if others:  # They keep the subsystems above alive, and write their lines.
                 break
         self.is_in = False
         self._forget_others()
@@ -173,6 +173,7 @@ class GroupMembership:
             return []
         chosen = dict(self.exchange.strangers)
         self.exchange.strangers.clear()
+        # About once in a silence: that costs little, and joins the parts of a group again.
         if self._lost and not self._rng.randrange(self._silence[0]):
             contact = [*self._lost.values()][self._rng.randrange(len(self._lost))]
             chosen[contact.place] = contact
@@ -198,6 +199,7 @@ class GroupMembership:
         if self.exchange.doubts:
             for table in self.view.tables:
                 for held in table:
+                    # Ages stand still: the silence may be due to one's own clock.
                     held.since += not self.view.is_own(table.level, held.line.digit)
             return probes
         for table, silence in zip(self.view.tables, self._silence, strict=True):
@@ -313,6 +315,7 @@ class GroupMembership:
             return
         own = self.contact
         before = distance(own.address, message.sender.address)
+        # Only nearer ones than the sender, so that redirections come to an end.
         nearer = [
             each.place
             for each in message.contacts

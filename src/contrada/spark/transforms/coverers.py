@@ -354,6 +354,7 @@ class Shard:
         """
         begin = 0
         while begin < len(given.forms):
+            # Parts double in size: few of them, each looked up among as many as are filed.
             some = given.part(begin, max(_FILED_FIRST, len(self._forms)))
             begin += len(some.forms)
             for verdict in self.look_up(some) if self._strictly else ():
@@ -391,11 +392,13 @@ class Shard:
         has_high = highs.is_valid().to_numpy(zero_copy_only=False) & is_open
         also = self._pairs(highs, np.flatnonzero(has_high))
         rows, numbers = pairs // count, pairs % count
+        # Both examples must match, where there are two; and no filter counts as its own coverer.
         wanted = (~has_high[rows] | np.isin(pairs, also)) & (numbers != known[rows])
         rows, numbers = rows[wanted], numbers[wanted]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         for row, found in zip(rows[starts].tolist(), np.split(numbers, starts[1:]), strict=False):
             yield row, found.tolist()
+        # These have no example as columns: the algebra makes one, and it is matched singly.
         for row in np.flatnonzero(~has_low & is_open).tolist():
             example = witness(filter_of(forms[row]))
             if example is not None:
@@ -424,6 +427,8 @@ class Shard:
                     form,
                 )
             ):
+                # The other one is later in the order: it drops this one only if the reverse is
+                # disproved, so that of two equal filters one is left.
                 back, proved = _decided(of, other)
                 covers = not back and proved
             if covers:
@@ -457,4 +462,5 @@ def _decided(one: Filter, other: Filter) -> tuple[bool, bool]:
     """Whether one covers the other, and whether that is proved."""
     before = decision.safe_answers.total()
     covers = product_covers(one, other)
+    # A yes is always proved; a no is, where no safe answer was counted meanwhile.
     return covers, covers or decision.safe_answers.total() == before

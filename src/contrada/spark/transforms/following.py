@@ -290,7 +290,7 @@ class ShareSteps:
                 held, count, size = [NO_ROWS], 0, 0
         yield _shares(*self._parted(held))
         marks = _marks(self.find.parts, seen)
-        yield _shares(marks, range(self.find.parts + 1))
+        yield _shares(marks, range(self.find.parts + 1))  # one mark for each part, in order
 
     def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
         """The rows by part, and where each part begins."""
@@ -337,6 +337,7 @@ class FollowShares:
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
         found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
+        # Before the first match: a batch whose matches were taken must have left its state.
         self.states.write(self.batch, part, runs.saved(), runs.counts())
         yield from self.patterns.matches(found, self.batch)
 
@@ -363,6 +364,7 @@ class FollowSteps:
                 runs.dropped.update(dropped)
             rows = _rows_in(steps)
             if len(rows.times):
+                # Rows come in the order of time: none before the last one's time is left.
                 yield from self.patterns.matches(runs.advance(rows, int(rows.times[-1])))
         yield from self._end(runs, part)
 
@@ -445,8 +447,9 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
 
 
 def _marks(parts: int, seen: _Seen) -> Any:
-    """A row for each part, without steps: the largest time, and in the first what is counted."""
+    """A row for each part, without steps: the largest time, and in the first the counts."""
     pa = _arrow()
+    # Every part needs the time; of the counts one copy, since the parts' counts are added up.
     told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [
         pa.array(range(parts), pa.int32()),
