@@ -12,14 +12,14 @@ from contrada.cli.adv import show
 from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import first_of, lost, run
+from contrada.cli.running import lost, run, seconds_option
 from contrada.net import connect
 from contrada.net.wire import Approach
 from contrada.query import DataSource, FileSource, Question, TableSource
 from contrada.query.sources.describing import FRESH_S
 from contrada.query.sources.files import FileFormat
 from contrada.routing.messages import Offer
-from contrada.runtime.calling import checked_timeout
+from contrada.runtime.calling import checked_timeout, first_of
 from contrada.service import Service, SourceOffer
 
 SHOWN_EVERY_S: Final = 0.25
@@ -62,9 +62,7 @@ _EVERYTHING: Final = Question("everything")
     help=f"Work that out again each S seconds; {FRESH_S:g} if nothing is said.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@seconds_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
 @extension_option

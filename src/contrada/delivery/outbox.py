@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from contrada.delivery.classes import delivery_class
 from contrada.delivery.messages import (
     Context,
     Destination,
@@ -329,20 +328,6 @@ class Outbox:
         """A home's life, the last number sent to it, and the last one that it has taken."""
         of = self._streams.get(home)
         return (0, 0, 0) if of is None else (of.life, of.outgoing.last, of.outgoing.taken)
-
-    def held_for_sequencers(self) -> dict[str, tuple[str, int, int]]:
-        """For each sequence the server that something in it is held for, its life, the number.
-
-        Cost: all that is held.
-        """
-        found = {}
-        for home, of in self._streams.items():
-            for run in of.outgoing.untaken():
-                for number, posted in enumerate(run.items, run.first):
-                    if isinstance(posted.parcel.body, ToSequence):
-                        promised = delivery_class(posted.parcel.body.notification.envelope.delivery)
-                        found[promised.sequence] = home, of.life, number
-        return found
 
     @property
     def held(self) -> int:

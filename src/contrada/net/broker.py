@@ -17,7 +17,6 @@ from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -102,7 +101,6 @@ class Broker(Server):
         host: str = "127.0.0.1",
         port: int = PORT_DEFAULT,
         *,
-        software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
@@ -124,7 +122,6 @@ class Broker(Server):
         super().__init__(
             network or Membership(),
             store,
-            software=software,
             bytes_max=bytes_max,
             going=tls.going() if tls else None,
             no_store=_NO_STORE,
@@ -324,10 +321,5 @@ class Broker(Server):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()

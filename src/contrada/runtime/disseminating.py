@@ -131,7 +131,7 @@ class Sorting:
 
     def made(self, item: Item) -> Any:
         """What is made of an item. Raises as `notification_of`."""
-        name = dissemination_of(item)
+        name = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
         if name is None:
             return self._make(item)
         notification = notification_of(item)

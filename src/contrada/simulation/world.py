@@ -126,7 +126,7 @@ def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
     if network.promises is not None:
         network.promises.audit(network.schedule.run)
     network.readers.resume_all()
-    fresh = _fresh(script, network)
+    fresh = _fresh(script)
     empty = _holdings(fresh)
     yield from _tables(fresh, network)
     _probe(script, network)
@@ -215,7 +215,7 @@ def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Viol
                 yield Violation("tables", f"{here} holds other {fault} of {there}")
 
 
-def _fresh(script: Script, network: SimulatedNetwork) -> SimulatedNetwork:
+def _fresh(script: Script) -> SimulatedNetwork:
     """Servers with the same lines, to which nobody has said anything."""
     fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, promises=False), script.brokers)
     for step in script.steps:

@@ -29,6 +29,7 @@ from contrada.gateway.mqtt.session import MqttArrival, MqttSession
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
 from contrada.runtime.backoff import Backoff
+from contrada.runtime.calling import first_of
 from contrada.runtime.stamping import wall_clock_us
 from contrada.service import Kept, Service, StandingSubscription
 
@@ -94,16 +95,8 @@ class MqttBridge:
         async with asked as events:
             opened()
             sent: UnacknowledgedSends = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
-            ways = (self._carry_in(), self._carry_out(events, sent), self._settle(events, sent))
-            works = [asyncio.ensure_future(each) for each in ways]
-            try:
-                done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in works:
-                    each.cancel()
-                await asyncio.wait(works)
-            for each in done:
-                each.result()
+            carry_out, settle = self._carry_out(events, sent), self._settle(events, sent)
+            await first_of(self._carry_in(), carry_out, settle)
 
     # --- from MQTT ----------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Assembler(HeldPatterns):
         check_pattern(pattern)
         if len(self) >= PATTERNS_MAX:
             raise LimitError("PATTERNS_MAX", PATTERNS_MAX)
-        identities = self._by_identity.setdefault(origin, {})
+        identities = self.by_identity.setdefault(origin, {})
         if isinstance(origin, Client) and not self._outlook.is_known:
             matched = self._advance_engine()  # An empty engine's clock stands still.
             engine_number, new = self._engine.add(pattern)
@@ -95,19 +95,19 @@ class Assembler(HeldPatterns):
 
     def unsubscribe(self, origin: Origin, identity: str) -> list[Action]:
         """A client or a neighbour withdraws a pattern, which it has asked for."""
-        return self._remove(self._by_identity[origin][identity])
+        return self._remove(self.by_identity[origin][identity])
 
     def forget(self, origin: Origin) -> list[Action]:
         """Withdraws all patterns of an origin."""
-        known = list(self._by_identity.get(origin, {}).values())
+        known = list(self.by_identity.get(origin, {}).values())
         return [action for each in known for action in self._remove(each)]
 
     def _remove(self, known: SplitPattern | WholePattern) -> list[Action]:
         """Forgets a pattern, here and at its delegates."""
-        identities = self._by_identity[known.requester]
+        identities = self.by_identity[known.requester]
         del identities[known.identity]
         if not identities:
-            del self._by_identity[known.requester]
+            del self.by_identity[known.requester]
         if isinstance(known, WholePattern):
             del self._whole[known.number]
             return [Unwant(number) for number in self._engine.remove(known.number)]

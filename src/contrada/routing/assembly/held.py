@@ -101,7 +101,7 @@ class HeldPatterns:
         self._engine = PatternEngine(self._filters, self._budget)
         self._whole: dict[int, WholePattern] = {}
         self._split: dict[int, SplitPattern] = {}
-        self._by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
+        self.by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
         self._places: dict[int, dict[tuple[int, int], SplitPattern]] = {}
         self._segments = DelegatedSegments()
         self._numbers = itertools.count()
@@ -113,15 +113,15 @@ class HeldPatterns:
 
     def __contains__(self, origin: object) -> bool:
         """Whether an origin has asked for a pattern."""
-        return origin in self._by_identity
+        return origin in self.by_identity
 
     def knows(self, origin: Origin, identity: str) -> bool:
         """Whether an origin has asked for a pattern under an identity."""
-        return identity in self._by_identity.get(origin, ())
+        return identity in self.by_identity.get(origin, ())
 
     def pattern(self, origin: Origin, identity: str) -> Pattern | None:
         """The pattern that an origin asked for."""
-        known = self._by_identity.get(origin, {}).get(identity)
+        known = self.by_identity.get(origin, {}).get(identity)
         return None if known is None else known.pattern
 
     def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
@@ -136,7 +136,7 @@ class HeldPatterns:
         return [Send(neighbour, HandBack(identity))]
 
     def _split_of(self, neighbour: Neighbour, identity: str) -> SplitPattern | None:
-        known = self._by_identity.get(neighbour, {}).get(identity)
+        known = self.by_identity.get(neighbour, {}).get(identity)
         return known if isinstance(known, SplitPattern) else None
 
     # --- notifications and time ---------------------------------------------------------------
@@ -339,7 +339,7 @@ class HeldPatterns:
         linked = {id(each) for each in self._segments}
         held = {id(each) for split in self._split.values() for each in split.segments.values()}
         assert linked == held, "a segment is unknown where its answers come"
-        held_by = [id(each) for of in self._by_identity.values() for each in of.values()]
+        held_by = [id(each) for of in self.by_identity.values() for each in of.values()]
         patterns = [*map(id, self._whole.values()), *map(id, self._split.values())]
         assert sorted(held_by) == sorted(patterns), "a pattern is lost"
         wanted = {

@@ -35,7 +35,7 @@ from contrada.matching import Index
 from contrada.matching.placing import tree_key
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.attributes import span_of
-from contrada.model.algebra.product import ENVELOPE_SETS, product_covers
+from contrada.model.algebra.product import ENVELOPE_SETS, example_of, product_covers
 from contrada.model.algebra.relations import witness
 from contrada.model.algebra.simplify import single_values
 from contrada.model.algebra.valueset import of_cuts, union
@@ -260,14 +260,12 @@ def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
 
     No lowest where the envelope is asked for, or no example is known: see `Shard.look_up`.
     """
-    low, high = {}, {}
-    for name, of in sets.items():
-        key = of.some_key(readable=False)
-        if key is None or name in ENVELOPE_SETS:
-            return None, None
-        if key[0] != ABSENT:
-            low[name] = value_of(key)
-            high[name] = value_of(_last_key(of, key))
+    example = None if ENVELOPE_SETS.keys() & sets.keys() else example_of(sets)
+    if example is None:
+        return None, None
+    present = {name: key for name, key in example.items() if key[0] != ABSENT}
+    low = {name: value_of(key) for name, key in present.items()}
+    high = {name: value_of(_last_key(sets[name], key)) for name, key in present.items()}
     try:
         first, last = span_of(low, system=True), span_of(high, system=True)
     except LimitError:
