@@ -81,6 +81,7 @@ class PersistentBag(StrongBag[T], promises=["certified"]):
 
 
 class PersistentSet(PersistentBag[T], StrongSet[T]):
-    """The same; once while a consumer runs. Elements in the consumer's hands when it died come
-    again.
+    """The same; once while a consumer runs.
+
+    Elements in the consumer's hands when it died come again.
     """

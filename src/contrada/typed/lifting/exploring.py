@@ -221,7 +221,7 @@ class Path:
         raise GivenUpError(reason)
 
     def place(self) -> CodePlace | None:
-        """Where the predicate's code is just now; all of it, where its result is looked at."""
+        """The predicate's present instruction; the whole predicate where its result is tested."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
