@@ -139,7 +139,7 @@ class MqttBridge:
                 done = getattr(error, "published", None) or 0
                 if at_once == 1 and not done:
                     self._refused(IN, str(notifications.pop(0)[TOPIC]), error)
-                at_once = 1  # So that it is known which one it is.
+                at_once = 1  # Singly, the refused one is known.
             self.counts[IN] += done
             notifications = notifications[done:]
 
