@@ -1,6 +1,6 @@
-"""A file that people and commands both write: one at a time changes it, all of it or nothing.
+"""A file that people and commands both write: one process at a time replaces it as a whole.
 
-Who may read it stays as it was. A file that is named by a link is changed where it is.
+The rights to read it stay as they were. A file that is named by a link is changed where it is.
 """
 
 import fcntl
@@ -31,7 +31,9 @@ def changing(path: Path) -> Iterator[Path]:
 
 
 def write_anew(file: Path, text: str) -> None:
-    """All of it or nothing, for who might read and write it before; a new one for its owner alone.
+    """Replaces a file as a whole.
+
+    An old file keeps its owner and mode; a new one is its owner's alone.
 
     Raises InputError, and has changed nothing.
     """
@@ -63,7 +65,7 @@ def _keep_owner(number: int, file: Path) -> None:
         try:
             os.fchown(number, old.st_uid, old.st_gid)
         except PermissionError:
-            # Else who reads it now, as a broker that runs as somebody else, could not any more.
+            # Else its readers, as a broker that runs as another user, could read it no longer.
             reason = f"it belongs to {old.st_uid}:{old.st_gid}, and has to be changed as that"
             raise InputError(str(file), f"{reason}, or as root") from None
     os.fchmod(number, stat.S_IMODE(old.st_mode))

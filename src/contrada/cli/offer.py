@@ -120,7 +120,7 @@ def _check(source: Any) -> None:
 
 
 class _TellingSource:
-    """A source that tells of each question before it answers it."""
+    """A source that reports each question before it answers it."""
 
     def __init__(self, source: DataSource, fresh_s: float) -> None:
         self.describe = source.describe
@@ -166,7 +166,7 @@ async def _print(told: _TellingSource, as_json: bool) -> None:
 
 
 async def _show(offered: SourceOffer, as_json: bool) -> None:
-    """Shows what it is described by, and each change: the service works it out again by itself."""
+    """Shows the description of a source, and each change: the service renews it by itself."""
     shown: tuple[Offer, ...] = ()
     while True:
         before, shown = shown, offered.described

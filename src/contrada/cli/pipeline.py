@@ -86,7 +86,7 @@ def run(
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
     address = asked.publish or described.publish
     if address:
-        parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
+        parse_addresses(address)  # A wrong address is reported now, not after Spark's start.
     with _progress() as told:
         _run(described, asked, told, as_json=as_json)
 
@@ -111,7 +111,7 @@ class _RunOptions:
 def _run(
     described: "Pipeline", asked: _RunOptions, told: "ProgressListener", *, as_json: bool
 ) -> None:
-    """Do what is asked for, and tell of it."""
+    """Carry out the command, and report."""
     from contrada.spark.pipeline.checking import check_places, plan_lines, problems
     from contrada.spark.pipeline.output import unfinished_run
     from contrada.spark.pipeline.publishing import publish_rest
@@ -157,7 +157,7 @@ def _run(
         _tell_problems(found)
         return
     if asked.resume and not described.is_stream and isinstance(described.output, Path):
-        is_done()  # Else one would wait for Spark to hear that there is none.
+        is_done()  # Its absence is reported now, not after Spark's start.
     if described.is_stream:  # Whoever supervises a service ends it so.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = interruptible(work, is_endless=described.is_stream)
@@ -193,7 +193,7 @@ def _tell_problems(problems: list[str]) -> None:
 
 
 def _problems(summary: "PipelineSummary") -> Iterator[str]:
-    """What is likely not as its author meant it."""
+    """Warnings of results that the pipeline's author likely did not intend."""
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
         if not each.read and (each.bad or summary.mode == "batch"):

@@ -60,7 +60,7 @@ def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
                 os._exit(statuses[signal.Signals(number)])
             ended_by.append(number)
             loop.call_soon_threadsafe(task.cancel)
-            # Not by the loop: what works for long without awaiting keeps that from all else.
+            # Not by the loop: a coroutine that works for long without awaiting would hold it up.
             end = threading.Timer(END_WAIT_S, os._exit, (statuses[signal.Signals(number)],))
             end.daemon = True
             end.start()

@@ -105,7 +105,7 @@ class _Rendering:
                 self._tell_bad(each)
 
     def end(self) -> None:
-        """Says what was bad, what is repeated, and what was lost."""
+        """Reports bad documents, repeated elements, and lost parts."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
         repeated = {

@@ -42,8 +42,8 @@ CAUGHT_UP_AGAIN_S: Final = 300.0
 does."""
 
 NAMING_WAIT_S: Final = 10.0
-"""Seconds for which a naming service waits for what others have. Beyond it: it goes on without, and
-asks again later."""
+"""Seconds for which a naming service waits for the records of others. Beyond it: it goes on without
+them, and asks again later."""
 
 RECORDS_ASKED: Final = Filter({MARK: RECORD})
 """What asks for all records, as a subscription and as a question."""
@@ -152,7 +152,7 @@ class NamingService(InForce):
         )
 
     async def catch_up(self) -> None:
-        """Ask the others for what was missed, and tell what they lack.
+        """Ask the other naming services for missed records, and publish those that they lack.
 
         Cost: all records of each of them. Raises ServiceClosedError, ConnectionFailedError.
         """

@@ -68,7 +68,7 @@ def refusal_of(error: ContradaError) -> RefusedRequestError:
 
 
 def invalid(error: Exception) -> RefusedRequestError:
-    """What a request is told that says something else than it should."""
+    """The refusal of a malformed request."""
     told = str(error).encode(errors="backslashreplace").decode()  # It may hold lone surrogates.
     return RefusedRequestError(HTTPStatus.BAD_REQUEST, shortened(told))
 

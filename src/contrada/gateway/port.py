@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """What cannot be read is answered, and the connection closed.
 
         Not where the answer to another request, or a part of this one's, would stand before it:
-        that would be taken for what it is not.
+        this answer would be taken for that one.
         """
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
@@ -215,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
-        # In chunks of one byte there is more around it than in it: so much is no attack.
+        # Chunks of one byte have more framing than content: that much is no attack.
         self._framing_bytes -= (1 + _FRAMING_PER_BYTE) * len(body)
         super().on_body(body)
 
@@ -248,7 +248,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def _close(self) -> None:
-        """Closes it once all is taken that was written, and cuts it if it is not."""
+        """Closes the connection once its last bytes are read, and cuts it if they are not."""
         self.transport.close()
         self._disconnect()
         self._expect_taken()

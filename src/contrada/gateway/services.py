@@ -1,10 +1,10 @@
-"""The connections of a gateway to its broker: one for each token, shared by all who show it.
+"""The connections of a gateway to its broker: one for each token, shared by all its requests.
 
-Who a token belongs to, and what it may do, the broker says: a token that it refuses has no service.
-A connection that nobody has used for a while is closed.
+The broker decides whose a token is, and what that user may do: a token that it refuses has no
+service. A connection that nobody has used for a while is closed.
 
-A token is *unproven* until the broker has taken it once. Whoever thinks of many takes room and time
-from other unproven ones alone.
+A token is *unproven* until the broker has taken it once. A client that invents many tokens takes
+room and time only from other unproven ones.
 
 Invariant: at most GATEWAY_TOKENS_MAX are open or known, and at most GATEWAY_UNPROVEN_MAX besides.
 """

@@ -132,7 +132,9 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """What is written at a time: events that wait, what was lost, or that it is quiet."""
+        """The pieces that are written: waiting events, a report of lost ones, or a comment in
+        silence.
+        """
         events = self._events
         while True:
             try:

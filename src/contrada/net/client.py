@@ -512,7 +512,10 @@ def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
 
 
 def _stamp_of(publisher: str | Signer | None, token: str) -> Stamp:
-    """Of who says no name it is one below that of his token, or one that his broker tells."""
+    """The stamp of a client.
+
+    Without a name it is one below its token's user, or as its broker tells.
+    """
     stamp = stamp_of(publisher or publisher_under(token))
     stamp.stays = bool(publisher)
     return stamp

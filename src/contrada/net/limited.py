@@ -1,13 +1,14 @@
-"""What goes over a link to a neighbour that may not do everything, and what it may say and hear.
+"""The messages of a link to a neighbour with limited rights: those it may send, and is sent.
 
     it says        Advertise     held to what it may publish: narrowed, or refused
                    Subscribe     as it is: what is delivered for it is looked at, one by one
     it is told     Subscribe     where it meets what it may publish: of the rest it learns nothing
                    Advertise     where it meets what it may read
-    both ways      the rest of what is routed; nothing of what is asked, assembled or promised
+    both ways      all other router messages; no questions, patterns or delivery above best effort
 
-What covers or merges something that meets meets too, so a neighbour is told of all that it may
-publish for. Routers give an identity to one product, until they withdraw it.
+If a filter meets its publish filters, so do its coverers and merged filters. So the neighbour is
+told of all subscriptions that it may publish for. Routers give an identity to one product, until
+they withdraw it.
 """
 
 from typing import Final, TypeAlias
@@ -30,9 +31,9 @@ from contrada.routing.messages import (
 from contrada.security.permits import Permit
 
 _LOOKED_AT: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, TellLinks, TookLinks)
-"""What goes over at all: of the rest it cannot be told here what is in it."""
+"""The messages that go over such a link. The content of others cannot be checked here."""
 
-_Key: TypeAlias = tuple[bool, str, str]
+_ToldKey: TypeAlias = tuple[bool, str, str]
 
 
 class LimitedNeighbour:
@@ -40,7 +41,7 @@ class LimitedNeighbour:
 
     def __init__(self, permit: Permit) -> None:
         self._permit = permit
-        self._told: set[_Key] = set()
+        self._told: set[_ToldKey] = set()
 
     def may_pass(self, message: Message) -> bool:
         """Whether something of its kind goes over the link, in either direction."""

@@ -73,7 +73,7 @@ class Host(Working, Protocol):
         ...
 
     def meet(self, peer: "Peer", hello: Hello) -> "Talk":
-        """Who deals with what the other side asks for. Raises FrameError where it is refused."""
+        """The handler of the other side's messages. Raises FrameError where it is refused."""
         ...
 
 

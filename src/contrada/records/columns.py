@@ -36,7 +36,7 @@ again."""
 
 
 class Missing:
-    """In place of a value: there is none, or none that the plain reader takes."""
+    """Stands for a value that is absent, or that the plain reader refuses."""
 
 
 MISSING: Final = Missing()
@@ -91,7 +91,7 @@ class Column:
 
     @property
     def odd(self) -> Any:
-        """Which rows have a value that the array has not, None where there is none."""
+        """The rows whose value the array does not hold; None where there are none."""
         return self._in_arrow[1]
 
     def _most_common(self) -> type:

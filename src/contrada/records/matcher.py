@@ -89,7 +89,9 @@ class Outcomes:
 
 
 class PackedRecords(NamedTuple):
-    """Records that matched, as columns: their numbers, what they match, and all of them."""
+    """Records that matched, as columns: their numbers, the positions of their subscriptions, and
+    the packed records.
+    """
 
     numbers: list[int]
     positions: list[list[int]]

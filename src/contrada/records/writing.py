@@ -77,7 +77,7 @@ def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) ->
     shown: list[Any] = []
     for name, column in columns.items():
         piece, odd = column.piece(msgspec.msgpack.encode(name))
-        if name in reading.add:  # What is added stands there where it replaces something.
+        if name in reading.add:  # An added attribute replaces a column: its values become odd.
             odd |= piece.kinds != 0
         stamped.take(name, piece, odd)
         if name not in reading.add:
@@ -93,7 +93,7 @@ def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) ->
 
 
 class Stamped:
-    """What rows get beside their columns: the time of each, and what is the same for all."""
+    """The parts of rows beside their columns: the time of each, and attributes that all share."""
 
     def __init__(self, reading: Reading, count: int) -> None:
         self._reading, self._count = reading, count

@@ -137,7 +137,7 @@ def _opened(path: Path) -> closing[sqlite3.Connection]:
 
     SQLite gives what it makes beside it, as the journal, the same mode.
     """
-    with suppress(OSError):  # It is there, or SQLite tells why it cannot be.
+    with suppress(OSError):  # The file exists, or SQLite will raise the reason.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ALONE))
     return closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0))
 

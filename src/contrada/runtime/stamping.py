@@ -60,9 +60,9 @@ class Stamp:
         """Whether the clock was stamped on anything: then nothing earlier is published."""
 
     def go_below(self, name: str) -> None:
-        """Its name is one below this from now on, that nobody else has, where it may change.
+        """From now on its publisher name is a unique one below `name`, if it may change.
 
-        It stays where this one is empty, or would make it too long.
+        It stays where `name` is empty, or would make it too long.
         """
         below = f"{name}/{self._token}"
         if self.stays or not name or owns((name,), self.publisher):

@@ -41,30 +41,31 @@ T = TypeVar("T")
 _Many: TypeAlias = Notifications | Sequence[Notification]
 
 CHECK_WORK_MAX: Final = 50_000
-"""Steps to look in one go whether one may publish, or read, what came together. Beyond it: fewer
-are looked at in one go; one alone for which that is too much is refused."""
+"""Steps to check in one go whether a principal may publish, or read, several notifications. Beyond
+it: fewer are checked in one go; a single notification that takes more is refused."""
 
 READ_CHECKS_MAX: Final = 20
-"""Goes in which it is looked at whether one may read what came together. Beyond it: the rest is
-kept from him."""
+"""Goes in which it is checked whether a principal may read several notifications. Beyond it: the
+rest is kept from it."""
 
 SHARED_FILTERS_MAX: Final = 16
-"""Publish filters of one principal that are looked at one after the other. Beyond it: he has an
-index of his own."""
+"""Publish filters of one principal that are checked one after the other. Beyond it: the principal
+has an index of its own."""
 
 _FEWER: Final = 8
 
 
 class PublishFilters:
-    """The publish filters of many principals in one index, to look at those of one. For one thread.
+    """The publish filters of many principals in one index, to check those of one. For one thread.
 
-    What they have in common, as names of attributes, is there once: of principals that publish in
-    turns what each had by itself would have to come from far away in memory each time.
+    Shared parts, as names of attributes, are there once. If each principal had an index of its own,
+    principals that publish in turns would evict each other's index from the caches.
     """
 
     def __init__(self) -> None:
         self._index: Index[int] = Index()
-        # By their identity, which nothing else gets as long as they are held: whether they are few.
+        # By the filters' `id`, which no other object gets while they are held: whether they are
+        # few.
         self._held: dict[int, tuple[FilterSet, bool]] = {}
 
     def all_match(self, filters: FilterSet, bundle: Bundle) -> bool:
@@ -116,12 +117,12 @@ class Permit:
         return tuple(granted)
 
     def readable(self, items: Sequence[Notification]) -> list[Notification]:
-        """Those of what is handed over that it may read."""
+        """The notifications that the principal may read."""
         refused = self.unreadable(items)
         return [item for at, item in enumerate(items) if at not in refused]
 
     def unreadable(self, items: Sequence[Notification]) -> set[int]:
-        """The positions of those that it may not read. Cost: one match of all."""
+        """The positions of notifications that it may not read. Cost: one match of all."""
         looking = self._reads.refused(items, goes_max=READ_CHECKS_MAX)
         while True:
             try:
@@ -153,7 +154,7 @@ class Permit:
         return self._one(parts, "offer", whole=offer)
 
     def unpublishable(self, notifications: _Many) -> Generator[None, None, list[int]]:
-        """The positions of those that it may not publish. Cost: one match of all.
+        """The positions of notifications that it may not publish. Cost: one match of all.
 
         Where it yields the others may have a turn.
         """
@@ -171,7 +172,7 @@ class Permit:
         return sorted({*refused, *strange})
 
     def why_unpublishable(self, notification: Notification) -> NotPermittedError:
-        """What one is told who may not publish it."""
+        """The error for a notification that the principal may not publish."""
         name, publisher = self.principal.name, notification.envelope.publisher
         if not owns(self.principal.publishers, publisher):
             mine = self.principal.publishers
@@ -206,7 +207,10 @@ class Permit:
     # --- decisions ----------------------------------------------------------------------------
 
     def _granted(self, wish: Selection, what: str) -> Selection:
-        """The wish where it is covered, else what lies in both. Raises NotPermittedError."""
+        """The wish where it is covered, else its intersection with the allowed filters.
+
+        Raises NotPermittedError.
+        """
         allowed = self.principal.subscribe
         if allowed is EVERYTHING or allowed.covers(wish):
             return wish
@@ -237,7 +241,7 @@ class Permit:
 
 
 class _Check:
-    """Which of several notifications match one of some filters, or are covered by them."""
+    """Decides which of several notifications match one of some filters, or are covered by them."""
 
     def __init__(
         self,
@@ -305,7 +309,7 @@ class _Check:
         keys = {name: notification.keys_of(name) for name in self._covered_in}
         if all(len(each) == 1 for each in keys.values()):
             return True
-        # Of what no filter asks for it is no matter what it is.
+        # Attributes that no filter names do not matter.
         values = Filter.of_sets({name: of_keys(each) for name, each in keys.items()})
         return self._filters.covers(values)
 

@@ -110,7 +110,7 @@ def named_source(source: str) -> Iterator[None]:
 
 
 def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
-    """What is likely not as its author meant it: headers that lack what options name."""
+    """Likely mistakes of the author: headers that lack columns named in options."""
     for source in pipeline.sources:
         with named_source(source.name):
             yield from lacks_of_headers(session, source, stream=pipeline.is_stream)

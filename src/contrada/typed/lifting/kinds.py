@@ -33,8 +33,8 @@ from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS
 from contrada.typed.shapes import enum_values
 
 ENUM_FORKS_MAX: Final = 16
-"""Members of an enumeration that runs take one by one, where a set of them does not do. Beyond it:
-such a run stays at the subscriber."""
+"""Members of an enumeration that runs take one by one, where a set of members is not enough. Beyond
+it: such a run stays at the subscriber."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -243,7 +243,7 @@ def _utf8(text: str | bytes) -> bytes:
 
 
 def _parted(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes]) -> Verdict:
-    """The texts of which one of some operators holds, and the others."""
+    """The texts for which one of some operators holds, and the other texts."""
     known = []
     for each in texts:
         held = _utf8(each)
