@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.store import Entry, LogRecord, Store
+from contrada.delivery.store import LogRecord, Store, StoredRecord
 from contrada.errors import StoreError
 
 LOGS = ("a", "b")
@@ -38,7 +38,7 @@ class AwayStore(MemoryStore):
 
     is_away = False
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """Reads, or says that it cannot."""
         self._be_there()
         return super().read(log, first, count)

@@ -173,7 +173,7 @@ def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
+class _ParticipantPlan:
     """What a participant is to do in its group."""
 
     subscribe: str | None
@@ -196,7 +196,7 @@ def start(
     contrada gossip start --key group.key --at 10.0.0.7:7656
     """  # noqa: D301 - click reads the escape
     options["at"] = options["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
-    _participate(_node_of((), **options), _Wishes(subscribe, publish, count, envelope))
+    _participate(_node_of((), **options), _ParticipantPlan(subscribe, publish, count, envelope))
 
 
 @gossip.command()
@@ -219,7 +219,7 @@ def join(
     \b
     contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
     """  # noqa: D301 - click reads the escape
-    _participate(_node_of(places, **options), _Wishes(subscribe, publish, count, envelope))
+    _participate(_node_of(places, **options), _ParticipantPlan(subscribe, publish, count, envelope))
 
 
 @gossip.command()
@@ -340,13 +340,13 @@ def _digits(text: str) -> LogicalAddress:
         raise InvalidValueError(text, reason) from None
 
 
-def _participate(node: GossipNode, wishes: _Wishes) -> None:
+def _participate(node: GossipNode, wishes: _ParticipantPlan) -> None:
     if wishes.subscribe is None and (wishes.count is not None or wishes.envelope):
         raise click.UsageError("--count and --envelope are for --subscribe FILTER")
     run(_take_part(node, wishes))
 
 
-async def _take_part(node: GossipNode, wishes: _Wishes) -> None:
+async def _take_part(node: GossipNode, wishes: _ParticipantPlan) -> None:
     wanted = None if wishes.subscribe is None else node.subscribe(wishes.subscribe)
     try:
         async with node:

@@ -107,7 +107,7 @@ def offer(
     else:
         source = FileSource(files, file_format, fresh_s=0)
     service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
-    told = _Told(source, checked_timeout(fresh, "fresh") or FRESH_S)
+    told = _TellingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, told, name=name)
     _check(source)
     run(_offer(service, offered, told, checked_timeout(seconds, "seconds"), as_json))
@@ -119,7 +119,7 @@ def _check(source: Any) -> None:
         next(rows, None)
 
 
-class _Told:
+class _TellingSource:
     """A source that tells of each question before it answers it."""
 
     def __init__(self, source: DataSource, fresh_s: float) -> None:
@@ -143,7 +143,7 @@ class _Told:
 async def _offer(
     service: Service,
     offered: SourceOffer,
-    told: _Told,
+    told: _TellingSource,
     seconds: float | None,
     as_json: bool,
 ) -> None:
@@ -157,7 +157,7 @@ async def _offer(
         click.echo(f"asked {told.count} times", err=True)
 
 
-async def _print(told: _Told, as_json: bool) -> None:
+async def _print(told: _TellingSource, as_json: bool) -> None:
     while True:
         text = str(await told.next())
         line = msgspec.json.encode({"question": text}).decode() if as_json else f"? {text}"

@@ -11,10 +11,10 @@ from itertools import takewhile
 from typing import Final, TypeAlias
 
 from contrada.delivery.store import (
-    Entry,
     Extent,
     Head,
     Stored,
+    StoredRecord,
     check_log_name,
     check_note_name,
     check_records,
@@ -26,7 +26,7 @@ MEMORY_BYTES_MAX: Final = 2**30
 """Bytes of the records of a store in memory. Beyond it: StoreFullError."""
 
 
-_Step: TypeAlias = "Callable[[_Disk], object]"
+_DiskStep: TypeAlias = "Callable[[_Disk], object]"
 
 
 class _MemoryLog:
@@ -39,7 +39,7 @@ class _MemoryLog:
 
 
 class _Disk:
-    """Logs and notes; each method is one step, which is done whole or not at all."""
+    """Logs and notes. Each method is one atomic step."""
 
     def __init__(self) -> None:
         self.logs: dict[str, _MemoryLog] = {}
@@ -88,8 +88,8 @@ class MemoryStore:
         self._survives = survives
         self._stable = _Disk()
         self._now = _Disk()
-        self._group: list[_Step] = []
-        self._sealed: deque[tuple[int, list[_Step]]] = deque()
+        self._group: list[_DiskStep] = []
+        self._sealed: deque[tuple[int, list[_DiskStep]]] = deque()
         self._seals = 0
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
@@ -104,7 +104,7 @@ class MemoryStore:
             self._group.append(lambda disk: disk.append(log, records, time_us))
         return first
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """See `Store.read`."""
         of = self._now.logs.get(log)
         if of is None:

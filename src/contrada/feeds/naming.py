@@ -4,9 +4,10 @@
     who wants to know ==> question on `contrada.naming = 'record'` ==> records
 
 It is an ordinary client of a service. Records are ordinary notifications, so that all naming
-services of a network hear each of them: that is how they replicate. What one missed, since it was
-not there or something was lost, it asks the others for when it begins and from time to time, and
-tells what these lack. Conflicts are decided by `NamingTable`, everywhere alike.
+services of a network hear each of them: that is how they replicate. A naming service misses records
+while it is away, or when one is lost. So it asks the others for their records when it begins and
+from time to time, and publishes the records that they lack. Conflicts are decided by `NamingTable`,
+everywhere alike.
 
 Source: Erenkrantz 2001 §6.5 (an automated daemon, distributed and tolerant of faults).
 """

@@ -35,7 +35,7 @@ class Trait(NamedTuple):
 
 
 def traits_of(of: ValueSet, most: int) -> tuple[Trait, ...] | None:
-    """The traits of a set; None where values have none, or there are more than so many."""
+    """The traits of a set. None if some values have no trait, or the set has more than `most`."""
     found = _of_cuts(of.line, most)
     if found is not None and of.text is not None:
         within = _of_language(of.text, most)

@@ -73,7 +73,7 @@ class RemoteQuestioning(Questioning):
             raise FrameError("malformed", f"of a question: {error}") from None
 
     async def take_up(self) -> None:
-        """Offer all sources at the broker that is there now. Raises ConnectionFailedError."""
+        """Offer all sources at the broker of the new connection. Raises ConnectionFailedError."""
         asked = [(each, self._client.request(packed(each))) for each in self.answerer.in_force()]
         async for message, error in refused_of(asked):
             _LOG.warning(

@@ -1,8 +1,8 @@
 """What a client advertises and follows at its broker, on whichever connection is there.
 
-Advertisements are in force under an identity that is kept when they are taken up on another
-connection. What is on offer there is compared then with what was on offer before: whoever follows
-is told of the difference.
+Advertisements keep their identity when they are made again on another connection. The
+advertisements on offer there are compared with those on offer before: followers are told of the
+difference.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class RemoteMarket:
         return identity
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraw one; it has ended with the connection where there is none."""
+        """Withdraw an advertisement; without a connection it has ended already."""
         if self._offered.pop(identity, None) is not None:
             await self._ask_if_there(packed(Unadvertise(identity)))
 
@@ -117,9 +117,11 @@ class RemoteMarket:
                 self.on_offer.clear()
 
     async def take_up(self) -> None:
-        """Put all in force at the broker that is there now. Raises ConnectionFailedError.
+        """Put all advertisements in force at the broker of the new connection.
 
-        It asks for all advertisements at once, so that no withdrawal comes between.
+        Raises ConnectionFailedError.
+
+        All are sent at once, so that no withdrawal comes between.
         """
         asked = [
             (offer, self._client.request(packed(Advertise(identity, offer))))

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from contrada.delivery.backlog import Entry, transmission_of
+from contrada.delivery.backlog import QueueEntry, transmission_of
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -39,7 +39,7 @@ class SubscriptionHost(Protocol):
 
     now_us: Callable[[], int]
     credit_bytes: int
-    """What may be delivered for it before it is read."""
+    """Bytes that may be delivered for a subscription before its reader takes them."""
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Put it in force at the broker."""
@@ -137,9 +137,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         if self.outlet.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
-    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
+    def _matched(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
         pattern = self._pattern
-        entries: list[Entry[Any]] = []
+        entries: list[QueueEntry[Any]] = []
         assert pattern is not None, "it was checked"
         for each in frame.matches:
             size = sum(ENTRY_BYTES + len(data) for data in each[1])
@@ -160,8 +160,8 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self._taken(size)
         return entries
 
-    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
-        entries: list[Entry[Any]] = []
+    def _delivered_by(self, frame: Delivery) -> list[QueueEntry[Any]]:
+        entries: list[QueueEntry[Any]] = []
         for data in frame.notifications:
             try:
                 found, is_plain = notification_to_read(data)
@@ -181,9 +181,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.end(TooSlowError())
 
     def begin_anew(self) -> int:
-        """It is put in force at a broker that knows nothing of it; returns what may come at once.
+        """The subscription is put in force anew, at a broker that does not know it.
 
-        So much of the credit is left as what waits here does not take.
+        Returns the credit. The credit is what the notifications that wait here leave of it.
         """
         self._reconnects += 1
         full, expired = self._lost_there
@@ -240,9 +240,9 @@ def taking_up(host: SubscriptionHost, subscription: TcpSubscription, credit: int
 async def taken_up(
     host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[TakingUp]
 ) -> None:
-    """Waits until these are in force, as what they want then. Raises ConnectionFailedError.
+    """Waits until subscriptions are in force, each with its present filters.
 
-    Those that the broker does not take end, the others go on.
+    Those that the broker refuses end, the others go on. Raises ConnectionFailedError.
     """
     for subscription, wanted, credit, answer in asked:
         while subscription.identity in in_force:

@@ -83,7 +83,7 @@ def checked_wait(publish_wait_s: float) -> float:
 
 
 def checked_when_full(when_full: WhenFull) -> WhenFull:
-    """What is to become of what finds no room, where it is one of those. Raises ServiceError."""
+    """The behaviour of a full queue itself, when it is a known one. Raises ServiceError."""
     if when_full not in get_args(WhenFull):
         known = ", ".join(map(repr, get_args(WhenFull)))
         raise ServiceError(f"when_full = {when_full!r}: expected one of {known}")
@@ -101,9 +101,10 @@ def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float |
 
 
 async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
-    """The next object; what comes later than the timeout is not lost.
+    """The next object. An object that comes after the timeout is not lost: a later call gets it.
 
-    Raises TimeoutError, ServiceClosedError when it has ended, ServiceError for what is no timeout.
+    Raises TimeoutError, ServiceClosedError when the iterator has ended, ServiceError for a timeout
+    that is no number of seconds.
     """
     running_loop()
     try:
@@ -124,7 +125,7 @@ def check_items(items: object) -> None:
 
 
 def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
-    """The items in batches. What they raise comes after a batch of those before it."""
+    """The items in batches. An error of the iterable comes after a batch of the items before it."""
     batch: list[T] = []
     try:
         for item in items:
@@ -145,10 +146,10 @@ async def batches_of(
     most: int,
     made: Callable[[Item], T],
 ) -> AsyncIterator[Sequence[T]]:
-    """What is made of the items in batches; what comes by and by comes one by one.
+    """The items in batches, each converted by `made`; asynchronous items come one by one.
 
-    An item that is none ends them with its error, after those before it. Raises ServiceError where
-    the items are one mapping or text.
+    An item that `made` refuses ends the batches with its error, after the items before it. Raises
+    ServiceError where the items are one mapping or text.
     """
     check_items(items)
     if isinstance(items, AsyncIterable):

@@ -40,7 +40,6 @@ from contrada.runtime.calling import (
     checked_wait,
     checked_when_full,
     off_loop,
-    running_loop,
     tell_published,
 )
 from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
@@ -207,7 +206,7 @@ class EmbeddedService(DisseminatingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
-        elsewhere = dissemination_of(item)
+        elsewhere = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
         if elsewhere is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
@@ -245,7 +244,10 @@ class EmbeddedService(DisseminatingService):
         return count
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
-        """Publish what is of one class and publisher, until it is accepted; as stamped."""
+        """Publish notifications of one delivery class, until they are accepted.
+
+        Returns them as stamped.
+        """
         if not delivery_class(run[0].envelope.delivery).is_reliable:
             stamped, rest = self._hand_over(run)
             if rest is not None:
@@ -335,7 +337,11 @@ class EmbeddedService(DisseminatingService):
 
         Awaiting each notification would cost more than matching it.
         """
-        if self._state != "open" or running_loop() is not self._loop:
+        try:
+            may_publish = asyncio.get_running_loop() is self._loop and self._state == "open"
+        except RuntimeError:  # In a process forked from the one where the loop ran.
+            may_publish = False
+        if not may_publish:
             self.require_open()
         now_us = self._stamp.now_us()
         stamped = self._stamped(notifications, now_us)

@@ -50,7 +50,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
-    Subject,
+    Subscribable,
 )
 
 __all__ = [
@@ -79,7 +79,7 @@ __all__ = [
     "Offered",
     "Offering",
     "Predicate",
-    "Subject",
+    "Subscribable",
     "dissemination_of",
     "filters_of",
     "is_predicate",

@@ -47,8 +47,8 @@ IN: Final = "from MQTT"
 OUT: Final = "to MQTT"
 CIRCLE: Final = "had come from here"
 
-Standing: TypeAlias = StandingSubscription[Notification]
-Sent: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
+StandingNotifications: TypeAlias = StandingSubscription[Notification]
+UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
 """What was sent, by its position, and is not acknowledged by the MQTT broker."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class MqttBridge:
         asked = self._service.subscribe(self._out, durable=self._name, auto_acknowledge=False)
         async with asked as events:
             opened()
-            sent: Sent = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
+            sent: UnacknowledgedSends = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
             carry_out, settle = self._carry_out(events, sent), self._settle(events, sent)
             await first_of(self._carry_in(), carry_out, settle)
 
@@ -145,7 +145,7 @@ class MqttBridge:
 
     # --- to MQTT ------------------------------------------------------------------------------
 
-    async def _carry_out(self, events: Standing, sent: Sent) -> None:
+    async def _carry_out(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
         async for kept in events:
             await sent.put((kept.position, self._sent(kept)))
 
@@ -159,7 +159,7 @@ class MqttBridge:
             return failed
         return self._session.send(message)
 
-    async def _settle(self, events: Standing, sent: Sent) -> None:
+    async def _settle(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
         """Acknowledges what MQTT has, several at once where they are there."""
         while True:
             due = [await sent.get()]

@@ -191,8 +191,9 @@ def witness(
 ) -> Notification | None:
     """A notification that p holds, and q holds too, and `but_not` does not hold.
 
-    None where there is none, and where none can be named: an opaque operator, or a limit; then
-    it is counted in `decision.safe_answers["witness"]`. Cost: as the relation it explains.
+    None if no such notification exists, or if none could be constructed because of an opaque
+    operator or a limit. Those cases are counted in `decision.safe_answers["witness"]`. Cost: as the
+    relation that it explains.
     """
     pairs = _pairs(_thing(p), Filter({}) if q is None else _thing(q))
     left_out = None if but_not is None else _thing(but_not)

@@ -23,7 +23,7 @@ from contrada.model import Notification
 from contrada.net.gossip.node import GossipNode
 from contrada.routing.duplicates import Duplicates
 from contrada.runtime.calling import first_of
-from contrada.service import Service, Subject, Subscription
+from contrada.service import Service, Subscribable, Subscription
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class GroupBridge:
         service: Service,
         node: GossipNode,
         *,
-        to_group: Subject | None = None,
-        to_service: Subject | None = None,
+        to_group: Subscribable | None = None,
+        to_service: Subscribable | None = None,
     ) -> None:
         """Both are open, and stay their owner's. Raises ServiceError where nothing is to go over,
         and as `Service.subscribe` for what cannot be subscribed.
