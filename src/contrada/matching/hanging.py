@@ -66,8 +66,9 @@ SEEN_MIN: Final = 512
 would pay for most of it."""
 
 LOOKED_BETWEEN: Final = 2**16
-"""Filters looked at, about, from one attempt to the next: attempts take a small part of the time of
-matching. The fewer a match looks at, the rarer they are."""
+"""Filters looked at, about, from one attempt to the next: attempts take a third of the time of
+matching, or more than half where thousands are looked at, until they have helped. The fewer a match
+looks at, the rarer they are."""
 
 REHUNG_AT_ONCE: Final = 2
 """Filters thought of by one match: some tens of microseconds each."""
