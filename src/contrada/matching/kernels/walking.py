@@ -201,6 +201,7 @@ def past_lead(data: Any, begin: Any, before: Any, known: Any, leads: Any, state:
         return -1, at
     at = past_blanks(data, at + 1)
     if at - begin <= LEAD_BYTES_MAX:
+        # Of leads that differ the last one is kept: lines that are alike follow each other.
         lead_sizes[name] = at - begin
         following[before] = name
         put_bytes(data, begin, lead, name * LEAD_BYTES, at - begin)
@@ -230,6 +231,7 @@ def scan(
     begins, lasts = spans
     while line < len(ends):
         at = ends[line - 1] + 1 if line else 0
+        # Lines are numbered over all calls, so that `seen` need not be emptied for each.
         state[3] += 1
         number = state[3]
         is_good, before = byte_at(data, at) == OPEN, len(lead_sizes) - 1
@@ -247,6 +249,7 @@ def scan(
                     break
             end = past_value(data, at)
             column = column_of[name]
+            # A name that comes twice in a line is doubtful, too: others say what is to be done.
             if end < 0 or seen[name] == number or column == REFUSED:
                 is_good = False
                 break
@@ -287,7 +290,7 @@ def number_of(data: Any, at: Any, end: Any) -> Any:
         at += 1
         is_below = byte_at(data, at) == MINUS
         exponent = 0
-        for place in range(at, end):
+        for place in range(at, end):  # a sign is below the digits, and passed over
             if byte_at(data, place) >= ZERO:
                 exponent = 10 * exponent + byte_at(data, place) - ZERO
         power += -exponent if is_below else exponent
