@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from contrada.matching.spans import Given, keys_asked
 from contrada.matching.traits import FROM, PRESENT, UNTIL, Place, parts_of, places_of
-from contrada.model import Envelope, Filter, ValueSet
+from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.domains import line
@@ -242,7 +242,11 @@ class PlainEngine(Generic[K]):
 
     def match(self, given: Given | bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """See `Index.match` and `Index.match_span`."""
-        known, files = keys_asked(given, envelope, self._files, self.envelope), self._files
+        files, of_envelope = self._files, self.envelope
+        if isinstance(given, Notification) and not of_envelope:  # As mostly.
+            known = given.keys_among(files)
+        else:
+            known = keys_asked(given, envelope, files, of_envelope)
         found: list[_Entry[K]] = list(self._always)
         room = PARTS_LOOKED_UP_MAX
         for name, keys in known.items():

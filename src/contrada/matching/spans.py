@@ -19,7 +19,7 @@ from contrada.matching.kernels import jit
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nesting import flattened
-from contrada.model.algebra.notification import UNSTAMPED, keys_in, of_parts
+from contrada.model.algebra.notification import UNSTAMPED, of_parts
 from contrada.model.domains.values import Key, datetime_of, is_system_name, key_of
 from contrada.model.encoding import notification_from_msgpack
 
@@ -95,10 +95,7 @@ def keys_asked(
 ) -> dict[str, tuple[Key, ...]]:
     """The keys of those attributes that are asked for and not absent, and these of the envelope."""
     if isinstance(given, Notification):
-        held = given.attributes
-        names = asked if len(asked) <= len(held) else held
-        # Not by `keys_of`, which keeps the keys: mostly nobody asks for them again.
-        known = {name: keys_in(held[name]) for name in names if name in held and name in asked}
+        known = given.keys_among(asked)
     else:
         is_span = isinstance(given, bytes)
         attributes = decoded(given) if isinstance(given, bytes) else flattened(given)[0]
