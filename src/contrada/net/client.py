@@ -307,7 +307,7 @@ class TcpService(DisseminatingService):
         return self._questions
 
     def statistics(self) -> ServiceStatistics:
-        """What this access point published, and what was lost of it at the broker."""
+        """What this access point published, and how much of that was lost at the broker."""
         dropped = Counter(self._dropped)
         if self._logs is not None:
             dropped[QUEUE_FULL] += self._logs.dropped
@@ -397,7 +397,7 @@ class TcpService(DisseminatingService):
         self._reconnecting.send(Request(0, message))
 
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
-        """Appends what is stamped to what is sent; counts how much of it is in which batch."""
+        """Queues stamped notifications to be sent; counts how many are in which batch."""
         self._reconnecting.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
@@ -485,7 +485,7 @@ class TcpService(DisseminatingService):
             self._logs.broken(unsent)
 
     async def take_up(self) -> None:
-        """Put all that is asked for in force at the broker that is there now."""
+        """Put all subscriptions in force at the broker of the new connection."""
         subscriptions = self._subscriptions  # All at once, so that no unsubscribe comes between.
         asked = [taking_up(self, each, each.begin_anew()) for each in subscriptions.values()]
         await self._market.take_up()

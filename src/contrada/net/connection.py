@@ -81,7 +81,7 @@ _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
 }
-"""What one who is the first may send to one who is the second."""
+"""By pair of sides (sender, receiver), the frames that the sender may send."""
 
 
 class Phase(Enum):
@@ -167,7 +167,7 @@ class Connection:
 
     @property
     def given_bytes(self) -> int:
-        """What the frame takes that `next` gave last, all that came with it too."""
+        """Bytes of the frame that `next` gave last, with everything that came along with it."""
         return self._reader.given_bytes
 
     def tick(self, now_s: float) -> None:
@@ -197,7 +197,7 @@ class Connection:
 
     def _closed(self) -> None:
         self.state = Phase.CLOSED
-        self._reader = FrameReader()  # Nothing that has come is asked for any more.
+        self._reader = FrameReader()  # Unread bytes will never be read.
 
     def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):

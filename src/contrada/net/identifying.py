@@ -1,7 +1,8 @@
-"""Whose connection it is: by a token, by a certificate, or nobody's.
+"""The identity of a connection: by a token, by a certificate, or anonymous.
 
-A token travels as it is, so it is taken only where nobody else can read it: over TLS, or from this
-machine. So what was overheard elsewhere, and is said again, is refused unread.
+A token travels unencrypted inside the connection, so it is taken only where nobody else can read
+it: over TLS, or from this machine. So a token that was overheard elsewhere and is replayed is
+refused unread.
 """
 
 import logging
@@ -32,17 +33,17 @@ class Carriage(Protocol):
 
 
 class Doorkeeper:
-    """Tells of who comes to a broker whose connection it is."""
+    """Identifies the connections that come to a broker."""
 
     def __init__(self, users: Users) -> None:
         self.users = users
-        """Those who may come now; they may change."""
+        """The users who may connect now; they may change."""
         self._check = TokenCheck(lambda name: self.users.records.get(name))
 
     def identify(self, transport: Carriage, hello: Hello) -> Principal | Awaitable[Principal]:
-        """Whose connection it is, or what tells it when a token is checked.
+        """The principal of a connection; an awaitable of it where a token must be checked.
 
-        Raises FrameError, or what is awaited does, where it is nobody's who may come.
+        Raises FrameError, or the awaitable does, where the connection is nobody's who may come.
         """
         if hello.token:
             if not is_private(transport):
@@ -60,7 +61,7 @@ class Doorkeeper:
         return self._in_time(found)
 
     def still(self, principal: Principal) -> Principal | None:
-        """What one who came may do now; None where it may not be here any more."""
+        """The present rights of a connected principal; None where it may stay no longer."""
         found = self.users.principals.get(principal.name)
         return found if found is not None and not _is_over(found) else None
 

@@ -1,9 +1,9 @@
-"""A neighbour as a broker sees it: what is said to it, and what is sent on within its credit.
+"""A neighbour as a broker sees it: router messages, and notifications within its credit.
 
-Both ends of a link are the same. What routers tell one another goes at once, all of a turn of the
-loop in one frame. Notifications wait in an outlet, as they do for a subscription; what leaves it is
-limited by credit that the neighbour grants as it works off what came. So a link is always read, and
-what waits at either end is bounded.
+Both ends of a link are alike. The routers' messages go at once, all those of a turn of the loop in
+one frame. Notifications wait in an outlet, as they do for a subscription. They leave it within the
+credit that the neighbour grants as it works off what it received. So a link is always read, and the
+queues at both ends are bounded.
 
 Source: PODC 2000 §4 (servers and the messages between them).
 """
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
@@ -85,7 +85,7 @@ class _LinkFeed(Outlet[Carried]):
         self.to = to
         self._peer = peer
 
-    def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
@@ -129,8 +129,8 @@ class _LinkFeed(Outlet[Carried]):
 class Link:
     """One neighbour. `on_end` is called once, when the link is down.
 
-    `on_told` is called whenever it has taken in what it was told of links, and has told in its turn
-    what it asks for because of that.
+    `on_told` is called whenever the neighbour has taken in link states, and has sent the
+    subscriptions that follow from them.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Link:
         # What is said and heard is looked at where it may not do everything.
         self._limited = None if permit is None or is_trusted else LimitedNeighbour(permit)
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
-        # What is promised is carried by those who may carry everything.
+        # Only neighbours with all rights carry parcels: these are not checked.
         self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._limited is None else None
 
     @property
@@ -263,7 +263,10 @@ class Link:
         _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
 
     def _may_pass(self, message: Message) -> bool:
-        """Whether a message goes over the link at all, in either direction."""
+        """Whether a message goes over the link at all, in either direction.
+
+        What questions, patterns and delivery messages contain cannot be checked for a limited one.
+        """
         if self._limited is None or self._limited.may_pass(message):
             return True
         self.peer.broker.refused[NOT_PERMITTED] += 1
@@ -286,7 +289,7 @@ class Link:
             )
 
     def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
-        """What came has its place everywhere, or has none; as much may come."""
+        """Received notifications are in the queues, or refused: grants credit for as many."""
         if isinstance(answer, ContradaError):
             self.peer.broker.refused[type(answer).__name__] += 1
         self.peer.send(credit)
@@ -376,9 +379,9 @@ async def _settled(waits: Awaitable[int]) -> None:
 
 
 def _widened(asked: Subscribe) -> Subscribe:
-    """The same without constraints by operators that are unknown here, so that it matches more.
+    """A wider subscription, without constraints by operators that are unknown here.
 
-    The broker of who subscribed knows them, and delivers only what matches. Counted.
+    The subscriber's broker knows them, and delivers only notifications that match. Counted.
     """
     if not asked.filters.unknown():
         return asked

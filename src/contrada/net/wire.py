@@ -27,10 +27,10 @@ connection is cut."""
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """How a client comes to its broker, and by what it is known there.
+    """How a client connects to its broker, and shows who it is.
 
-    `tls` is for addresses over TLS; `token` says whose connection it is. Where `reach` is given it
-    connects an end, instead of TCP.
+    `tls` is for addresses over TLS; `token` shows the user. `reach`, if given, connects the
+    protocol instead of TCP.
     """
 
     tls: ssl.SSLContext | None = None
@@ -117,7 +117,7 @@ class Wire(asyncio.Protocol):
         """Do what a frame asks for."""
 
     def _end(self, error: FrameError) -> None:
-        """Tell the other side what it did wrong, and close."""
+        """Send the other side the error that it made, and close."""
         if self._connection.state is not Phase.CLOSED:
             self._connection.fail(error)
         self._close_transport()
@@ -185,7 +185,7 @@ class ClientWire(Wire):
         try:
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 await self._closed.wait()
-        except TimeoutError:  # It does not take what was written to it.
+        except TimeoutError:  # It does not read its last bytes.
             return
         finally:  # Also where whoever closes is cancelled.
             self.abort()

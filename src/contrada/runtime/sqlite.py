@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contrada.errors import StoreError, StoreFullError
-from contrada.runtime.tables import VERSION, Group, Tables, TableStore
+from contrada.runtime.tables import VERSION, Tables, TableStore, WriteGroup
 from contrada.security.files import OWNER_ALONE
 
 _SCHEMA: Final = f"""
@@ -64,7 +64,7 @@ class SqliteStore(TableStore):
             asked = number, first, end, -1 if most is None else most
             return self._reader.execute(f"SELECT {columns} FROM records {where}", asked).fetchall()
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: WriteGroup) -> None:
         db = self._db
         with _errors(self.path), db:
             db.execute("BEGIN IMMEDIATE")

@@ -35,7 +35,7 @@ _AHEAD_US: Final = wall_clock_us() - time.monotonic_ns() // 1000
 
 
 def steady_clock_us() -> int:
-    """What the clock would say had nobody set it since this was loaded."""
+    """The time of the wall clock, as if nobody had set it since this module was loaded."""
     return _AHEAD_US + time.monotonic_ns() // 1000
 
 
@@ -163,9 +163,9 @@ def stamp_of(publisher: str | Signer | None) -> Stamp:
 
 
 def identified(notification: Notification) -> Notification:
-    """One with a publisher and a number of its own has an id, too: made of these where it has none.
+    """Gives a notification that has a publisher and a number an id made of them, if it has none.
 
-    So that it keeps them, and is known again when it is published again.
+    So it keeps its publisher and number, and a second publication of it is recognised.
     """
     envelope = notification.envelope
     if envelope.id or not envelope.publisher or not envelope.sequence:
