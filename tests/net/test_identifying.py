@@ -243,6 +243,26 @@ async def test_no_token_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> N
         assert token.partition(".")[2] not in caplog.text + told
 
 
+@on_loop
+async def test_where_others_reach_a_broker_somebody_says_who_may_come(authority: Authority) -> None:
+    """Whoever reaches the machine could do everything, and nobody have meant that."""
+    with pytest.raises(ServiceError, match=r"at 0.0.0.0 others .*give it users, or anyone=True"):
+        await Broker("0.0.0.0", 0).start()
+    with pytest.raises(ServiceError, match="others than this machine reach it"):
+        await Broker("0.0.0.0", 0, tls=authority.tls()).start()
+    ways: list[dict[str, Any]] = [
+        {"anyone": True},
+        {"users": users(desk=desk())},
+        {"tls": authority.tls(require=True)},
+    ]
+    for said in ways:
+        async with Broker("0.0.0.0", 0, **said):
+            pass
+    for host in ("localhost", "127.0.0.2"):
+        async with Broker(host, 0):
+            pass
+
+
 # --- by a certificate -----------------------------------------------------------------------------
 
 

@@ -398,6 +398,10 @@ def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
         "a < 7": False,
         "b contains 'x'": True,
         "c any": False,
+        "b any or aa any": True,
+        "aa any or b any and a any": True,
+        " or ".join((*(f"c{n} any" for n in range(9)), "a < 8 and b any")): True,
+        "b absent or a any": True,
         "@publisher = ''": False,  # Of envelopes the bytes say nothing here.
         "everything": True,
         "b contains 'x' and not (b matches '^y+$')": False,  # Only the model can tell.

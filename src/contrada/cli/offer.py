@@ -11,6 +11,7 @@ import msgspec
 from contrada.cli.adv import show
 from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
+from contrada.cli.places import without_password
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import lost, run, seconds_option
 from contrada.net import connect
@@ -34,6 +35,7 @@ _EVERYTHING: Final = Question("everything")
     "--table",
     nargs=2,
     metavar="DATABASE TABLE",
+    callback=without_password,
     help="Each row of a table of SQLite (a file) or PostgreSQL (postgresql://…).",
 )
 @click.option(

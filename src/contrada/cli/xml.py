@@ -15,6 +15,7 @@ from rich.table import Table
 from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.logs import log
+from contrada.cli.places import without_password
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.reading import (
     check_named,
@@ -339,6 +340,7 @@ def _document(found: Notification) -> str:
 @click.option(
     "--store",
     metavar="PLACE",
+    callback=without_password,
     help="Where names survive: a file, or postgresql://user@host/name; memory: for nowhere.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
