@@ -22,6 +22,7 @@ from contrada.cli.literals import named_text
 from contrada.cli.logs import log_option
 from contrada.errors import InputError
 from contrada.net import parse_addresses
+from contrada.spark.reaching import check_form
 from contrada.spark.session import check_requirements, interruptible, spark_session
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def run(
     asked = _RunOptions(**options)
     if asked.master and asked.remote:
         raise click.UsageError("--master and --remote are two places: expected one of them")
+    check_form(asked.master, asked.remote)
     if not asked.remote:
         check_requirements()
     from contrada.spark.pipeline.description import read_pipeline

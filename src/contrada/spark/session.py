@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contrada.errors import EngineError, MissingRequirementError
 from contrada.spark import archive
+from contrada.spark.reaching import check_listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,10 @@ INTERRUPT_WAIT_S: Final = 60.0
 
 JAVA_WAIT_S: Final = 30.0
 """How long Java may take to say its version. Beyond it: it is refused, logged."""
+
+STOP_RETRIES_MAX: Final = 3
+"""How often it is tried again to tell a server of Spark Connect that its session ends. Beyond it:
+the server, which went away or will find out by itself, is left."""
 
 LISTED_PATHS_MAX: Final = 100_000
 """Paths that the driver lists itself. Beyond it: Spark starts a job for it."""
@@ -68,10 +73,11 @@ def spark_session(
     Spark Connect, stopped at the end.
 
     `java_options` are for the driver's Java; those for the classes that were kept, unless given.
-    Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
-    what Spark raises inside.
+    Raises MissingRequirementError where PySpark or Java is missing, EngineError where nobody
+    listens at the master or the server, and in place of what Spark raises inside.
     """
     check_requirements(needs_java=remote is None)
+    check_listening(remote or master or "local")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -98,6 +104,7 @@ def spark_session(
             yield session
         finally:
             if session in _remote:
+                _give_up_soon(session)
                 _remote.remove(session)
             session.stop()
     except ConnectionError as error:  # Nothing but Java is connected to in here.
@@ -105,6 +112,13 @@ def spark_session(
     except (Py4JError, PySparkException) as error:
         said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
         raise EngineError(said) from error
+
+
+def _give_up_soon(session: "SparkSession") -> None:
+    """Have calls to a server that went away end; Spark would try for ten minutes, each of them."""
+    client: Any = session.client
+    for policy in client.get_retry_policies():  # Calls that are under way look at it again.
+        policy.max_retries = STOP_RETRIES_MAX
 
 
 def _is_no_echo(record: logging.LogRecord) -> bool:
@@ -122,6 +136,8 @@ def _has_java_ended() -> bool:
 def cause_of(said: str) -> str:
     """The line that says most: what Python raised, or the innermost cause in Java, or the last."""
     said = said.partition("=== Streaming Query ===")[0]
+    if details := _GRPC_DETAILS.search(said):
+        return details[1]
     lines = [line for line in said.splitlines() if line.strip()]
     if _TRACEBACK in said:
         # Behind the last of the places, which are indented; where Java tells on, its own follow.
@@ -134,6 +150,7 @@ def cause_of(said: str) -> str:
 
 
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
+_GRPC_DETAILS: Final = re.compile(r'of RPC that terminated with:\n.*\n\tdetails = "(.*)"\n')
 _JAVA_STACK: Final = ("at ", "Driver stacktrace:", "SQLSTATE: ")
 _SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
 
@@ -190,6 +207,7 @@ def _cancel_jobs() -> None:
     from pyspark.errors import PySparkException
 
     for session in tuple(_remote):
+        _give_up_soon(session)
         with suppress(PySparkException):  # It is stopped at this moment, or its server has ended.
             session.interruptAll()
     # A context that is still starting has no Java side yet, one that has stopped none any more.
