@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
 from contrada.errors import MissingRequirementError
@@ -92,6 +94,16 @@ PLACES = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g
 def test_the_line_that_says_most(said: str, line: str) -> None:
     """Whoever waits for a run would be told a line of a plan, or the second one of two."""
     assert session.cause_of(said) == line
+
+
+def test_workers_are_those_of_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that is not activated `detect` would not find pyarrow."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    session.configure(SparkSession.Builder())
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
+    session.configure(SparkSession.Builder())
+    assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
 
 
 class _Patient(DefaultPolicy):

@@ -82,8 +82,8 @@ def spark_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    # Workers run the interpreter that runs this, not the first `python3` on the path.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if not master:  # At a cluster it may be elsewhere, which this variable tells.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     # For good: it logs at the end of the process, too.
     logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
@@ -264,7 +264,12 @@ def _java_major(java: str) -> int:
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
-    """The builder with what `format("contrada")` wants of a session: filters are pushed to it."""
+    """The builder with what this package wants of a session.
+
+    Filters are pushed to `format("contrada")`, and workers run the interpreter that runs this, not
+    the first `python3` on the path, unless PYSPARK_PYTHON says another.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(PUSHDOWN, "true")
 
 
