@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from contrada.spark.pipeline.counting import PipelineSummary
     from contrada.spark.pipeline.description import Pipeline
     from contrada.spark.pipeline.watching import Told
+
+SUBSCRIPTIONS_LISTED_MAX: Final = 100
+"""Subscriptions that the terminal lists, those with the most matches. Beyond it: how many more
+there are; the report has them."""
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -219,12 +223,17 @@ def _progress() -> Iterator["Told"]:
         yield told
 
 
+def _rate(per_s: float) -> float:
+    """A rate as it is shown: that of a small run would be rounded to none."""
+    return float(f"{per_s:.2g}") if 0 < per_s < 10 else round(per_s)
+
+
 def _tables(summary: "PipelineSummary") -> Iterator[Table]:
     sources = Table("source")
     for heading in ("read", "bad", "matched", "published", "records/s"):
         sources.add_column(heading, justify="right")
     for each in summary.sources:
-        figures = (each.read, each.bad, each.matched, each.published, round(each.rows_per_s))
+        figures = (each.read, each.bad, each.matched, each.published, _rate(each.rows_per_s))
         sources.add_row(each.source, *(f"{figure:,}" for figure in figures))
     yield sources
     if any(each.bad for each in summary.sources):
@@ -235,7 +244,11 @@ def _tables(summary: "PipelineSummary") -> Iterator[Table]:
         yield reasons
     matches = Table("subscription")
     matches.add_column("matches", justify="right")
-    for name, count in summary.matches.items():
+    listed = list(summary.matches.items())
+    if len(listed) > SUBSCRIPTIONS_LISTED_MAX:
+        listed = sorted(listed, key=lambda each: -each[1])[:SUBSCRIPTIONS_LISTED_MAX]
+        matches.caption = f"and {len(summary.matches) - len(listed):,} more, in report.json"
+    for name, count in listed:
         matches.add_row(name, f"{count:,}")
     yield matches
     if summary.patterns:

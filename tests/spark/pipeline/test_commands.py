@@ -1,6 +1,7 @@
 """`contrada pipeline run` with each of its options, in a session that is there."""
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from contrada.cli import main
+from contrada.cli.pipeline import SUBSCRIPTIONS_LISTED_MAX, _rate
 from contrada.spark.pipeline import run as running
 from contrada.spark.pipeline.output import alone_in
 
@@ -48,7 +50,8 @@ def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
     """One would have to run a pipeline to hear what is wrong with it."""
     found = commands.run("--dry-run")
     assert (found.exit_code, found.stderr) == (0, "")
-    assert "source rows: 1 paths; csv; 1 filters by an index in workers" in found.stdout
+    assert found.stdout.startswith("1 subscription of ")
+    assert "source rows: 1 path; csv; 1 filter by an index in workers" in found.stdout
     assert not (commands.folder / "out").exists()
 
 
@@ -90,6 +93,20 @@ def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
     report = json.loads((commands.folder / "reports" / "report.json").read_text())
     assert report["run"] == json.loads(found.stdout)["run"]
     assert (commands.folder / "reports" / "report.html").exists()
+
+
+def test_the_terminal_lists_the_most_frequent(commands: Commands) -> None:
+    """What went wrong would be above twenty thousand lines; a rate of a small run would be 0."""
+    names = [f"none {n}: n = 9" for n in range(SUBSCRIPTIONS_LISTED_MAX)]
+    (commands.folder / "subs").write_text("\n".join([*names, "low: n < 2", "all: n < 9\n"]))
+    found = commands.run()
+    assert found.exit_code == 0, found.stderr
+    listed = re.findall(r"│ (none \d+|low|all) +│ +(\d) │", found.stdout)
+    assert listed[:3] == [("all", "2"), ("low", "1"), ("none 0", "0")]
+    assert len(listed) == SUBSCRIPTIONS_LISTED_MAX
+    assert "and 2 more, in report.json" in found.stdout
+    report = json.loads((commands.folder / "out" / "report.json").read_text())
+    assert len(report["matches"]) == SUBSCRIPTIONS_LISTED_MAX + 2
 
 
 def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,11 +131,12 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
     origins = ", ".join(map(str, pipeline.origins))
-    yield f"{len(asked.wishes)} subscriptions of {origins}"
+    yield f"{len(asked.wishes)} subscription{'s' * (len(asked.wishes) != 1)} of {origins}"
     yield from (f"refused: {each}" for each in asked.refused)
     yield from (f"pattern {name}: {each}" for name, each in pipeline.patterns.items())
     for source in pipeline.sources:
-        read = source.table or f"{len(source.files) or len(source.paths)} paths"
+        count = len(source.files) or len(source.paths)
+        read = source.table or f"{count} path{'s' * (count != 1)}"
         yield f"source {source.name}: {read}; {planned(source, base)}"
     yield f"into {pipeline.output}: matches, quarantine" + ", patterns" * bool(pipeline.patterns)
     for sink in pipeline.tables:
