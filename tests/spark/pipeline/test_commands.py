@@ -179,7 +179,16 @@ def test_rules_that_are_refused_are_told(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "options", "said"),
     [
-        ("csv", "no.such.format", (), "source 'rows': "),
+        ("csv", "jsonlines", (), "source 'rows': found the format 'jsonlines', expected csv, "),
+        ("csv", "avro", (), "or one whose package Spark has, by --conf spark.jars.packages="),
+        (
+            "[[source]]",
+            '[[table]]\npath = "t"\nformat = "parkett"\n[[source]]',
+            (),
+            "t: found the format 'parkett', expected parquet, orc, ",
+        ),
+        ("", "", ("--conf", "spark.master=yarn"), "--conf: found spark.master, expected --master"),
+        ("", "", ("--master", "foo"), "--master: found 'foo', expected local, "),
         ("", "", ("--master", "local[1]", "--remote", "sc://a"), "expected one of them"),
         ("subs", "subs", ("--publish", "contrada://127.0.0.1:1"), "127.0.0.1:1"),
         ("[[source]]", '[[table]]\ntable = "no.such.place.t"\n[[source]]', (), "no.such.place.t"),
