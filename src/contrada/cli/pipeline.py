@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from contrada.cli.logs import log_option
 from contrada.errors import InputError
 from contrada.net import parse_addresses
 from contrada.spark.reaching import check_form
-from contrada.spark.session import check_requirements, interruptible, spark_session
+from contrada.spark.session import check_requirements, checked_conf, interruptible, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +54,7 @@ def pipeline() -> None:
 @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all by default.")
 @click.option("--master", metavar="URL", help="The master of a cluster, as spark://host:7077.")
 @click.option("--remote", metavar="URL", help="A server of Spark Connect, as sc://host:15002.")
+@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
 @extension_option
 @log_option
@@ -80,16 +81,19 @@ def run(
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
     contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
+    contrada pipeline run events.toml --conf spark.jars.packages=org.apache.spark:spark-avro_2.13:4.3.0
     """  # noqa: D301 - click reads the escape
     asked = _RunOptions(**options)
     if asked.master and asked.remote:
         raise click.UsageError("--master and --remote are two places: expected one of them")
     check_form(asked.master, asked.remote)
+    conf = checked_conf((named_text(text, "--conf") for text in asked.conf), "--conf")
     if not asked.remote:
         check_requirements()
     from contrada.spark.pipeline.description import read_pipeline
 
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
+    described = replace(described, spark={**described.spark, **conf})
     address = asked.publish or described.publish
     if address:
         parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
@@ -108,10 +112,12 @@ class _RunOptions:
     cores: int | None
     master: str | None
     remote: str | None
+    conf: tuple[str, ...]
 
-    def session(self) -> AbstractContextManager["SparkSession"]:
+    def session(self, described: "Pipeline") -> AbstractContextManager["SparkSession"]:
         """A session of Spark where it is to run."""
-        return spark_session(self.cores, "contrada", self.master, self.remote)
+        conf = described.spark
+        return spark_session(self.cores, "contrada", self.master, self.remote, conf=conf)
 
 
 def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
@@ -126,7 +132,7 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
     address = asked.publish or described.publish
 
     def check(stop: threading.Event) -> tuple[list[str], list[str]]:
-        with asked.session() as session:
+        with asked.session(described) as session:
             lines = list(plan_lines(session, described, asked.publish))
             return lines, list(problems(session, described))
 
@@ -138,7 +144,7 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
         return is_ended
 
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
-        with asked.session() as session:
+        with asked.session(described) as session:
             if described.is_stream:
                 return run_stream(session, described, publish=asked.publish, told=told, stop=stop)
             if asked.resume:

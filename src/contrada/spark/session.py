@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import dropwhile, takewhile
@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from contrada.errors import EngineError, MissingRequirementError
+from contrada.errors import EngineError, InputError, MissingRequirementError
 from contrada.spark import archive
 from contrada.spark.reaching import check_listening
 
@@ -68,11 +68,13 @@ def spark_session(
     remote: str | None = None,
     *,
     java_options: str | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator["SparkSession"]:
     """A session on this machine's cores, at the master of a cluster, or at a `remote` server of
     Spark Connect, stopped at the end.
 
     `java_options` are for the driver's Java; those for the classes that were kept, unless given.
+    `conf` are settings of Spark beside.
     Raises MissingRequirementError where PySpark or Java is missing, EngineError where nobody
     listens at the master or the server, and in place of what Spark raises inside.
     """
@@ -89,7 +91,10 @@ def spark_session(
     cores = cores or os.cpu_count() or 1
     builder = configure(SparkSession.builder.appName(name))
     builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
-    settings = _QUERIES if remote else _settings(cores, master, java_options)
+    settings = dict(_QUERIES) if remote else _settings(cores, master, java_options)
+    for key, value in (conf or {}).items():  # Options of Java are added to those that are there.
+        is_added = key == _JAVA_OPTIONS and key in settings
+        settings[key] = f"{settings[key]} {value}" if is_added else value
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -119,6 +124,17 @@ def _give_up_soon(session: "SparkSession") -> None:
     client: Any = session.client
     for policy in client.get_retry_policies():  # Calls that are under way look at it again.
         policy.max_retries = STOP_RETRIES_MAX
+
+
+def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
+    """Settings of Spark that a user gives. Raises InputError, with where they stood, for others."""
+    conf = dict(pairs)
+    for key in conf:
+        if not key.startswith("spark."):
+            raise InputError(source, f"found the setting {key!r}, expected spark.…")
+        if key in _OWN_SETTINGS:
+            raise InputError(source, f"found {key}, {_OWN_SETTINGS[key]}")
+    return conf
 
 
 def _is_no_echo(record: logging.LogRecord) -> bool:
@@ -281,6 +297,15 @@ _QUERIES: Final = {
 }
 """What decides what queries mean and write: it holds wherever they run."""
 
+_OWN_SETTINGS: Final = {
+    **dict.fromkeys(_QUERIES, "by which results would mean something else"),
+    "spark.master": "expected --master",
+    "spark.remote": "expected --remote",
+}
+"""Settings that a user cannot give, and why, or what is said instead."""
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
 _COMPILING: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -303,7 +328,7 @@ def _settings(cores: int, master: str | None, java_options: str | None) -> dict[
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.extraJavaOptions": java_options,
+        _JAVA_OPTIONS: java_options,
         # Workers find what this process finds, so that they can load the same extensions.
         # Spark says so to workers of queries: those of lists of rows are the same ones then.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",

@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -42,7 +43,7 @@ def commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "a.csv").write_text("n\n1\n5\n")
     (tmp_path / "subs").write_text("low: n < 2\n")
     (tmp_path / "p.toml").write_text(DESCRIPTION)
-    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_, **__: nullcontext(spark))
     return Commands(tmp_path)
 
 
@@ -53,6 +54,33 @@ def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
     assert found.stdout.startswith("1 subscription of ")
     assert "source rows: 1 path; csv; 1 filter by an index in workers" in found.stdout
     assert not (commands.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(0.0, "0"), (0.254, "0.25"), (9.96, "10.0"), (12.4, "12"), (1e5, "100,000")]
+)
+def test_rates_of_small_runs_are_shown(rate: float, shown: str) -> None:
+    """A run would look as if it had read nothing."""
+    assert f"{_rate(rate):,}" == shown
+
+
+def test_settings_of_spark_reach_the_session(
+    commands: Commands, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package of a format, or the keys of a store, could not be given."""
+    given: list[Any] = []
+
+    def session(*_: Any, conf: Any) -> Any:
+        given.append(conf)
+        return nullcontext(spark)
+
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", session)
+    spark_table = '[spark]\n"spark.jars.packages" = "{package}"\n"spark.a" = true\n'
+    text = f'{DESCRIPTION}[parameters]\npackage = "io.delta:delta"\n{spark_table}'
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run("--dry-run", "--conf", "spark.a=b=c", "--conf", "spark.d=1")
+    assert found.exit_code == 0, found.stderr
+    assert given == [{"spark.jars.packages": "io.delta:delta", "spark.a": "b=c", "spark.d": "1"}]
 
 
 def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
