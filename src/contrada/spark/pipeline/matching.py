@@ -5,7 +5,7 @@ last) the count of what was read. Everything here runs in the workers; what a re
 decided by `contrada.records`, what it matches by the index of a base.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from contrada.errors import ContradaError
+from contrada.matching.packing import starts_of
 from contrada.matching.spans import Given
 from contrada.model import FilterSet, Notification, to_msgpack
 from contrada.model.domains.values import TIME_MIN_US, is_system_name
-from contrada.model.encoding import notification_from_msgpack
 from contrada.records import (
     WHOLE,
     BadRecord,
@@ -30,9 +30,10 @@ from contrada.records import (
 from contrada.records.matcher import PackedRecords
 from contrada.records.record import bad_record
 from contrada.spark.pipeline.files import opened_file, shown_name
+from contrada.spark.pipeline.showing import names_in, shown_rows
 from contrada.spark.transforms.bases import Opened, SavedBase, opened
 from contrada.spark.transforms.covering import Batches
-from contrada.spark.transforms.making import Making, unpickled
+from contrada.spark.transforms.making import Made, Making, unpickled
 from contrada.spark.transforms.rows import PackedRows, pairs_of
 
 OUTCOMES_MAX: Final = 2_000
@@ -182,11 +183,27 @@ class _OutcomeColumns:
         }
         if rows.times_us is not None:
             known["time_us"] = pa.array(rows.times_us)
-        arrays = [
-            known[field.name] if field.name in known else pa.nulls(count, field.type)
-            for field in OUTCOME
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+        return _batch_of(known, count)
+
+    def made(self, made: Made, rows: Any, is_bad: Any, matched: tuple[Any, Any]) -> pa.RecordBatch:
+        """Some rows of Spark, in order: those that matched, with bounds and positions, and bad."""
+        order = pa.array(rows)
+        notifications = made.notifications.take(order)
+        times, shown = shown_rows(notifications.drop_null())
+        # Those that are bad have no place among what is shown.
+        places = pa.array(np.cumsum(~is_bad) - 1, mask=is_bad)
+        offsets, positions = (pa.array(each.astype(np.int32)) for each in matched)
+        lists = pa.ListArray.from_arrays(offsets, positions, mask=pa.array(is_bad))
+        known = {
+            "source": pa.repeat(self._source, len(rows)),
+            "reason": made.reasons.take(order),
+            "text": made.texts.take(order),
+            "time_us": times.take(places),
+            "attributes": shown.take(places),
+            "notification": notifications,
+            "subscriptions": lists,
+        }
+        return _batch_of(known, len(rows))
 
     def refused(self, file: str | None, record: BadRecord) -> None:
         """A record that could not be read."""
@@ -218,6 +235,15 @@ class _OutcomeColumns:
         for column in self._columns:
             column.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
+
+def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
+    """Outcomes of which these columns are known, and no others."""
+    arrays = [
+        known[field.name] if field.name in known else pa.nulls(count, field.type)
+        for field in OUTCOME
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
 
 
 class PackedOutcome(NamedTuple):
@@ -354,35 +380,24 @@ class _MadeRowReader:
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
         made = self._making.made(rows)
         packed = made.notifications
-        bad = np.flatnonzero(made.reasons.is_valid().to_numpy(zero_copy_only=False)).tolist()
-        self._held.read += len(packed) - len(bad)
-        self._meet(packed)
-        notifications = PackedRows(packed)
-        of_row, positions = pairs_of(self._base, notifications)
-        held = self._held
+        is_bad = made.reasons.is_valid().to_numpy(zero_copy_only=False)
+        bad, held = int(is_bad.sum()), self._held
+        held.read += len(packed) - bad
+        held.bad += bad
+        good = packed.drop_null()  # Where one is NULL, all would be read one by one.
+        held.unmet -= names_in(good, held.unmet)
+        notifications = PackedRows(good)
+        of_good, positions = pairs_of(self._base, notifications)
+        of_row = np.flatnonzero(~is_bad)[of_good]
         held.latest_us = max(notifications.latest_us, held.latest_us or TIME_MIN_US)
-        begins = np.flatnonzero(np.diff(of_row, prepend=-1)).tolist()
-        found = of_row[begins].tolist()
-        bounds: Sequence[int] = [*begins, len(of_row)]
-        matches = {
-            row: positions[bounds[n] : bounds[n + 1]].tolist() for n, row in enumerate(found)
-        }
-        for row in sorted((*bad, *found)):
-            if row in matches:
-                notification = notification_from_msgpack(packed[row].as_py())
-                self._held.matched(None, None, PackedOutcome.of(notification), matches[row])
-            else:
-                reason, text = made.reasons[row].as_py(), made.texts[row].as_py()
-                self._held.refused(None, BadRecord("", reason, None, None, text))
-            yield from self._held.full()
-
-    def _meet(self, packed: Any) -> None:
-        """Strikes out what notifications have of the attributes that options speak of."""
-        for each in packed if self._held.unmet else ():
-            if each.is_valid:
-                self._held.unmet.difference_update(notification_from_msgpack(each.as_py()))
-            if not self._held.unmet:
-                return
+        counts = np.bincount(of_row, minlength=len(packed))
+        told = np.flatnonzero(is_bad | (counts > 0))
+        bounds = starts_of(counts[told])
+        for first in range(0, len(told), OUTCOMES_MAX):
+            some = told[first : first + OUTCOMES_MAX]
+            ends = bounds[first : first + len(some) + 1]
+            keys = positions[ends[0] : ends[-1]]
+            yield held.made(made, some, is_bad[some], (ends - ends[0], keys))
 
     def counted(self) -> Batches:
         return self._held.counted()
