@@ -81,7 +81,7 @@ def run(
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
     contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
-    contrada pipeline run events.toml --conf spark.jars.packages=org.apache.spark:spark-avro_2.13:4.3.0
+    contrada pipeline run events.toml --conf spark.jars.packages=GROUP:ARTIFACT:VERSION
     """  # noqa: D301 - click reads the escape
     asked = _RunOptions(**options)
     if asked.master and asked.remote:

@@ -77,8 +77,8 @@ def plan_of(
     Raises InputError for a column that filters ask for and that is no attribute, and for a way
     that there is not, or that cannot be taken.
     """
-    if way is not None and way not in get_args(Way):
-        raise InputError("way", f"found {way!r}, expected one of: {', '.join(get_args(Way))}")
+    if way is not None and way not in get_args(MatchMethod):
+        raise InputError("way", f"found {way!r}, expected one of: {', '.join(get_args(MatchMethod))}")
     described = frame_of(frame.schema, zone=zone, drop=drop)
     saved = base.saved
     asked = described.asked(None if saved.has_residues else saved.names)
