@@ -12,6 +12,27 @@ from contrada.errors import StoreError
 LOGS = ("a", "b")
 
 
+def flip(store: MemoryStore, log: str, position: int, at: int) -> None:
+    """Changes a byte of a record, as a disk may."""
+    for disk in (store._stable, store._now):
+        _, time_us, data, summed = disk.logs[log].records[position]
+        changed = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
+        disk.logs[log].records[position] = position, time_us, changed, summed
+
+
+def tear(store: MemoryStore, log: str, position: int, length: int) -> None:
+    """Leaves of a record no more than so many bytes, as where it was being written."""
+    for disk in (store._stable, store._now):
+        _, time_us, data, summed = disk.logs[log].records[position]
+        disk.logs[log].records[position] = position, time_us, data[:length], summed
+
+
+def lose(store: MemoryStore, log: str, position: int) -> None:
+    """Takes a record away."""
+    for disk in (store._stable, store._now):
+        del disk.logs[log].records[position]
+
+
 class AwayStore(MemoryStore):
     """A store whose records cannot be read while it is away; what is appended waits."""
 

@@ -150,7 +150,7 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
     "text",
     [
         "price < 100 and symbol = 'DIS'",
-        " a=1and b>=-2.50\tand\na!='x' and c prefix \"x\" and d = true and e != null ",
+        " a=1 and b>=-2.50\tand\na!='x' and c prefix \"x\" and d = true and e != null ",
         "price >= 1 and price < 2 and price != 1.5",
         f"a = '{'long ' * 20}'",
         "a = 'é' and a-b.c:d = 1",
@@ -172,6 +172,8 @@ def test_the_common_form_is_plain(text: str) -> None:
     "text",
     [
         "a < null",
+        "a = 1and b = 2",
+        "a = 1or b = 2",
         "a prefix 3",
         "a (= 1 | suffix 3)",
         "a = 1 or b in (1, 'x') c",

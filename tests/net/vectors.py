@@ -242,6 +242,10 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
         "the answer of a broker that is alone",
         Hello("broker", "contrada", {"frame_bytes_max": FRAME_BYTES_MAX}),
     ),
+    "hello of a broker with users": (
+        "the answer to one who may publish under desk, and below it",
+        Hello("broker", "contrada", {"frame_bytes_max": FRAME_BYTES_MAX, "publisher": "desk"}),
+    ),
     "hello of a neighbour": (
         "a broker asks another one for a link",
         Hello("neighbour", "contrada", {**NETWORK, "as": "peer", "cost": 1}),

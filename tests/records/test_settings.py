@@ -65,5 +65,11 @@ def test_what_is_no_toml_is_refused_with_its_place(tmp_path: Path) -> None:
     path.write_text('a = 1\nb = "x\n')
     with pytest.raises(InputError, match=r"f\.toml:2:7: "):
         read_toml(path)
+    path.write_text("a = 1\nb = x\n")
+    with pytest.raises(InputError, match=r"f\.toml:2:5: Invalid value: expected text in quotes, "):
+        read_toml(path)
+    path.write_text("a = 1\n= x\n")
+    with pytest.raises(InputError, match=r"f\.toml:2:1: Invalid statement: expected a key and "):
+        read_toml(path)
     with pytest.raises(InputError, match=r"none\.toml: "):
         read_toml(tmp_path / "none.toml")

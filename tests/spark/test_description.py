@@ -154,6 +154,12 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
             "p.toml: pattern[0]: ",
         ),
         ("[parameters]", "[[table]]\n[parameters]", "expected a table or a path"),
+        ("[parameters]", '[spark]\n"jars" = "a"\n[parameters]', "spark: found the setting 'jars'"),
+        (
+            "[parameters]",
+            '[spark]\n"spark.sql.caseSensitive" = false\n[parameters]',
+            "found spark.sql.caseSensitive, by which results would mean something else",
+        ),
         ("[parameters]", 'partition = ["day"]\n[parameters]', "expected one of: date, type"),
         ('subscriptions = "subs"', "subscriptions = []", "found no subscriptions"),
         ('subscriptions = "subs"', "subscriptions = [{}]", "expected a file or a broker"),

@@ -2,10 +2,14 @@
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
 from contrada.errors import MissingRequirementError
 from contrada.spark import session
@@ -80,8 +84,50 @@ PLACES = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g
             "java.io.B: two",
         ),
         ("", "it did not say why"),
+        (
+            "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = UNAVAILABLE\n"
+            '\tdetails = "failed to connect"\n\tdebug_error_string = "UNAVAILABLE"\n>',
+            "failed to connect",
+        ),
     ],
 )
 def test_the_line_that_says_most(said: str, line: str) -> None:
     """Whoever waits for a run would be told a line of a plan, or the second one of two."""
     assert session.cause_of(said) == line
+
+
+def test_workers_are_those_of_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that is not activated `detect` would not find pyarrow."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    session.configure(SparkSession.Builder())
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
+    session.configure(SparkSession.Builder())
+    assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
+
+
+class _Patient(DefaultPolicy):
+    """The policy of Spark, whatever is raised."""
+
+    def can_retry(self, e: BaseException) -> bool:
+        return True
+
+
+def test_a_server_that_went_away_is_given_up_soon() -> None:
+    """A command whose server has died would take ten minutes to end."""
+    policy = _Patient()
+    client = SimpleNamespace(get_retry_policies=lambda: [policy])
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        session._give_up_soon(SimpleNamespace(client=client))  # type: ignore[arg-type]
+
+    def call() -> None:
+        for attempt in Retrying(policy, wait):
+            with attempt:
+                raise ConnectionError
+
+    with pytest.warns(UserWarning, match="EXCEEDED"), pytest.raises(ConnectionError):
+        call()
+    assert len(waits) == session.STOP_RETRIES_MAX

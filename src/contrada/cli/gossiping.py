@@ -15,7 +15,7 @@ from contrada.cli.arriving import LineRecords, arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.logs import log_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import first_of, run
+from contrada.cli.running import run
 from contrada.cli.sub import as_json_line, print_each, tell_losses
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
@@ -36,6 +36,7 @@ from contrada.net.gossip.group import (
 from contrada.net.gossip.node import GROUP_JOIN_WAIT_S, GossipNode
 from contrada.net.gossip.sealing import GroupKey
 from contrada.records import BadRecord, notification_of_shown
+from contrada.runtime.calling import first_of
 from contrada.service import filters_of
 
 _IP: Final = "ip"

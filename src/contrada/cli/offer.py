@@ -11,15 +11,16 @@ import msgspec
 from contrada.cli.adv import show
 from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
+from contrada.cli.places import without_password
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import first_of, lost, run
+from contrada.cli.running import lost, run, seconds_option
 from contrada.net import connect
 from contrada.net.wire import Approach
 from contrada.query import DataSource, FileSource, Question, TableSource
 from contrada.query.sources.describing import FRESH_S
 from contrada.query.sources.files import FileFormat
 from contrada.routing.messages import Offer
-from contrada.runtime.calling import checked_timeout
+from contrada.runtime.calling import checked_timeout, first_of
 from contrada.service import Service, SourceOffer
 
 SHOWN_EVERY_S: Final = 0.25
@@ -34,6 +35,7 @@ _EVERYTHING: Final = Question("everything")
     "--table",
     nargs=2,
     metavar="DATABASE TABLE",
+    callback=without_password,
     help="Each row of a table of SQLite (a file) or PostgreSQL (postgresql://…).",
 )
 @click.option(
@@ -62,9 +64,7 @@ _EVERYTHING: Final = Question("everything")
     help=f"Work that out again each S seconds; {FRESH_S:g} if nothing is said.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@seconds_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
 @extension_option
@@ -122,7 +122,7 @@ def _check(source: Any) -> None:
 
 
 class _TellingSource:
-    """A source that tells of each question before it answers it."""
+    """A source that reports each question before it answers it."""
 
     def __init__(self, source: DataSource, fresh_s: float) -> None:
         self.describe = source.describe
@@ -168,7 +168,7 @@ async def _print(told: _TellingSource, as_json: bool) -> None:
 
 
 async def _show(offered: SourceOffer, as_json: bool) -> None:
-    """Shows what it is described by, and each change: the service works it out again by itself."""
+    """Shows the description of a source, and each change: the service renews it by itself."""
     shown: tuple[Offer, ...] = ()
     while True:
         before, shown = shown, offered.described

@@ -5,9 +5,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -22,7 +22,8 @@ from contrada.cli.literals import named_text
 from contrada.cli.logs import log_option
 from contrada.errors import InputError
 from contrada.net import parse_addresses
-from contrada.spark.session import check_requirements, interruptible, spark_session
+from contrada.spark.reaching import check_form
+from contrada.spark.session import check_requirements, checked_conf, interruptible, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from contrada.spark.pipeline.counting import PipelineSummary
     from contrada.spark.pipeline.description import Pipeline
     from contrada.spark.pipeline.watching import ProgressListener
+
+SUBSCRIPTIONS_LISTED_MAX: Final = 100
+"""Subscriptions that the terminal lists, those with the most matches. Beyond it: how many more
+there are; the report has them."""
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -49,6 +54,7 @@ def pipeline() -> None:
 @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all by default.")
 @click.option("--master", metavar="URL", help="The master of a cluster, as spark://host:7077.")
 @click.option("--remote", metavar="URL", help="A server of Spark Connect, as sc://host:15002.")
+@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on standard output.")
 @extension_option
 @log_option
@@ -75,18 +81,22 @@ def run(
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
     contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
+    contrada pipeline run events.toml --conf spark.jars.packages=GROUP:ARTIFACT:VERSION
     """  # noqa: D301 - click reads the escape
     asked = _RunOptions(**options)
     if asked.master and asked.remote:
         raise click.UsageError("--master and --remote are two places: expected one of them")
+    check_form(asked.master, asked.remote)
+    conf = checked_conf((named_text(text, "--conf") for text in asked.conf), "--conf")
     if not asked.remote:
         check_requirements()
     from contrada.spark.pipeline.description import read_pipeline
 
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
+    described = replace(described, spark={**described.spark, **conf})
     address = asked.publish or described.publish
     if address:
-        parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
+        parse_addresses(address)  # A wrong address is reported now, not after Spark's start.
     with _progress() as told:
         _run(described, asked, told, as_json=as_json)
 
@@ -102,16 +112,18 @@ class _RunOptions:
     cores: int | None
     master: str | None
     remote: str | None
+    conf: tuple[str, ...]
 
-    def session(self) -> AbstractContextManager["SparkSession"]:
+    def session(self, described: "Pipeline") -> AbstractContextManager["SparkSession"]:
         """A session of Spark where it is to run."""
-        return spark_session(self.cores, "contrada", self.master, self.remote)
+        conf = described.spark
+        return spark_session(self.cores, "contrada", self.master, self.remote, conf=conf)
 
 
 def _run(
     described: "Pipeline", asked: _RunOptions, told: "ProgressListener", *, as_json: bool
 ) -> None:
-    """Do what is asked for, and tell of it."""
+    """Carry out the command, and report."""
     from contrada.spark.pipeline.checking import check_places, plan_lines, problems
     from contrada.spark.pipeline.output import unfinished_run
     from contrada.spark.pipeline.publishing import publish_rest
@@ -122,7 +134,7 @@ def _run(
     address = asked.publish or described.publish
 
     def check(stop: threading.Event) -> tuple[list[str], list[str]]:
-        with asked.session() as session:
+        with asked.session(described) as session:
             lines = list(plan_lines(session, described, asked.publish))
             return lines, list(problems(session, described))
 
@@ -134,7 +146,7 @@ def _run(
         return is_ended
 
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
-        with asked.session() as session:
+        with asked.session(described) as session:
             if described.is_stream:
                 return run_stream(session, described, publish=asked.publish, told=told, stop=stop)
             if asked.resume:
@@ -157,7 +169,7 @@ def _run(
         _tell_problems(found)
         return
     if asked.resume and not described.is_stream and isinstance(described.output, Path):
-        is_done()  # Else one would wait for Spark to hear that there is none.
+        is_done()  # Its absence is reported now, not after Spark's start.
     if described.is_stream:  # Whoever supervises a service ends it so.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = interruptible(work, is_endless=described.is_stream)
@@ -193,7 +205,7 @@ def _tell_problems(problems: list[str]) -> None:
 
 
 def _problems(summary: "PipelineSummary") -> Iterator[str]:
-    """What is likely not as its author meant it."""
+    """Warnings of results that the pipeline's author likely did not intend."""
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
         if not each.read and (each.bad or summary.mode == "batch"):
@@ -219,12 +231,17 @@ def _progress() -> Iterator["ProgressListener"]:
         yield told
 
 
+def _rate(per_s: float) -> float:
+    """A rate as it is shown: that of a small run would be rounded to none."""
+    return float(f"{per_s:.2g}") if 0 < per_s < 10 else round(per_s)
+
+
 def _tables(summary: "PipelineSummary") -> Iterator[Table]:
     sources = Table("source")
     for heading in ("read", "bad", "matched", "published", "records/s"):
         sources.add_column(heading, justify="right")
     for each in summary.sources:
-        figures = (each.read, each.bad, each.matched, each.published, round(each.rows_per_s))
+        figures = (each.read, each.bad, each.matched, each.published, _rate(each.rows_per_s))
         sources.add_row(each.source, *(f"{figure:,}" for figure in figures))
     yield sources
     if any(each.bad for each in summary.sources):
@@ -235,7 +252,11 @@ def _tables(summary: "PipelineSummary") -> Iterator[Table]:
         yield reasons
     matches = Table("subscription")
     matches.add_column("matches", justify="right")
-    for name, count in summary.matches.items():
+    listed = list(summary.matches.items())
+    if len(listed) > SUBSCRIPTIONS_LISTED_MAX:
+        listed = sorted(listed, key=lambda each: -each[1])[:SUBSCRIPTIONS_LISTED_MAX]
+        matches.caption = f"and {len(summary.matches) - len(listed):,} more, in report.json"
+    for name, count in listed:
         matches.add_row(name, f"{count:,}")
     yield matches
     if summary.patterns:

@@ -23,6 +23,7 @@ from contrada.cli.arriving import arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log, log_line
+from contrada.cli.places import without_password
 from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
 from contrada.errors import ContradaError
 from contrada.extensions.loading import load
@@ -82,6 +83,7 @@ _LOG: Final = logging.getLogger(__name__)
 @click.option(
     "--store",
     metavar="PLACE",
+    callback=without_password,
     help="Where it keeps what is durable or certified: a file, postgresql://user@host/database, or "
     "memory: for nowhere. contrada.db if nothing is said, contrada-NAME.db with a name; a file is "
     "made with the first promise.",
@@ -268,6 +270,7 @@ async def _serve(
         tls=settings.tls.tls(),
         store=settings.place(),
         users=users,
+        anyone=settings.anyone,
     )
     if jit.is_cached():  # It lives long: so what comes first is not matched slowly.
         load_beside()

@@ -145,7 +145,7 @@ def settings_of_network(path: Path) -> dict[str, BrokerSettings]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What a file says of all brokers, and all that it says of each."""
+    """The settings of a file for all brokers, and for each broker its own settings."""
     common = read_toml(path)
     described = common.pop("brokers", {})
     brokers = {}
@@ -173,7 +173,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
 
 def _check_reach(settings: BrokerSettings) -> None:
-    """Raises AddressError, and ServiceError where others reach it and it asks nobody."""
+    """Raises AddressError, and ServiceError where other machines reach a broker without users."""
     check_host(settings.host)
     hosts = [settings.host]
     if settings.http.listen:

@@ -7,6 +7,7 @@ from typing import Final
 import click
 from rich.table import Table
 
+from contrada.cli.places import without_password
 from contrada.cli.tables import output
 from contrada.runtime.copies import StoreShown, back_up, look_at, restore, shown_as_json
 
@@ -32,7 +33,7 @@ def store() -> None:
 
 
 @store.command()
-@click.argument("place")
+@click.argument("place", callback=without_password)
 @click.argument("file", type=_FILE)
 def backup(place: str, file: Path) -> None:
     """Copy the store at PLACE to FILE, while a broker may run on it.
@@ -46,7 +47,7 @@ def backup(place: str, file: Path) -> None:
 
 @store.command("restore")
 @click.argument("file", type=_FILE)
-@click.argument("place")
+@click.argument("place", callback=without_password)
 def restore_(file: Path, place: str) -> None:
     """Make a store at PLACE of the copy FILE, where there is none.
 
@@ -59,7 +60,7 @@ def restore_(file: Path, place: str) -> None:
 
 
 @store.command()
-@click.argument("place")
+@click.argument("place", callback=without_password)
 def check(place: str) -> None:
     """Look at all that is in the store at PLACE, or in a copy; status 1 where it is damaged."""
     shown = look_at(place, deep=True)
@@ -71,7 +72,7 @@ def check(place: str) -> None:
 
 
 @store.command()
-@click.argument("place")
+@click.argument("place", callback=without_password)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def show(place: str, as_json: bool) -> None:
     """Show the logs in the store at PLACE, or in a copy: names, positions, sizes.

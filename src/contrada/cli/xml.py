@@ -15,6 +15,7 @@ from rich.table import Table
 from contrada.cli.approach import approach_options
 from contrada.cli.lazy import EXIT_BAD_INPUT
 from contrada.cli.logs import log
+from contrada.cli.places import without_password
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.reading import (
     check_named,
@@ -24,7 +25,7 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.running import first_of, lost, run
+from contrada.cli.running import end_options, lost, run, seconds_option
 from contrada.cli.settings import MEMORY
 from contrada.cli.showing import json_line, parts_of
 from contrada.cli.tables import output
@@ -38,7 +39,7 @@ from contrada.model import Filter, Notification
 from contrada.net import connect
 from contrada.net.wire import Approach
 from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
-from contrada.runtime.calling import checked_timeout
+from contrada.runtime.calling import checked_timeout, first_of
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Service
 from contrada.xml import document_of
@@ -105,7 +106,7 @@ class _Rendering:
                 self._tell_bad(each)
 
     def end(self) -> None:
-        """Says what was bad, what is repeated, and what was lost."""
+        """Reports bad documents, repeated elements, and lost parts."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
         repeated = {
@@ -241,16 +242,7 @@ def send(
     help="A name that patterns stand for; may be repeated.",
 )
 @click.option("--document", is_flag=True, help="The document itself, as it was.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N notifications.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
-    help="End when nothing came for S seconds.",
-)
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@end_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @approach_options
 def receive(
@@ -348,12 +340,11 @@ def _document(found: Notification) -> str:
 @click.option(
     "--store",
     metavar="PLACE",
+    callback=without_password,
     help="Where names survive: a file, or postgresql://user@host/name; memory: for nowhere.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@seconds_option
 @click.option("-v", "--verbose", count=True, help="Log more.")
 @approach_options
 def daemon(

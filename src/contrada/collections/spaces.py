@@ -90,7 +90,7 @@ class CollectionSpace(Generic[T]):
         self._kind: Any = Filter({}) if self.cls is None else self.cls
         of_type = "" if self.cls is None else type_of(self.cls).name
         self.name = of_type + ("" if self.subject is None else str(self.subject))
-        """Names it in messages, and the queue of those that remove from it."""
+        """The name of the space in messages, and of the default queue of consumers that remove."""
 
     def holds(self, item: object) -> bool:
         """Whether an object may be an element."""
@@ -102,7 +102,7 @@ class CollectionSpace(Generic[T]):
 
     @property
     def offered(self) -> Filter:
-        """What its elements are published as, one by one."""
+        """The filter that its elements match when they are published one by one."""
         own = Filter({}) if self.cls is None else type_of(self.cls).filters
         return own & self._under()
 

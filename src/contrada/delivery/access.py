@@ -180,6 +180,7 @@ class AccessPoint:
         known = self._publishers.known(publisher)
         if past is not None:
             known.learn(past.sequence, past.failed, past.untold)
+        # Its publications there went another way, and may still be on it.
         known.carries = True
         self._publishers.remember(publisher, known)
         self.look_again()
@@ -410,6 +411,7 @@ class AccessPoint:
     ) -> None:
         """Publishes what is in a sequence, here or at its sequencer; raises as `publish` fails."""
         promised = delivery_class(notifications[0].envelope.delivery)
+        # After a hand-over, earlier notifications may still come from the sequencer before.
         carries = carries or promised.is_causal or self._sequences.where(promised.sequence)[0] > 0
         if way == HERE:
             if not self._table.own.sequences:

@@ -1,7 +1,7 @@
 """A store in memory, whose failures are made on purpose.
 
-It does what a disk may do: lose what was not synced, tear a record that was being written, flip a
-byte, lose a record in the middle, be full. Worlds run on it; a broker that need not survive may.
+It does what a disk may do: lose what was not synced, and be full. Worlds run on it; a broker that
+need not survive may.
 """
 
 from collections import deque
@@ -79,7 +79,7 @@ class _Disk:
 
 
 class MemoryStore:
-    """See `Store`. `is_full`, `crash`, `flip` and `lose` are the failures."""
+    """See `Store`. `is_full` and `crash` are the failures."""
 
     def __init__(self, bytes_max: int = MEMORY_BYTES_MAX, *, survives: bool = True) -> None:
         """`survives`: it plays a disk, and has what was synced after a crash."""
@@ -209,21 +209,3 @@ class MemoryStore:
         self._sealed.clear()
         self._group = []
         self._now = deepcopy(self._stable)
-
-    def flip(self, log: str, position: int, at: int) -> None:
-        """Changes a byte of a record."""
-        for disk in (self._stable, self._now):
-            _, time_us, data, summed = disk.logs[log].records[position]
-            changed = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
-            disk.logs[log].records[position] = position, time_us, changed, summed
-
-    def tear(self, log: str, position: int, length: int) -> None:
-        """Leaves of a record no more than so many bytes."""
-        for disk in (self._stable, self._now):
-            _, time_us, data, summed = disk.logs[log].records[position]
-            disk.logs[log].records[position] = position, time_us, data[:length], summed
-
-    def lose(self, log: str, position: int) -> None:
-        """Takes a record away."""
-        for disk in (self._stable, self._now):
-            del disk.logs[log].records[position]

@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from contrada.delivery.classes import delivery_class
 from contrada.delivery.messages import (
     Context,
     Destination,
@@ -120,6 +119,7 @@ class Outbox:
 
     def _restore(self, store: Store) -> None:
         for home, (life, reserved, since) in self._notes.of("out", tuple[int, int, int]):
+            # Numbers below `reserved` may have been given out before the crash.
             self._streams[home] = _To(life, Outgoing(reserved, since - 1), reserved, since)
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
@@ -134,6 +134,7 @@ class Outbox:
     def _put_back(self, position: int, parcel: Parcel) -> None:
         for address in parcel.to:
             of = self._streams[address.home]
+            # Parcels for an earlier life of the home, and those given up by `forget`, are over.
             if of.life == address.life and of.since <= address.number:
                 posted = _Posted(parcel, position)
                 of.outgoing.restore(address.number, posted, _size(parcel.body))
@@ -144,6 +145,7 @@ class Outbox:
 
     def resume(self, homes: Iterable[str]) -> list[Parcel]:
         """After a restart: lets no home wait for what was lost with it; the parcels to send."""
+        # An empty parcel: by the number before its own a home learns that those between are lost.
         begun = [home for home in homes if self._streams[home].outgoing.next > 1]
         return self.post([Posting(Resumed(), {home: ()}) for home in begun], 0, spools=False)
 
@@ -205,6 +207,7 @@ class Outbox:
                 of.before = of.number
                 of.number += 1
             parcels.append(Parcel(tuple(to), body, context))
+        # The spool comes first: where it fails, the streams have not changed.
         spooled = self._spool(parcels, now_us) if spools and self._store is not None else 0
         for at, parcel in enumerate(parcels):
             posted = _Posted(parcel, spooled + at if spooled else 0)
@@ -222,7 +225,7 @@ class Outbox:
         of.outgoing.send(items, size)
         if of.due_us is None:
             of.due_us = now_us + of.wait_us
-        if of.outgoing.next > of.reserved:
+        if of.outgoing.next > of.reserved:  # Parcels leave only after this is synced.
             of.reserved = of.outgoing.next + RESERVED
             self._note(home)
 
@@ -268,6 +271,7 @@ class Outbox:
         extent = self._store.extent(SPOOL)
         while extent is not None and self._first < extent.next and self._first not in self._open:
             self._first += 1
+        # Truncated in pieces, since each costs a write; all at once when nothing is held any more.
         if self._first - self._truncated >= (READ_AT_ONCE if self._open else 1):
             try:
                 self._store.truncate(SPOOL, self._first)
@@ -298,7 +302,7 @@ class Outbox:
             if of.due_us is None or of.due_us > now_us:
                 continue
             if home not in self._ways:
-                of.due_us = None
+                of.due_us = None  # A new route makes it due: see `change_ways`.
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
             for run in of.outgoing.again(AGAIN_MAX):
@@ -324,20 +328,6 @@ class Outbox:
         """A home's life, the last number sent to it, and the last one that it has taken."""
         of = self._streams.get(home)
         return (0, 0, 0) if of is None else (of.life, of.outgoing.last, of.outgoing.taken)
-
-    def held_for_sequencers(self) -> dict[str, tuple[str, int, int]]:
-        """For each sequence the server that something in it is held for, its life, the number.
-
-        Cost: all that is held.
-        """
-        found = {}
-        for home, of in self._streams.items():
-            for run in of.outgoing.untaken():
-                for number, posted in enumerate(run.items, run.first):
-                    if isinstance(posted.parcel.body, ToSequence):
-                        promised = delivery_class(posted.parcel.body.notification.envelope.delivery)
-                        found[promised.sequence] = home, of.life, number
-        return found
 
     @property
     def held(self) -> int:

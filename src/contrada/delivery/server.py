@@ -321,7 +321,7 @@ class DeliveryServer:
         self._meet(said.home, home)
         if start != (home.life, home.boot):
             self._consumers.gone(said.home, f"server {said.home!r} has restarted", again=True)
-        if start[0] == home.life and home.boot - start[1] >= RESTORED_GAP:
+        if start[0] == home.life and home.boot - start[1] >= RESTORED_GAP:  # a restored copy
             self._access.parcels += self._outbox.reopen(said.home, now_us)
         self._access.forget_past(said.home, home.life)
         self._access.look_again()
@@ -340,7 +340,7 @@ class DeliveryServer:
         """Sends parcels of this server on their ways."""
         if parcels:
             own, arrivals = self._table.own, _addressed(self.name, parcels)
-            self._inbox.put(self.name, own.life, own.boot, arrivals)
+            self._inbox.put(self.name, own.life, own.boot, arrivals)  # in the order of all others
             self._transit.carry(Carry(self.name, own.life, own.boot, tuple(parcels)))
 
     def _acknowledged(self, message: Taken, now_us: int) -> None:
@@ -377,7 +377,7 @@ class DeliveryServer:
             is_stuck |= count < len(turn)
             return count
 
-        while True:
+        while True:  # Each step may enable another one: until nothing was posted or taken.
             self._access.go_on(now_us)
             self._post()
             changed = self._inbox.take(use)

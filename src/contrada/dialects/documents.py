@@ -76,7 +76,7 @@ class _DocumentReader:
         self._nodes = 0
         self._aliased = 0
         self._anchors: dict[str, tuple[Document, int]] = {}
-        """What each anchor holds, and of how many nodes that is."""
+        """The document of each anchor, and its number of nodes."""
 
     def documents(self) -> Iterator["Document | RefusedRuleError"]:
         """Each when it is complete."""

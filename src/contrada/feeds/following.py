@@ -88,7 +88,10 @@ class WildSubscription(InForce, AsyncIterator[Notification]):
             self._running = opened.pop_all()
 
     async def learn(self, names: Iterable[str]) -> None:
-        """Know more names; returns when what matches by these is asked for. Raises as `update`."""
+        """Know more names; returns when the filters with them are subscribed.
+
+        Raises as `update`.
+        """
         self._learn(names)
         await self._refresh()
 

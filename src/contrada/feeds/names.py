@@ -1,6 +1,6 @@
 """`Names`: tells naming services of generated names, and asks them.
 
-What is asked for is all that is known of a kind of document, once in a while, so that translating a
+A question asks for all names of a kind of document, once in a while, so that translating a
 notification mostly costs no question.
 
 Source: Erenkrantz 2001 §6.5 (knowledgeable applications contact the daemon).
@@ -21,8 +21,8 @@ from contrada.service import Service
 from contrada.xml.naming import KIND_NAMES_MAX, NamingRecord, NamingTable
 
 TTL_S: Final = 300.0
-"""Seconds for which is used what naming services said, where nothing else is said. Beyond it: they
-are asked again, and told again."""
+"""Seconds for which answers of naming services are used, by default. Beyond it: they are asked
+again, and told again."""
 
 NAMES_WAIT_S: Final = 5.0
 """Seconds for which is waited for an answer of naming services, where nothing else is said. Beyond
@@ -75,11 +75,11 @@ class Names:
         """How many answers were no records."""
 
     async def register(self, kind: str, names: Mapping[str, tuple[str, str]]) -> int:
-        """Tell naming services what generated names stand for; how many were told.
+        """Tell naming services what generated names stand for. Returns how many were told.
 
-        `names` has for each its original name and position. What was told within the time to live
-        is not told again. Returns when the service has taken it, so that what is published then
-        comes after it. Raises as `Service.publish`.
+        `names` has for each its original name and position. Names told within the time to live are
+        not told again. Returns when the service has taken the records, so that later publications
+        come after them. Raises as `Service.publish`.
         """
         now = self._now_s()
         new = [name for name in names if self._told.get((kind, name), now) <= now]
@@ -170,7 +170,9 @@ class Names:
 
 @dataclass(slots=True)
 class _CachedNames:
-    """What is known of a kind, for how long, and about which names that is all there is."""
+    """The known names of a kind, until when they are good, and the names known to have no other
+    record.
+    """
 
     records: Mapping[str, NamingRecord]
     until_s: float

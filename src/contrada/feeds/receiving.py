@@ -26,9 +26,9 @@ _LOG: Final = logging.getLogger("contrada.feeds")
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStatistics:
-    """What became of what was received.
+    """Counts of received notifications.
 
-    Of `translated` ones some name was translated; of `untranslated` ones some name was not, since
+    In `translated` ones some name was translated; in `untranslated` ones some name was not, since
     no naming service answers, or none knows it. `failed` raised in a handler.
     """
 

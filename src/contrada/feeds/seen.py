@@ -18,8 +18,8 @@ from contrada.errors import InputError
 from contrada.feeds.formats import FeedDocument
 
 ENTRIES_KNOWN_MAX: Final = 20_000
-"""Entries of a feed that are known beside those that it has. Beyond it: those that it had longest
-ago are forgotten, and would be new again."""
+"""Former entries of a feed that are known. Beyond it: those that left it longest ago are forgotten,
+and would be new again."""
 
 FEEDS_KNOWN_MAX: Final = 1_000
 """Feeds that a file of states holds, and addresses. Beyond it: those that were polled longest ago
@@ -105,9 +105,9 @@ class _HeldStates(msgspec.Struct):
 class FeedStates:
     """What is known of all feeds; in a file, where one is named.
 
-    It is written to a file beside it that then takes its name, so that it is there whole, whenever
-    a run is ended. One run at a time uses a file: a run that finds that another one has written the
-    file since writes nothing.
+    The states are written to a second file that then takes the name of the first, so that the file
+    is complete, whenever a run is ended. One run at a time uses a file: a run that finds that
+    another one has written the file since writes nothing.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -91,7 +91,7 @@ class Conversation:
         self._has_ended = False
 
     async def run(self) -> None:
-        """Do what is said until one side ends it."""
+        """Carry out the client's messages until one side ends the conversation."""
         await self._websocket.accept()
         self._counts.websockets += 1
         listening = asyncio.create_task(self._listen())

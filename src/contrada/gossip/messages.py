@@ -111,8 +111,8 @@ class ToldLine(_GossipSaid, frozen=True):
 class Rumour(_GossipSaid, frozen=True):
     """An event on its way at a level, by figure 6.6: with its probability there and its round.
 
-    With `names` it is only announced: of its attributes it has those with these names, and no body.
-    With `acknowledge` the sender waits to hear that it came.
+    With `names` it is only announced: it carries just the attributes with these names, and no body.
+    With `acknowledge` the sender waits for an acknowledgement.
     """
 
     event: Notification
@@ -133,8 +133,10 @@ _ToldLines: TypeAlias = Annotated[tuple[ToldLine, ...], msgspec.Meta(max_length=
 
 
 class Gossip(_GossipSaid, frozen=True, tag="gossip"):
-    """What is gossiped in a round to one participant. `digest` is empty, or tells of all lines of
-    the levels that both share; `known` are events that the sender has, for who missed them.
+    """The gossip of a round to one participant.
+
+    `digest` is empty, or has the stamps of all lines of the levels that both share; `known` names
+    events that the sender has, for receivers that missed them.
     """
 
     sender: Contact
@@ -144,7 +146,7 @@ class Gossip(_GossipSaid, frozen=True, tag="gossip"):
 
 
 class Update(_GossipSaid, frozen=True, tag="update"):
-    """Lines that are newer here than in a digest that came, and those that are newer there."""
+    """The answer to a digest: lines that are newer here, and requests for those newer there."""
 
     sender: Contact
     lines: _ToldLines = ()
@@ -298,7 +300,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class TurnedDown:
-    """Nothing came of what the user, or somebody else, asked for."""
+    """A request of the user, or of another participant, was not carried out."""
 
     event: GossipEvent
     reason: str

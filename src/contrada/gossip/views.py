@@ -118,7 +118,7 @@ class ViewTable:
         self.changed()
 
     def forget(self, digit: int) -> None:
-        """Drops a line that is silent, or says that nobody is there."""
+        """Drops a silent line, or one whose subsystem is empty."""
         del self._held[digit]
         self.changed()
 
@@ -135,7 +135,7 @@ class ViewTable:
         return self._live
 
     def known(self) -> list[KnownContact]:
-        """All who are known at this level, in the order of addresses."""
+        """All contacts at this level, in the order of addresses."""
         if self._known is None:
             self._known = [
                 KnownContact(contact, held.filters)

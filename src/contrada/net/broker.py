@@ -17,14 +17,13 @@ from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, FrameError, ServiceError
-from contrada.net.address import PORT_DEFAULT, Address, check_host
+from contrada.net.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.connection import CLIENT, NEIGHBOUR
 from contrada.net.frames import NOT_PERMITTED, Hello
 from contrada.net.guest import Guest
@@ -102,13 +101,13 @@ class Broker(Server):
         host: str = "127.0.0.1",
         port: int = PORT_DEFAULT,
         *,
-        software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
         tls: Tls | None = None,
         store: str | Path | Store | None = None,
         users: Users | None = None,
+        anyone: bool = False,
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
@@ -116,7 +115,8 @@ class Broker(Server):
         in `tls`, all connections must speak TLS. `store` is where it keeps durable subscriptions
         and certified notifications, as in `connect`; without one all is in memory. With `users`
         only these may connect, each within its rights; without them anybody may connect and do
-        everything.
+        everything. Where others than this machine reach it that has to be meant: by `anyone`, or
+        TLS that requires a certificate.
 
         Raises InvalidValueError, InputError, ServiceError for what is no store.
         """
@@ -124,13 +124,13 @@ class Broker(Server):
         super().__init__(
             network or Membership(),
             store,
-            software=software,
             bytes_max=bytes_max,
             going=tls.going() if tls else None,
             no_store=_NO_STORE,
         )
         self._doorkeeper = None if users is None else Doorkeeper(users)
         self.is_open = users is None
+        self._is_guarded = anyone or users is not None or (tls and tls.require_certificate)
         self._host = host
         self._port = port
         self._connections_max = connections_max
@@ -145,9 +145,15 @@ class Broker(Server):
     async def start(self) -> None:
         """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had.
 
-        And StoreError when its store cannot be used.
+        And StoreError when its store cannot be used; ServiceError where others than this machine
+        reach it, and nobody said who may come.
         """
         check_host(self._host)
+        if not (self._is_guarded or is_loopback(self._host)):
+            raise ServiceError(
+                f"at {self._host} others than this machine reach it, and it asks nobody who he is: "
+                "give it users, or anyone=True"
+            )
         if self._server is not None or self._stopped.is_set():
             raise ServiceError("a broker is started once")
         loop = asyncio.get_running_loop()
@@ -324,10 +330,5 @@ class Broker(Server):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()

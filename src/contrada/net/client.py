@@ -125,10 +125,11 @@ class TcpService(DisseminatingService):
         """
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
+        self._stamp = _stamp_of(publisher, approach.token)
         self._reconnecting = Reconnecting(
-            parse_addresses(address), self, self._states, give_up_after_s, approach
+            *(parse_addresses(address), self, self._states, give_up_after_s, approach),
+            self._stamp.go_below,
         )
-        self._stamp = stamp_of(publisher or publisher_under(approach.token))
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._publishing: Publishing | None = None
@@ -508,6 +509,16 @@ def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)
     return ServiceError(refused) if frame.code else None
+
+
+def _stamp_of(publisher: str | Signer | None, token: str) -> Stamp:
+    """The stamp of a client.
+
+    Without a name it is one below its token's user, or as its broker tells.
+    """
+    stamp = stamp_of(publisher or publisher_under(token))
+    stamp.stays = bool(publisher)
+    return stamp
 
 
 def _making(stamp: Stamp, delivery: str | None) -> Callable[[Any], Any]:

@@ -7,6 +7,8 @@ refused unread.
 
 import logging
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from ipaddress import ip_address
 from socket import AF_UNIX
 from typing import Any, Final, Protocol
 
@@ -17,6 +19,9 @@ from contrada.net.tokens import TokenCheck, name_in
 from contrada.net.users import ANONYMOUS, Users
 from contrada.runtime.stamping import wall_clock_us
 from contrada.security.principals import Principal
+
+_KINDS: Final = {"URI": "uri:", "email": "email:"}
+"""What stands before a name that is of no host, by its kind."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -86,12 +91,30 @@ def is_private(transport: Carriage) -> bool:
 
 
 def names_in(certificate: dict[str, Any]) -> Iterator[str]:
-    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common."""
-    alternatives = [value for kind, value in certificate.get("subjectAltName", ())]
-    yield from alternatives
+    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common.
+
+    Of other kinds than names of hosts the kind stands before each: an authority that checks one
+    kind may let whoever comes choose another. Kinds that are not known here name nobody.
+    """
+    alternatives = certificate.get("subjectAltName", ())
+    for kind, value in alternatives:
+        if kind == "DNS":
+            yield from _of_no_kind(value)
+        elif kind == "IP Address":
+            with suppress(ValueError):
+                yield f"ip:{ip_address(value.strip())}"
+        elif kind in _KINDS:
+            yield f"{_KINDS[kind]}{value}"
     if not alternatives:
         for part in certificate.get("subject", ()):
-            yield from (value for key, value in part if key == "commonName")
+            for key, value in part:
+                if key == "commonName":
+                    yield from _of_no_kind(value)
+
+
+def _of_no_kind(name: str) -> Iterator[str]:
+    if not name.lower().startswith(("ip:", *_KINDS.values())):
+        yield name
 
 
 def _is_over(principal: Principal) -> bool:

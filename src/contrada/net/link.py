@@ -25,11 +25,11 @@ from contrada.net.accepted import Accepted
 from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
 from contrada.net.frames import NOT_PERMITTED, Frame, Hop, HopCredit, HopPart, LogHop
+from contrada.net.limited import LimitedNeighbour
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
 from contrada.net.questions import packed_answers
 from contrada.routing.messages import (
-    Advertise,
     Answer,
     LinkUp,
     Message,
@@ -37,10 +37,7 @@ from contrada.routing.messages import (
     Reason,
     Refused,
     Subscribe,
-    TellLinks,
     TookLinks,
-    Unadvertise,
-    Unsubscribe,
 )
 from contrada.runtime import tracing
 from contrada.runtime.exchange import LINK_DOWN, Carried
@@ -71,10 +68,6 @@ LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
 
 ON_ITS_WAY: Final = "on its way when a link went down"
 """Why a notification may be lost: nobody knows whether the neighbour worked it off."""
-
-_LOOKED_AT: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, TellLinks, TookLinks)
-"""The messages that go over a link to a neighbour with limited rights. The content of all others
-cannot be checked, so they are refused."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -164,9 +157,13 @@ class Link:
             answer=self._worked_off,
             end=peer.end,
         )
+        permit = peer.permit
+        is_trusted = permit is None or permit.principal.is_free_to_route
+        # What is said and heard is looked at where it may not do everything.
+        self._limited = None if permit is None or is_trusted else LimitedNeighbour(permit)
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
         # Only neighbours with all rights carry parcels: these are not checked.
-        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._is_trusted else None
+        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._limited is None else None
 
     @property
     def held_bytes(self) -> int:
@@ -234,6 +231,12 @@ class Link:
                 raise failure from None
             if not self._may_pass(message):
                 continue
+            if self._limited is not None:
+                try:
+                    message = self._limited.heard(message)
+                except ContradaError as error:
+                    self._count_refused(error)
+                    continue
             permit = self.peer.permit
             if isinstance(message, Publish):
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
@@ -254,18 +257,17 @@ class Link:
         if has_told:
             self._on_told(self)
 
-    @property
-    def _is_trusted(self) -> bool:
-        """Whether nothing has to be looked at that goes over the link."""
-        permit = self.peer.permit
-        return permit is None or permit.principal.is_free_to_route
+    def _count_refused(self, error: ContradaError) -> None:
+        self.peer.broker.refused[type(error).__name__] += 1
+        said = {"neighbour": self.name, "reason": error}
+        _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
 
     def _may_pass(self, message: Message) -> bool:
         """Whether a message goes over the link at all, in either direction.
 
-        What questions, patterns and delivery messages contain cannot be checked here.
+        What questions, patterns and delivery messages contain cannot be checked for a limited one.
         """
-        if self._is_trusted or isinstance(message, _LOOKED_AT):
+        if self._limited is None or self._limited.may_pass(message):
             return True
         self.peer.broker.refused[NOT_PERMITTED] += 1
         return False
@@ -297,6 +299,11 @@ class Link:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
         if not self._may_pass(message):
             return
+        if self._limited is not None:
+            found = self._limited.told(message)
+            if found is None:
+                return
+            message = found
         if not self._said:
             self.peer.soon(self._send_said)
         if isinstance(message, Answer):

@@ -8,8 +8,8 @@ difference.
 import asyncio
 import itertools
 import logging
-from collections.abc import Hashable
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Hashable, Iterable
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
 from contrada.runtime.offering import FollowedOffers
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,6 +46,22 @@ class AsksBroker(Protocol):
     def demand(self, message: msgspec.Raw) -> None:
         """The same, where nobody waits for the answer."""
         ...
+
+
+async def refused_of(
+    asked: Iterable[tuple[T, asyncio.Future[Reply]]],
+) -> AsyncIterator[tuple[T, ServiceError]]:
+    """Waits for the answers to what was asked; gives what was refused, and why.
+
+    Raises ConnectionFailedError.
+    """
+    for what, answer in asked:
+        try:
+            await answer
+        except ConnectionFailedError:
+            raise
+        except ServiceError as error:
+            yield what, error
 
 
 class RemoteMarket:
@@ -109,16 +127,11 @@ class RemoteMarket:
             (offer, self._client.request(packed(Advertise(identity, offer))))
             for identity, offer in self._offered.items()
         ]
-        for offer, answer in asked:
-            try:
-                await answer
-            except ConnectionFailedError:
-                raise
-            except ServiceError as error:
-                _LOG.warning(
-                    "%(advertisement)s is not advertised any longer: %(reason)s",
-                    {"advertisement": offer, "reason": error},
-                )
+        async for offer, error in refused_of(asked):
+            _LOG.warning(
+                "%(advertisement)s is not advertised any longer: %(reason)s",
+                {"advertisement": offer, "reason": error},
+            )
         if self._is_followed:
             await self._begin_to_follow()
 

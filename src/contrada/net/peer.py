@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
-from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
+from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
@@ -73,7 +73,7 @@ class Host(Working, Protocol):
         ...
 
     def meet(self, peer: "Peer", hello: Hello) -> "Talk":
-        """Who deals with what the other side asks for. Raises FrameError where it is refused."""
+        """The handler of the other side's messages. Raises FrameError where it is refused."""
         ...
 
 
@@ -414,7 +414,8 @@ class Peer(Wire):
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         if hello.role != CLIENT:
             self._check_neighbour(principal, hello.capabilities.get("name"))
-        self._connection.welcome()
+        name = principal.speaks_as if hello.role == CLIENT else ""
+        self._connection.welcome({PUBLISHER: name} if name else {})
         self._talk = self.broker.meet(self, hello)
 
     def _check_neighbour(self, principal: Principal, name: object) -> None:

@@ -16,7 +16,7 @@ wait;
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -68,8 +68,11 @@ class Reconnecting:
         states: ConnectionStates,
         give_up_after_s: float | None,
         approach: Approach,
+        welcomed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`give_up_after_s` bounds how long a lost connection is tried anew; None does not.
+        """`welcomed` is called with the name below which a broker lets publish, or nothing.
+
+        `give_up_after_s` bounds how long a lost connection is tried anew; None does not.
 
         Without TLS in `approach`, whom the system trusts is trusted. Raises ServiceError.
         """
@@ -89,6 +92,7 @@ class Reconnecting:
         self.is_up = False
         self._addresses = addresses
         self._owner = owner
+        self._welcomed = welcomed
         self._states = states
         self._give_up_after_s = give_up_after_s
         self._backoff = Backoff()
@@ -229,6 +233,7 @@ class Reconnecting:
             wire.abort()
             raise
         self.address = address
+        self._welcomed(wire.told)
         return wire
 
     def _come_up(self, wire: ClientWire) -> None:

@@ -54,7 +54,6 @@ class Server:
         network: Membership,
         store: str | Path | Store | None,
         *,
-        software: str = "contrada",
         bytes_max: int = BROKER_BYTES_MAX,
         going: ssl.SSLContext | None = None,
         no_store: str,
@@ -77,7 +76,7 @@ class Server:
         check_store(store)
         self.logs = BrokerLogs(self.exchange, network.name, network.sequencer, store, no_store)
         self.neighbours = Neighbours(self, tell)
-        self.hello = Hello(BROKER, software, self.neighbours.capabilities())
+        self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
         self._going = going
         self._bytes_max = bytes_max
         self._held_bytes = 0

@@ -97,6 +97,7 @@ class TcpLogs:
 
     def __init__(self, reconnecting: Reconnecting, stamp: Stamp, wait_ms: int) -> None:
         self._reconnecting, self._stamp, self._wait_ms = reconnecting, stamp, wait_ms
+        stamp.stays = True  # What is promised is known by the name under which it was said first.
         self._instance = secrets.token_hex(8)
         self._numbers = 0
         self._asked: dict[int, _PendingRequest] = {}

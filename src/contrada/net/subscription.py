@@ -24,15 +24,7 @@ from contrada.routing.messages import Subscribe
 from contrada.runtime.calling import checked_when_full
 from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
-from contrada.service import (
-    WhenFull,
-    filters_of,
-    match_reader_of,
-    narrowing_of,
-    pattern_of,
-    reader_of,
-    residue_of,
-)
+from contrada.service import WhenFull, reading_of
 
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet, where its service says
@@ -89,8 +81,8 @@ class TcpSubscription(QueuedSubscription[Any]):
         filters: Filter | FilterSet,
         reader: Callable[[Any], Any] | None,
         residue: Callable[[Notification], bool] | None = None,
-        *,
         pattern: Pattern | None = None,
+        *,
         when_full: WhenFull = BLOCK,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
@@ -232,18 +224,7 @@ def subscription_of(
 ) -> TcpSubscription:
     """What `Service.subscribe` gives; raises as it does."""
     checked_when_full(when_full)
-    if isinstance(subject, Pattern):
-        pattern = pattern_of(subject, where)
-        return TcpSubscription(
-            service,
-            FilterSet(pattern.filters),
-            match_reader_of(subject),
-            pattern=pattern,
-            when_full=when_full,
-        )
-    where = narrowing_of(subject, where)
-    filters, residue = filters_of(subject, where), residue_of(subject, where)
-    return TcpSubscription(service, filters, reader_of(subject), residue, when_full=when_full)
+    return TcpSubscription(service, *reading_of(subject, where), when_full=when_full)
 
 
 TakingUp: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]

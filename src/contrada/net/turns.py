@@ -20,7 +20,7 @@ REQUEST_WORK_MAX: Final = 100_000
 (see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
 AT_ONCE_S: Final = 0.25
-"""Seconds of that which it may take at once. Beyond it: it rests."""
+"""Seconds of its share that a connection may use at once. Beyond it: it rests."""
 
 REST_S_MAX: Final = 5.0
 """Seconds that a connection rests at a time. Beyond it: it goes on, and rests again later."""

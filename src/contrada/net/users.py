@@ -2,7 +2,7 @@
 
     [users.desk]
     token = "scrypt$…"                      # made by `contrada user add`
-    certificate = "desk.example"            # or this name in a certificate of the authority
+    certificate = "desk.example"            # or this host in a certificate of the authority; uri:…
     publish = "symbol any and price > 0"    # a filter, several in a list, or true for everything
     subscribe = ["symbol prefix 'D'", "what = 'alert'"]
     publishers = ["desk"]                   # names it publishes under; its own if nothing is said

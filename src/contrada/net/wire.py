@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.address import Address
-from contrada.net.connection import BROKER, Connection, Phase
+from contrada.net.connection import BROKER, PUBLISHER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.tls import tls_fault, why_hung_up
 from contrada.net.websocket import dial_websocket
@@ -155,6 +155,13 @@ class ClientWire(Wire):
         """Why it has ended; None while it has not."""
         self.fault = ""
         """By which name the broker has ended it."""
+
+    @property
+    def told(self) -> str:
+        """Below which name the broker says that this side may publish; empty where it does not."""
+        hello = self._connection.peer
+        name = None if hello is None else hello.capabilities.get(PUBLISHER)
+        return name if isinstance(name, str) else ""
 
     def send(self, frame: Frame) -> None:
         """Send a frame at the end of this turn of the loop; nothing once it has ended."""

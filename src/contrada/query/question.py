@@ -34,10 +34,10 @@ class Question:
     __slots__ = ("alternatives", "asker", "residue")
 
     alternatives: tuple[Alternative, ...]
-    """Of which an item has to meet one; what travels."""
+    """The alternatives, of which an item has to meet one. These travel."""
 
     asker: str
-    """Who asks, where a question came from one who said so; else it is empty."""
+    """The asker's name, if it gave one; else empty."""
 
     residue: Callable[[Notification], bool] | None
     """What a rule or a predicate asks beside its filters: known to who asked alone, or None."""
@@ -144,7 +144,7 @@ def _bindings(subject: Subscribable) -> list[Binding]:
 
 
 def _both(one: Binding, other: Binding) -> Binding:
-    """What asks for both; a variable of one is none of the other."""
+    """The binding that asks for both; their variables are distinct."""
     sets = dict(one.sets)
     for name, values in other.sets.items():
         sets[name] = sets[name] & values if name in sets else values

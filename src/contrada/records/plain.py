@@ -24,7 +24,7 @@ def plain_attributes(notification: Notification) -> dict[str, PlainValue | list[
 
 
 def plain_time(notification: Notification) -> str | None:
-    """The envelope's time as ISO 8601, None where it has none."""
+    """The envelope's time as ISO 8601; None for an envelope without a time."""
     time_us = notification.envelope.time_us
     return None if time_us is None else time_text(datetime_of(time_us))
 

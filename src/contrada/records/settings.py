@@ -17,6 +17,10 @@ from contrada.records.subscriptions import read_text
 T = TypeVar("T")
 
 _TOML_PLACE: Final = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
+_TOML_EXPECTED: Final = {
+    "Invalid value": ": expected text in quotes, a number, true, false, a time, […] or {…}",
+    "Invalid statement": ": expected a key and a value, as key = 1, or a table, as [name]",
+}
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _EXPECTED: Final = re.compile(r"Expected (.*?)(, got .*)?$")
 
@@ -30,6 +34,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         if place is None:
             raise InputError(str(path), str(error)) from None
         reason, line, column = place.groups()
+        # Not what was found: it may be a secret.
+        reason += _TOML_EXPECTED.get(reason, "")
         raise InputError(str(path), reason, int(line), int(column)) from None
 
 

@@ -186,7 +186,7 @@ class Partial:
         self._groups: dict[Key, list[Accumulator]] = {}
         self._bytes = 0
         if not combination.by:
-            self._group(ABSENT_KEY)
+            self._group(ABSENT_KEY)  # There is one result then, even of no items.
 
     def add(self, item: Notification | Mapping[str, Any]) -> None:
         """Takes an item in. Cost: some microseconds. Raises LimitError."""
@@ -248,6 +248,7 @@ class Partial:
         key = read_key(packed.key)
         if len(packed.held) != len(self.combination.aggregates):
             raise EncodingError("a partial result", "another number of aggregates")
+        # Each group comes once; without `by` there is only one.
         if key in self._groups if self.combination.by else key != ABSENT_KEY:
             raise EncodingError("a partial result", "a group that is not due")
         for held, each in zip(self._group(key), packed.held, strict=True):

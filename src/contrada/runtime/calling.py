@@ -5,6 +5,7 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -57,6 +58,19 @@ async def off_loop(work: Callable[[], None]) -> None:
         work()
     else:
         await done
+
+
+async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
+    """Does all at once until one has ended, and ends the others. Raises what that one raises."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.wait(tasks)
+    for each in done:
+        each.result()
 
 
 def checked_wait(publish_wait_s: float) -> float:

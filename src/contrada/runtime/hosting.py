@@ -251,7 +251,7 @@ class DeliveryHost:
         name, terms = said.name, self.server.terms(said.name)
         known = self.server.known(name)
         if known is not None and known[0] != self.server.name:
-            return _as_known(said, *known)
+            return _as_known(said, known[0], known[2])
         if terms is None or terms.is_durable != said.is_durable:
             if said.filters is None:
                 raise DeliveryError(
@@ -518,7 +518,7 @@ class DeliveryHost:
         await self.committed()
 
 
-def _as_known(said: ReadLog, home: str, number: int, filters: Selection) -> FilterSet:
+def _as_known(said: ReadLog, home: str, filters: Selection) -> FilterSet:
     """What a subscription stands for whose home is another server, as far as it is known here."""
     standing = FilterSet(filters.filters)
     _check_filters(said, standing)

@@ -1,4 +1,4 @@
-"""Signed notifications: who published one, and that nobody changed it on its way.
+"""Signed notifications: a signature proves the publisher, and that nobody changed the content.
 
 The signature is the end of the id, `desk.4f0c….17~KEY~SIGNATURE`. Nothing on the way looks into an
 id or changes it, so a signed notification travels, waits and is kept as any other. KEY names the

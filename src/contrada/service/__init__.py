@@ -39,6 +39,7 @@ from contrada.service.requests import (
     promised,
     publication_of,
     reader_of,
+    reading_of,
     residue_of,
     transmitted,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "promised",
     "publication_of",
     "reader_of",
+    "reading_of",
     "residue_of",
     "transmitted",
 ]

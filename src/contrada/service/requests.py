@@ -213,6 +213,25 @@ def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
     return lambda found: Match(subject, found.by, found.notifications)
 
 
+def reading_of(
+    subject: Any, where: Any
+) -> tuple[
+    Filter | FilterSet,
+    Callable[[Any], Any] | None,
+    Callable[[Notification], bool] | None,
+    Pattern | None,
+]:
+    """The filters that a subscription is put in force with, its reader, its residue, its pattern.
+
+    Raises as `filters_of`, `narrowing_of` and `pattern_of`.
+    """
+    if isinstance(subject, Pattern):
+        pattern = pattern_of(subject, where)
+        return FilterSet(pattern.filters), match_reader_of(subject), None, pattern
+    where = narrowing_of(subject, where)
+    return filters_of(subject, where), reader_of(subject), residue_of(subject, where), None
+
+
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
     """What rules among a subject and `where` ask beside their filters; None where nothing."""
     held = [each.residue_holds for each in (subject, where) if isinstance(each, Rule)]

@@ -13,8 +13,8 @@ is down, and a new session is begun as soon as both ends have given up the old o
          <-------------------- ack 1 --
          -- 1, 2 again --------------->   1, 2
 
-Invariants: an end that is up takes what the other sent in this session, in order, each once; what
-was handed to `send` is either taken or told to be lost, once.
+Invariants: an end that is up takes the messages that the other end sent in this session, in order,
+each once; a message handed to `send` is either taken or reported as lost, once.
 """
 
 import random
@@ -218,7 +218,7 @@ class Line(Generic[M]):
             self._ends[1 - end] = _LineEnd.DOWN
 
     def _lose_what_cannot_come(self) -> None:
-        """An end that is down takes nothing any more; what was on its way to it is lost."""
+        """An end that is down takes nothing any more; messages on their way to it are lost."""
         for end in (0, 1):
             if self._ends[end] is _LineEnd.DOWN:
                 untaken = self._flows[1 - end].untaken

@@ -2,9 +2,9 @@
 
 A script is a row of bursts. In a burst clients subscribe, advertise, withdraw and publish faster
 than messages travel, so that notifications meet control messages on their way; between some bursts
-all comes to rest, so that there is something that must be delivered. The weather of a world says
-what else happens: nothing; a transport that loses, repeats and overtakes; links and servers that
-fail; clients that move; or all of it.
+the network comes to rest, so that some notifications must be delivered. The weather of a world says
+which faults happen: none; a transport that loses, repeats and overtakes; links and servers that
+fail; clients that move; or all of these.
 """
 
 import random
@@ -269,7 +269,7 @@ class _Maker:
     # --- failures -----------------------------------------------------------------------------
 
     def _any_broker(self) -> int:
-        """A server; of those that promise often the one that has most to do."""
+        """A server; in worlds with promises often that of the last publisher."""
         if self._kind.promises and self._chance.random() < 0.5:
             return self._where[self._said]
         return self._chance.randrange(self._brokers)

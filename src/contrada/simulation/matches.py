@@ -11,7 +11,7 @@ all links are settled, nothing but notifications being on its way. Each match of
 as soon as all servers are told a time that lies more than the slack after its end, and nothing that
 follows from this is on its way any more; and no other match of what a stream holds may come.
 
-A stream holds only that of which it is known what a matcher is given, and makes of it:
+A stream holds only notifications for which a matcher's input and matches are determined:
 
 - what is *sure* to come, and in time: the advertisement that it needs had settled before, and stays
   until the last copy is off its way, none of them travels for longer than the slack, and it has no
@@ -274,7 +274,7 @@ def _compare(
 
 
 def _matches_in(pattern: Pattern, stream: Sequence[PublishedRecord]) -> list[Match[str]]:
-    """What one matcher finds that is given all of it in order."""
+    """The matches of one matcher that is given the whole stream in order."""
     if len(stream) < len(pattern.filters):
         return []
     matcher: PatternMatcher[str] = PatternMatcher()

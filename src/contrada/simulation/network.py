@@ -74,7 +74,7 @@ SLACK_US: Final = 100_000
 """How much later than a larger timestamp a notification may come where patterns are assembled."""
 
 ClientInterest: TypeAlias = Subscribe | Advertise | SubscribePattern
-"""What a client asks for, until it withdraws that."""
+"""A subscription or advertisement of a client, until the client withdraws it."""
 
 _InterestKey: TypeAlias = tuple[type[ClientInterest], str]
 """What is asked for, and its identity."""
@@ -82,7 +82,7 @@ _InterestKey: TypeAlias = tuple[type[ClientInterest], str]
 
 @dataclass(slots=True)
 class _Customer:
-    """A client: where it is connected, what it asks for, and what of that is in force."""
+    """A client: its server, its subscriptions and advertisements, and those of them in force."""
 
     broker: int | None = None
     asked: dict[_InterestKey, ClientInterest] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class SimulatedNetwork:
         return self._roles[number][end]
 
     def crash(self, broker: int, *, keeps_store: bool) -> None:
-        """A server is gone. Its clients stay with it if it will know them when it is back."""
+        """A server is gone. Its clients stay with it if it keeps its store."""
         if self.routers[broker] is None:
             return
         self.routers[broker] = None
@@ -267,7 +267,7 @@ class SimulatedNetwork:
             self._handle(broker, Received(Client(client), message), cause)
 
     def publish(self, client: str, notification: Notification) -> bool:
-        """A client publishes, if it has advertised that where it must; whether it did."""
+        """A client publishes, unless it lacks a needed advertisement. Returns whether it did."""
         customer = self._connected(client)
         if customer is None:
             return False

@@ -62,7 +62,7 @@ class Mend(_LinkAct, frozen=True, tag="mend"):
 
 
 class Crash(_BrokerAct, frozen=True, tag="crash"):
-    """A server is gone; `keeps_store`: what its clients asked for is there when it is back."""
+    """A server is gone; `keeps_store`: its clients' subscriptions are there when it is back."""
 
     keeps_store: bool
 
@@ -222,7 +222,7 @@ class Kind(msgspec.Struct, frozen=True, order=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A network and all that happens to it, in order of time."""
+    """A network and the steps that happen to it, in order of time."""
 
     seed: int
     kind: Kind

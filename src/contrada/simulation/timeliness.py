@@ -32,7 +32,9 @@ def _rank(envelope: Envelope) -> int:
 
 
 class _ClientBacklog:
-    """What waits for a client, in the order in which it came, and what of it could be read."""
+    """The notifications that wait for a client, in order of arrival, and those that could be
+    read.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[str, Envelope] = {}
@@ -49,7 +51,7 @@ class _ClientBacklog:
         self.readable = {each for each, of in self.waiting.items() if now_us < end_us(of)}
 
     def read(self, id_: str, now_us: int) -> str | None:
-        """It reads one; what is wrong with that, in one word or some."""
+        """The client reads one. Returns what is wrong with that, in a few words, or None."""
         if id_ not in self.waiting:
             return "not given"
         good = {each: of for each, of in self.waiting.items() if now_us < end_us(of)}

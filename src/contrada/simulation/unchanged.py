@@ -1,7 +1,7 @@
-"""Whether the way between two servers was there, and the same, all the time between two moments.
+"""Whether the path between two servers existed, and was the same, all the time between two moments.
 
 Lines count that were up at some time in between, at one end at least, since servers may still
-believe in them. *Unsteady* are those that changed, or were up at one end only.
+believe in them. *Unsteady* lines are those that changed, or were up at one end only.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ Hold: TypeAlias = Callable[[int, int, int, int], bool]
 """Whether the way between two servers held from one order to another."""
 
 _RootPath: TypeAlias = list[tuple[int, float]]
-"""Servers from one to the root, and how far it is from each."""
+"""The servers from one to the root, each with its distance from the root."""
 
 
 def unchanged(network: Observed) -> Hold:
@@ -31,7 +31,7 @@ def unchanged(network: Observed) -> Hold:
 
     @cache
     def lines(begin: int, end: int) -> tuple[list[int], list[int]]:
-        """The lines that count, and of these the unsteady ones."""
+        """The lines that count, and the unsteady ones among them."""
         counting, unsteady = [], []
         for line, of_line in changes.items():
             up: set[int] = set()
@@ -126,8 +126,9 @@ def _unchanged_trees(network: Observed, lines: _LinesBetween) -> Hold:
     """By the trees that all share.
 
     A server's place in such a tree is the least that the links allow, so more links make it less,
-    or leave it. Where a server and all between it and the root have one place over all lines that
-    count, and the same over those that are steady, they had it at every moment between.
+    or leave it. Compute the places twice: over all lines that count, and over the steady ones.
+    Where a server and all servers between it and the root have the same places both times, they had
+    these places at every moment between.
     """
 
     @cache

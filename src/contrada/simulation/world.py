@@ -1,4 +1,4 @@
-"""A world: a script is run, then everything is mended, and the network must be as if nothing was.
+"""A world: a script is run, then everything is mended, and the network must be as a fresh one.
 
 After the last step all lines are mended, all servers restarted, and what is on its way arrives.
 Then the tables must be those of a fresh network with the subscriptions that are left, compared per
@@ -126,7 +126,7 @@ def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
     if network.promises is not None:
         network.promises.audit(network.schedule.run)
     network.readers.resume_all()
-    fresh = _fresh(script, network)
+    fresh = _fresh(script)
     empty = _holdings(fresh)
     yield from _tables(fresh, network)
     _probe(script, network)
@@ -215,8 +215,8 @@ def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Viol
                 yield Violation("tables", f"{here} holds other {fault} of {there}")
 
 
-def _fresh(script: Script, network: SimulatedNetwork) -> SimulatedNetwork:
-    """Servers with the same lines, to which nobody has said anything."""
+def _fresh(script: Script) -> SimulatedNetwork:
+    """Servers with the same lines, without any subscription or advertisement."""
     fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, promises=False), script.brokers)
     for step in script.steps:
         if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:

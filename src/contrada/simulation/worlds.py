@@ -15,7 +15,7 @@ from contrada.simulation.weaving import woven
 from contrada.simulation.world import run
 
 WORLDS_DEFAULT: Final = 60
-"""Worlds of each kind where nothing else is said."""
+"""Worlds of each kind by default."""
 
 SHAPES: Final[tuple[NetworkShape, ...]] = get_args(NetworkShape)
 
@@ -31,7 +31,7 @@ def kinds(only: str = "") -> list[Kind]:
         for strategy in Strategy
         for covering, merging in SAVINGS
     ]
-    # One saving each, for the others are the same to trees.
+    # One combination of savings each: for shared trees the others make no difference.
     every += [
         Kind(shape, strategy, merging=trees > 1, trees=trees)
         for shape in ("general", "hybrid")

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import dropwhile, takewhile
@@ -19,8 +19,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from contrada.errors import EngineError, MissingRequirementError
+from contrada.errors import EngineError, InputError, MissingRequirementError
 from contrada.spark import archive
+from contrada.spark.reaching import check_listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,10 @@ INTERRUPT_WAIT_S: Final = 60.0
 
 JAVA_WAIT_S: Final = 30.0
 """How long Java may take to say its version. Beyond it: it is refused, logged."""
+
+STOP_RETRIES_MAX: Final = 3
+"""How often it is tried again to tell a server of Spark Connect that its session ends. Beyond it:
+the server, which went away or will find out by itself, is left."""
 
 LISTED_PATHS_MAX: Final = 100_000
 """Paths that the driver lists itself. Beyond it: Spark starts a job for it."""
@@ -63,27 +68,33 @@ def spark_session(
     remote: str | None = None,
     *,
     java_options: str | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator["SparkSession"]:
     """A session on this machine's cores, at the master of a cluster, or at a `remote` server of
     Spark Connect, stopped at the end.
 
     `java_options` are for the driver's Java; those for the classes that were kept, unless given.
-    Raises MissingRequirementError where PySpark or Java is missing, and EngineError in place of
-    what Spark raises inside.
+    `conf` are settings of Spark beside.
+    Raises MissingRequirementError where PySpark or Java is missing, EngineError where nobody
+    listens at the master or the server, and in place of what Spark raises inside.
     """
     check_requirements(needs_java=remote is None)
+    check_listening(remote or master or "local")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    # Workers run the interpreter that runs this, not the first `python3` on the path.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if not master:  # At a cluster it may be elsewhere, which this variable tells.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     # For good: it logs at the end of the process, too.
     logging.getLogger().addFilter(_is_no_echo)
     cores = cores or os.cpu_count() or 1
     builder = configure(SparkSession.builder.appName(name))
     builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
-    settings = _QUERIES if remote else _settings(cores, master, java_options)
+    settings = dict(_QUERIES) if remote else _settings(cores, master, java_options)
+    for key, value in (conf or {}).items():  # Options of Java are added to those that are there.
+        is_added = key == _JAVA_OPTIONS and key in settings
+        settings[key] = f"{settings[key]} {value}" if is_added else value
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -98,6 +109,7 @@ def spark_session(
             yield session
         finally:
             if session in _remote:
+                _give_up_soon(session)
                 _remote.remove(session)
             session.stop()
     except ConnectionError as error:  # Nothing but Java is connected to in here.
@@ -105,6 +117,24 @@ def spark_session(
     except (Py4JError, PySparkException) as error:
         said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
         raise EngineError(said) from error
+
+
+def _give_up_soon(session: "SparkSession") -> None:
+    """Have calls to a server that went away end; Spark would try for ten minutes, each of them."""
+    client: Any = session.client
+    for policy in client.get_retry_policies():  # Calls that are under way look at it again.
+        policy.max_retries = STOP_RETRIES_MAX
+
+
+def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
+    """Settings of Spark that a user gives. Raises InputError, with where they stood, for others."""
+    conf = dict(pairs)
+    for key in conf:
+        if not key.startswith("spark."):
+            raise InputError(source, f"found the setting {key!r}, expected spark.…")
+        if key in _OWN_SETTINGS:
+            raise InputError(source, f"found {key}, {_OWN_SETTINGS[key]}")
+    return conf
 
 
 def _is_no_echo(record: logging.LogRecord) -> bool:
@@ -122,6 +152,8 @@ def _has_java_ended() -> bool:
 def cause_of(said: str) -> str:
     """The line that says most: what Python raised, or the innermost cause in Java, or the last."""
     said = said.partition("=== Streaming Query ===")[0]
+    if details := _GRPC_DETAILS.search(said):
+        return details[1]
     lines = [line for line in said.splitlines() if line.strip()]
     if _TRACEBACK in said:
         # Behind the last of the places, which are indented; where Java tells on, its own follow.
@@ -134,6 +166,7 @@ def cause_of(said: str) -> str:
 
 
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
+_GRPC_DETAILS: Final = re.compile(r'of RPC that terminated with:\n.*\n\tdetails = "(.*)"\n')
 _JAVA_STACK: Final = ("at ", "Driver stacktrace:", "SQLSTATE: ")
 _SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
 
@@ -145,8 +178,8 @@ def _is_indented(line: str) -> bool:
 def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
     """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
 
-    Of work that is endless Ctrl-C is the usual end: it is told by the event, nothing is cancelled,
-    and what it gives then is given.
+    For endless work Ctrl-C is the usual end: the event tells the work, no job is cancelled, and the
+    work's result is returned.
 
     The work runs in a thread of its own, and the session must be made there. A signal then
     never meets a call to Java half done, which PySpark cannot recover from. The event given to
@@ -190,12 +223,13 @@ def _cancel_jobs() -> None:
     from pyspark.errors import PySparkException
 
     for session in tuple(_remote):
+        _give_up_soon(session)
         with suppress(PySparkException):  # It is stopped at this moment, or its server has ended.
             session.interruptAll()
     # A context that is still starting has no Java side yet, one that has stopped none any more.
     java = getattr(SparkContext._active_spark_context, "_jsc", None)
     if java is not None:
-        with suppress(Py4JError):  # It stops at this moment, and with it all jobs.
+        with suppress(Py4JError):  # The context is stopping now, and its jobs with it.
             java.sc().cancelAllJobs()
 
 
@@ -246,7 +280,12 @@ def _java_major(java: str) -> int:
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
-    """The builder with what `format("contrada")` wants of a session: filters are pushed to it."""
+    """The builder with what this package wants of a session.
+
+    Filters are pushed to `format("contrada")`, and workers run the interpreter that runs this, not
+    the first `python3` on the path, unless PYSPARK_PYTHON says another.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(PUSHDOWN, "true")
 
 
@@ -257,6 +296,15 @@ _QUERIES: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """What decides what queries mean and write: it holds wherever they run."""
+
+_OWN_SETTINGS: Final = {
+    **dict.fromkeys(_QUERIES, "by which results would mean something else"),
+    "spark.master": "expected --master",
+    "spark.remote": "expected --remote",
+}
+"""Settings that a user cannot give, and why, or what is said instead."""
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _COMPILING: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 "
@@ -280,7 +328,7 @@ def _settings(cores: int, master: str | None, java_options: str | None) -> dict[
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.extraJavaOptions": java_options,
+        _JAVA_OPTIONS: java_options,
         # Workers find what this process finds, so that they can load the same extensions.
         # Spark says so to workers of queries: those of lists of rows are the same ones then.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",

@@ -7,10 +7,11 @@ duration its microseconds, a member of an enumeration its value or its name, a d
 double and its digits in the body. Where the class of a nested object is a subtype of the declared
 one, `outer.@is` names it.
 
-What the class of the reader does not know is told apart, so that it can be published on.
+Attributes and body parts that the reader's class does not know are kept apart, so that they can be
+published on.
 
-Speed: which names came says how they are read, so that is worked out once for each set of names;
-then an object is one look at its values' types, and one call that makes it.
+Speed: how to read an object depends only on the names that came, so that is worked out once for
+each set of names. Then an object costs one check of its values' types, and one call that makes it.
 
 Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 """
@@ -432,7 +433,7 @@ def _under(prefix: str, values: Mapping[str, Any]) -> Values:
 
 
 def _getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What gets several of something as a tuple, also where it is one or none."""
+    """A getter of several attributes or items as a tuple, also of one or none."""
     if not names:
         return lambda _: ()
     get = make(*names)

@@ -1,4 +1,4 @@
-"""A notification as an object: of which class, and what that class does not know of it.
+"""A notification as an object: its class, and the parts that this class does not know.
 
 Source: EPFL 2503 §3.4.1 (all instances of a type, its subtypes' too), §3.6.3 (delivery is typed).
 """

@@ -75,7 +75,7 @@ class Structural(Generic[T]):
         raise InvalidObventError(str(asked), "expected a Protocol, or tuple[…] with its types")
 
     def to_filters(self) -> Filter:
-        """What has values of these types under these names."""
+        """The filters for objects with values of these types under these names."""
         return self._type.filters
 
     def check_where(self, where: Filter | FilterSet) -> None:
@@ -223,7 +223,7 @@ class _ByPlaces:
 
 
 def _members(protocol: type[Any]) -> list[str]:
-    """The names that a protocol asks for, those of the protocols that it extends among them."""
+    """The member names of a protocol, with those of the protocols that it extends."""
     found: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base is not typing.Protocol:

@@ -27,8 +27,8 @@ KIND_NAMES_MAX: Final = 16_384
 counted."""
 
 NAMING_TEXT_BYTES_MAX: Final = 1_024
-"""Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and who hears of it
-refuses it, counted."""
+"""Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and a naming service
+that receives the record refuses it, counted."""
 
 MARK: Final = "contrada.naming"
 """The attribute by which a notification says that it is a naming record."""

@@ -4,10 +4,10 @@ Validation is lxml's. The types of an XML Schema, which `xmlschema` reads, also 
 texts are: booleans, numbers and times. A text that is valid and is none of these values here (a
 time without a zone) stays text; so do texts of all other types. Of RELAX NG the types are those of
 XML Schema that its `data` and `value` say of an element or attribute, by its own name: all patterns
-for that name must say the same one. Where a schema says no type, values are inferred: so they are
-of a DTD, which knows text only.
+for that name must give the same type. Where a schema gives no type, types are inferred from the
+values, as always with a DTD, which knows only text.
 
-A schema is one text: what asks for others is refused.
+A schema is one text: one that includes or imports others is refused.
 
 Source: Erenkrantz 2001 §3.1, §3.3 (documents that conform to their DTD).
 """

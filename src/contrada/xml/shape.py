@@ -383,7 +383,9 @@ class _XmlWriter:
         self._run(run)
 
     def _run(self, run: list[Any]) -> None:
-        """What stands between two elements: of what instructions part, each text is as it was."""
+        """What stands between two elements: of texts that instructions separate, each is written as
+        it was.
+        """
         is_one = len(run) == 1 and not (isinstance(run[0], list) and len(run[0]) == 3)
         if is_one or (run and run[0] is False):
             self._put(escape(self._text(run[0]), {"\r": "&#13;"}))

@@ -59,8 +59,8 @@ def entries_in(
     With `exact` they have their instructions, and texts of blanks alone.
 
     Raises ParseError where the document is not well formed, LimitError where an entry is too large
-    or too deep, and InputError where something stands behind entries that belongs to them: in each
-    case after all entries that come before.
+    or too deep, and InputError where values that belong to entries stand behind them: in each case
+    after the entries before the error.
     """
     parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)

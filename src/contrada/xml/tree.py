@@ -3,9 +3,9 @@
 Comments, processing instructions and the order of differently named children are gone; blanks
 around texts too. Names keep the prefix that the document wrote (`cap:event`), since that is
 what people read in it. The parser opens nothing outside the document, and is bounded in depth and
-size. An entity that the document itself declares as a text stands for that; one that is anywhere
-else is refused where it is used. Where a document type has parts (`%part;`) these are passed over,
-and all entities are refused.
+size. An entity that the document itself declares is replaced by its text; an external entity is
+refused where it is used. Where a document type has parts (`%part;`) these are passed over, and all
+entities are refused.
 
 Source: Erenkrantz 2001 §3.3 (the parser assumes nothing about the document), §5.1.
 """

@@ -46,16 +46,17 @@ def die_in_write() -> None:
 
 def die_in_publish(address: str) -> None:
     """When a subscriber has got some."""
-    service = connect_sync(address)
-    service.__enter__()
-    events = service.subscribe("n any")
+    subscribed = threading.Event()
 
     def wait() -> None:
-        for _ in islice(events, GOT):
-            pass
-        die()
+        with connect_sync(address) as service, service.subscribe("n any") as events:
+            subscribed.set()
+            for _ in islice(events, GOT):
+                pass
+            die()
 
     threading.Thread(target=wait, daemon=True).start()
+    subscribed.wait()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """`contrada pipeline run` with each of its options, in a session that is there."""
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from contrada.cli import main
+from contrada.cli.pipeline import SUBSCRIPTIONS_LISTED_MAX, _rate
 from contrada.spark.pipeline import run as running
 from contrada.spark.pipeline.output import alone_in
 
@@ -40,7 +43,7 @@ def commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "a.csv").write_text("n\n1\n5\n")
     (tmp_path / "subs").write_text("low: n < 2\n")
     (tmp_path / "p.toml").write_text(DESCRIPTION)
-    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_, **__: nullcontext(spark))
     return Commands(tmp_path)
 
 
@@ -48,8 +51,36 @@ def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
     """One would have to run a pipeline to hear what is wrong with it."""
     found = commands.run("--dry-run")
     assert (found.exit_code, found.stderr) == (0, "")
-    assert "source rows: 1 paths; csv; 1 filters by an index in workers" in found.stdout
+    assert found.stdout.startswith("1 subscription of ")
+    assert "source rows: 1 path; csv; 1 filter by an index in workers" in found.stdout
     assert not (commands.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(0.0, "0"), (0.254, "0.25"), (9.96, "10.0"), (12.4, "12"), (1e5, "100,000")]
+)
+def test_rates_of_small_runs_are_shown(rate: float, shown: str) -> None:
+    """A run would look as if it had read nothing."""
+    assert f"{_rate(rate):,}" == shown
+
+
+def test_settings_of_spark_reach_the_session(
+    commands: Commands, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package of a format, or the keys of a store, could not be given."""
+    given: list[Any] = []
+
+    def session(*_: Any, conf: Any) -> Any:
+        given.append(conf)
+        return nullcontext(spark)
+
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", session)
+    spark_table = '[spark]\n"spark.jars.packages" = "{package}"\n"spark.a" = true\n'
+    text = f'{DESCRIPTION}[parameters]\npackage = "io.delta:delta"\n{spark_table}'
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run("--dry-run", "--conf", "spark.a=b=c", "--conf", "spark.d=1")
+    assert found.exit_code == 0, found.stderr
+    assert given == [{"spark.jars.packages": "io.delta:delta", "spark.a": "b=c", "spark.d": "1"}]
 
 
 def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
@@ -90,6 +121,20 @@ def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
     report = json.loads((commands.folder / "reports" / "report.json").read_text())
     assert report["run"] == json.loads(found.stdout)["run"]
     assert (commands.folder / "reports" / "report.html").exists()
+
+
+def test_the_terminal_lists_the_most_frequent(commands: Commands) -> None:
+    """What went wrong would be above twenty thousand lines; a rate of a small run would be 0."""
+    names = [f"none {n}: n = 9" for n in range(SUBSCRIPTIONS_LISTED_MAX)]
+    (commands.folder / "subs").write_text("\n".join([*names, "low: n < 2", "all: n < 9\n"]))
+    found = commands.run()
+    assert found.exit_code == 0, found.stderr
+    listed = re.findall(r"│ (none \d+|low|all) +│ +(\d) │", found.stdout)
+    assert listed[:3] == [("all", "2"), ("low", "1"), ("none 0", "0")]
+    assert len(listed) == SUBSCRIPTIONS_LISTED_MAX
+    assert "and 2 more, in report.json" in found.stdout
+    report = json.loads((commands.folder / "out" / "report.json").read_text())
+    assert len(report["matches"]) == SUBSCRIPTIONS_LISTED_MAX + 2
 
 
 def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +207,16 @@ def test_rules_that_are_refused_are_told(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "options", "said"),
     [
-        ("csv", "no.such.format", (), "source 'rows': "),
+        ("csv", "jsonlines", (), "source 'rows': found the format 'jsonlines', expected csv, "),
+        ("csv", "avro", (), "or one whose package Spark has, by --conf spark.jars.packages="),
+        (
+            "[[source]]",
+            '[[table]]\npath = "t"\nformat = "parkett"\n[[source]]',
+            (),
+            "t: found the format 'parkett', expected parquet, orc, ",
+        ),
+        ("", "", ("--conf", "spark.master=yarn"), "--conf: found spark.master, expected --master"),
+        ("", "", ("--master", "foo"), "--master: found 'foo', expected local, "),
         ("", "", ("--master", "local[1]", "--remote", "sc://a"), "expected one of them"),
         ("subs", "subs", ("--publish", "contrada://127.0.0.1:1"), "127.0.0.1:1"),
         ("[[source]]", '[[table]]\ntable = "no.such.place.t"\n[[source]]', (), "no.such.place.t"),

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from contrada import Envelope, Index, Notification, to_msgpack
 from contrada.dialects import cesql
+from contrada.errors import InputError
 from contrada.spark import Base, match, plan, route
 from contrada.spark.transforms import planning
 
@@ -179,6 +180,13 @@ def test_a_plan_says_what_is_taken_and_why(spark: SparkSession, base: Base) -> N
     assert str(many) == (
         "17 subscriptions by index: more than 16 of them; asked for: size; rows go to workers whole"
     )
+
+
+def test_a_way_that_there_is_not_is_refused(spark: SparkSession, base: Base) -> None:
+    """A slip would be taken for one of the ways, and nobody would know which."""
+    frame = spark.createDataFrame(ROWS, SCHEMA)
+    with pytest.raises(InputError, match="way: found 'foo', expected one of: predicates, index"):
+        frame.transform(match(base, way="foo"))  # type: ignore[arg-type]
 
 
 def test_an_unknown_way_of_rows_that_keep_their_keys(spark: SparkSession, base: Base) -> None:

@@ -164,7 +164,7 @@ def _called(
             for number, each in enumerate(arguments)
         ]
     except values.Interruption as interruption:
-        interruption.value = None  # what a function within returns is not what this one does
+        interruption.value = None  # the value that a nested function returns is not this one's
         raise
     return function.run(*given)
 

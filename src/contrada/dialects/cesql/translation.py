@@ -158,7 +158,7 @@ def _conjuncts(expression: tree.Expression, wanted: bool) -> Iterator[tuple[tree
 
 
 def _all_true(expressions: list[tree.Expression]) -> tree.Expression:
-    """One expression that is true where all are that, cast to Booleans."""
+    """One expression that is true where all expressions, cast to Booleans, are true."""
     if len(expressions) > 1:
         return tree.Logic("AND", tuple(expressions))
     only = expressions[0]

@@ -369,7 +369,7 @@ _KINDS: Final[Mapping[str, _ValueModifier]] = {
     "gte": _ordered(sets.ge),
     "fieldref": _field,
 }
-"""Modifiers that say what kind of value it is. They come first."""
+"""Modifiers that give the kind of a value. They come first."""
 
 _FLAGS: Final = frozenset("ims")
 

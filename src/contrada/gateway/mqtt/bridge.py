@@ -3,10 +3,10 @@
     MQTT  ==arrived==> notifications ==publish==> service     then acknowledged to MQTT
     MQTT  <==PUBACK=== messages <==durable subscription===    then acknowledged to the service
 
-At least once both ways: what has QoS 1 and is certified here is not acknowledged before the other
-side has it. What cannot go over at all, since it has no topic or one side refuses it, is counted,
-logged and acknowledged, so that it stops nothing behind it. Nothing goes back to where it came
-from (see `messages`).
+At least once both ways: a message of QoS 1, or a certified notification, is acknowledged only when
+the other side has it. A message that cannot go over at all, since it has no topic or one side
+refuses it, is counted, logged and acknowledged, so that it holds up none behind it. No message goes
+back to the side that it came from (see `messages`).
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from contrada.gateway.mqtt.session import MqttArrival, MqttSession
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
 from contrada.runtime.backoff import Backoff
+from contrada.runtime.calling import first_of
 from contrada.runtime.stamping import wall_clock_us
 from contrada.service import Kept, Service, StandingSubscription
 
@@ -40,7 +41,7 @@ MQTT_IN_FLIGHT_MAX: Final = 64
 more is read of the durable subscription."""
 
 _PASSING: Final = (ConnectionFailedError, CannotPublishError, StoreError)
-"""What is not for ever, so that what came is published once it has passed."""
+"""Temporary errors: the message is published once they have passed."""
 
 IN: Final = "from MQTT"
 OUT: Final = "to MQTT"
@@ -94,16 +95,8 @@ class MqttBridge:
         async with asked as events:
             opened()
             sent: UnacknowledgedSends = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
-            ways = (self._carry_in(), self._carry_out(events, sent), self._settle(events, sent))
-            works = [asyncio.ensure_future(each) for each in ways]
-            try:
-                done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in works:
-                    each.cancel()
-                await asyncio.wait(works)
-            for each in done:
-                each.result()
+            carry_out, settle = self._carry_out(events, sent), self._settle(events, sent)
+            await first_of(self._carry_in(), carry_out, settle)
 
     # --- from MQTT ----------------------------------------------------------------------------
 
@@ -146,7 +139,7 @@ class MqttBridge:
                 done = getattr(error, "published", None) or 0
                 if at_once == 1 and not done:
                     self._refused(IN, str(notifications.pop(0)[TOPIC]), error)
-                at_once = 1  # So that it is known which one it is.
+                at_once = 1  # Singly, the refused one is known.
             self.counts[IN] += done
             notifications = notifications[done:]
 
@@ -167,7 +160,7 @@ class MqttBridge:
         return self._session.send(message)
 
     async def _settle(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
-        """Acknowledges what MQTT has, several at once where they are there."""
+        """Acknowledges notifications that the MQTT broker has, several at once where possible."""
         while True:
             due = [await sent.get()]
             while not sent.empty():

@@ -12,7 +12,7 @@ is packed or parsed twice between publisher and subscriber.
 Source: PODC 2000 §2 and figure 2.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -305,6 +305,15 @@ class Notification(Product, Mapping[str, Values]):
         if keys is None:
             known[name] = keys = self._find_keys(name)
         return keys
+
+    def keys_among(self, asked: Collection[str]) -> dict[str, tuple[Key, ...]]:
+        """The keys of the attributes that are asked for and not absent; none of the envelope.
+
+        They are not kept, as those of `keys_of` are: mostly nobody asks for them again.
+        """
+        held = self._read()
+        names = asked if len(asked) <= len(held) else held
+        return {name: keys_in(held[name]) for name in names if name in held and name in asked}
 
     def _find_keys(self, name: str) -> tuple[Key, ...]:
         values = self._read()

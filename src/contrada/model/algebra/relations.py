@@ -33,6 +33,7 @@ from contrada.model.algebra.product import (
     ENVELOPE_SETS,
     Product,
     common_sets,
+    example_of,
     product_covers,
     product_meets,
 )
@@ -278,10 +279,13 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
         return None
     attributes: dict[str, Value] = {}
     envelope: dict[str, object] = {}
-    for name, side in box.items():
-        key = (side & _CHARACTERS if name in _ENVELOPE_FIELDS else side).some_key()
-        if key is None:
-            return None
+    whole = {
+        name: side & _CHARACTERS if name in _ENVELOPE_FIELDS else side for name, side in box.items()
+    }
+    example = example_of(whole, readable=True)
+    if example is None:
+        return None
+    for name, key in example.items():
         if name in _ENVELOPE_FIELDS:
             value = key[1] if key[0] == TIME else value_of(key)
             envelope[_ENVELOPE_FIELDS[name]] = value

@@ -423,6 +423,8 @@ def _explained(text: str, error: UnexpectedInput) -> ParseError:
         line, column, position = error.line, error.column, error.pos_in_stream
         rest = text[error.pos_in_stream :]
         found = f"unterminated text: {rest[:30]}" if rest[0] in "\"'`" else repr(rest[0])
+    # Those that lark leaves out of what it builds begin with `_`.
+    wanted = {name if name in _EXPECTED else name.removeprefix("_") for name in wanted}
     known = {**_EXPECTED, "NOT": "`not`"} if "NAME" in wanted else _EXPECTED
     words = [*dict.fromkeys(known.get(name, f"`{name.lower()}`") for name in sorted(wanted))]
     *most, last = words or ["something else"]

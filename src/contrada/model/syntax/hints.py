@@ -84,6 +84,7 @@ _HABITS: Final = tuple(
     (re.compile(sign), needed, hint)
     for sign, needed, hint in (
         (r"""'\0['\w]|"\0["\w]""", "AND", _QUOTE_IN_TEXT),
+        (r"\w\0(and|or|by|within)\b(?!\()", "", "a blank stands before a word"),
         (r"(?<![\w.])\d{4}\0[-/]\d", "AND", f"a time has {TIME}"),
         (r"(?<![\w.])\d[\d.]*\0([\w.:/%]|,\d{3}\b)", "AND", _PLAIN_NUMBER),
         (r"\S\0#", "", "a comment needs a blank before `#`"),

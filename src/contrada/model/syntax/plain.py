@@ -58,7 +58,7 @@ def _matcher(pattern: str) -> Callable[..., "re.Match[str] | None"]:
 
 _match_constraint: Final = _matcher(
     rf"{_BLANKS}(?P<name>{_NAME}){_BLANKS}(?P<set>{_PHRASE}|{_group()})"
-    rf"{_BLANKS}(?:(?P<joint>and|or)(?=[ \t\r\n])|\Z)"
+    rf"{_BLANKS}(?:\b(?P<joint>and|or)(?=[ \t\r\n])|\Z)"
 )
 _match_phrase: Final = _matcher(_BLANKS + _PHRASE)
 _match_sign: Final = _matcher(rf"{_BLANKS}([()|&~])")

@@ -20,7 +20,6 @@ are further apart than `CLOCK_APART_MAX_US` do not hear each other.
 
 import base64
 import binascii
-import os
 import secrets
 import struct
 from collections import OrderedDict
@@ -35,6 +34,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from contrada.errors import InputError
+from contrada.security.files import read_secret, write_secret
 from contrada.security.windows import NumberWindow
 
 CLOCK_APART_MAX_US: Final = 60_000_000
@@ -104,12 +104,8 @@ class GroupKey:
     @classmethod
     def of_file(cls, path: Path | str) -> Self:
         """The key in a file. Raises InputError where there is none."""
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(_KEY_FILE_BYTES_MAX)
-        except OSError as error:
-            reason = f"{error.strerror}; `contrada gossip key FILE` makes one"
-            raise InputError(str(path), reason) from None
+        hint = "; `contrada gossip key FILE` makes one"
+        content = read_secret(path, _KEY_FILE_BYTES_MAX, hint)
         return cls.of_text(content.decode("utf-8", "replace"), str(path))
 
     @property
@@ -119,14 +115,7 @@ class GroupKey:
 
     def write(self, path: Path | str) -> None:
         """Makes a file that only its owner reads. Raises InputError, also where there is one."""
-        try:
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(number, "w") as file:
-                file.write(f"{self.text}\n")
-        except FileExistsError:
-            raise InputError(str(path), "it is there already; a key is not written over") from None
-        except OSError as error:
-            raise InputError(str(path), error.strerror or str(error)) from None
+        write_secret(path, f"{self.text}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from contrada.service.requests import offer_of
 from contrada.service.subjects import Offered
 
 DESCRIBED_VALUES_MAX: Final = 100
-"""Values of an attribute that a description names one by one. Beyond it: it says from where to
-where they lie, for each domain."""
+"""Values of an attribute that a description names one by one. Beyond it: it gives their range, for
+each domain."""
 
 DESCRIBED_NAMES_MAX: Final = 1_000
-"""Attributes that a description names. Beyond it: it says nothing of any attribute, so that every
+"""Attributes that a description names. Beyond it: it constrains no attribute, so that every
 question meets it."""
 
 FRESH_S: Final = 60.0
@@ -61,7 +61,7 @@ def _are_seconds(given: object) -> bool:
 
 
 class SeenRanges:
-    """What attributes were seen to hold: some values, or from where to where in each domain."""
+    """The values seen of each attribute: some single values, or the range in each domain."""
 
     def __init__(self) -> None:
         self._values: dict[str, set[Key]] = {}
@@ -112,7 +112,7 @@ def described(items: Iterable[Notification]) -> Offer:
 def columns_described(sets: dict[str, ValueSet], *, is_whole: bool) -> Offer:
     """The description of columns that hold these values, or NULL.
 
-    It is whole where there are no other attributes: where values are no objects, for example.
+    `is_whole`: there are no other attributes, as where no value is an object.
     """
     if len(sets) > DESCRIBED_NAMES_MAX:
         return Filter({})

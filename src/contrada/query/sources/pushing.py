@@ -229,7 +229,7 @@ _KINDS: Final[Mapping[int, ColumnKind]] = {
 
 
 def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: str = "") -> Clause:
-    """What is asked of a column that holds one domain."""
+    """The condition on a column that holds one domain."""
     inside = _domain(values, tag)
     if inside.is_empty:
         return FALSE

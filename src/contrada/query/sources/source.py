@@ -67,9 +67,9 @@ class RecordSource:
 class FunctionSource:
     """A function that is given the question and gives items, at once or one after another.
 
-    It may give more than answers: items are decided exactly again. What it gives asynchronously
-    goes on as it is, for whoever awaits it to `select` from. Without a `description` every
-    question meets it.
+    It may give more than answers: items are decided exactly again. An asynchronous result is passed
+    on as it is; the code that awaits it applies `select`. Without a `description` every question
+    meets it.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ comes is decided exactly again. No value and no name ever stands in a condition 
 rules of SQL, or as a parameter. The database is only read: by a connection of its own for each
 answer, opened when the first row is asked for and closed with the last, or when its reader is.
 
-Which columns there are, and of what types, is asked of the database each time.
+The columns and their types are asked of the database each time.
 """
 
 import sqlite3

@@ -216,6 +216,7 @@ class Assembler(HeldPatterns):
         match message:
             case AcceptPattern():
                 segment.phase = phase
+                # Links keep order: all that the delegate sent before it accepted has come.
                 actions = self._segments.hand_over(split, segment)
                 actions += self._unwant(split, segment.span.places())
                 return [*actions, *self._advance(split)]
@@ -227,7 +228,7 @@ class Assembler(HeldPatterns):
                 segment.waits_us = waits_us
                 return [*self._learn_promise(watermark_us), *self._advance(split)]
             case HandBack():
-                split.refused_by.add(segment.span.neighbour)
+                split.refused_by.add(segment.span.neighbour)  # until the link goes: no ping-pong
                 if phase is not DelegationPhase.OVER:
                     return self._take_back(split, segment)
                 self._segments.end(split, segment)  # The delegate does not know of it.
@@ -292,6 +293,7 @@ class Assembler(HeldPatterns):
         if segment.phase is DelegationPhase.OFFERED:
             return self._segments.withdraw(split, segment)
         segment.phase = DelegationPhase.RETURNING
+        # Subscribed to first: the delegate gathers until its notifications come singly.
         return [*self._want(split), *self._segments.recall(segment)]
 
     def _return(self, split: SplitPattern) -> list[Action]:

@@ -84,7 +84,7 @@ class DelegatedSegments:
         is_behind = segment.watermark_us < own_us
         if segment.phase is not DelegationPhase.DELEGATED or is_asked or not is_behind:
             return []
-        segment.asked_us, segment.waits_us = own_us, None
+        segment.asked_us, segment.waits_us = own_us, None  # The report says anew what waits.
         return [Send(segment.span.neighbour, AskWatermark(segment.identity, learned_us))]
 
     def withdraw(self, pattern: SplitPattern, segment: Segment) -> list[Action]:

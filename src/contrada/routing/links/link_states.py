@@ -110,6 +110,7 @@ class LinkStates:
             return None
         if state.origin != self.name:
             return self._keep(state)
+        # A state of this server from before a restart: a higher number replaces it everywhere.
         self._renewals += 1
         return self._keep(LinkState(self.name, state.number + 1, self.own.links))
 

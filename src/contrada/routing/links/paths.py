@@ -153,7 +153,7 @@ def _join(roots: dict[str, str], edge: ConfirmedLink) -> bool:
 def _root(roots: dict[str, str], server: str) -> str:
     """The representative of the servers that are joined to this one (union-find)."""
     while (above := roots.setdefault(server, server)) != server:
-        roots[server] = roots[above]
+        roots[server] = roots[above]  # Halves the path, so that later walks are short.
         server = above
     return server
 
@@ -222,6 +222,8 @@ def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str
     `own` are the distances from here.
     """
     steps: dict[str, str] = {}
+    # Nearer servers first, so that the step to the server before is known. Weights differ, so that
+    # there is one such server.
     for server in sorted(own.keys() - {here}, key=own.__getitem__):
         distance = own[server]
         before = next(

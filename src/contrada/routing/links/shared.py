@@ -80,6 +80,7 @@ class SharedTree:
             places[server] = self._as_root(server)
         cut = set(below)
         self._spread(
+            # Servers that kept their places offer them to those cut off; those offer new ones.
             [self._beyond(each, s) for s in below for each in self._costs[s] if each not in cut]
             + [self._beyond(s, each) for s in below for each in self._costs[s] if each in cut]
         )
@@ -109,6 +110,7 @@ class SharedTree:
 
     def _spread(self, better: Iterable[tuple[_TreeRank, str]]) -> None:
         """Servers take these places where they are better; their neighbours what comes of it."""
+        # The least place first, as in Dijkstra's algorithm, so that a server seldom changes twice.
         waiting = [*better]
         heapq.heapify(waiting)
         while waiting:

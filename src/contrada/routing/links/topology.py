@@ -319,6 +319,7 @@ class Topology:
             before, self._below = self._below, towards(self._mesh, self.name)
             self._trees = {
                 home: self._trees[home]
+                # The same set where nothing changed, which is quick to compare.
                 if before.get(home) == below
                 else frozenset(Way(Neighbour(name), home) for name in below)
                 for home, below in self._below.items()

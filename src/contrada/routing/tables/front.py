@@ -45,17 +45,6 @@ _COUNTED_MAX: Final = 8
 _NAMELESS: Final = ""
 
 
-def example_of(product: Product) -> Example | None:
-    """A key in each set that the product names, present ones first; None where none is found."""
-    example: dict[str, Key] = {}
-    for name, side in product.sides.items():
-        key = side.some_key(readable=False)
-        if key is None:
-            return None
-        example[name] = key
-    return example
-
-
 def indexed(product: Product) -> Filter:
     """What an index holds of a product: it knows nothing of what is not named."""
     return product if isinstance(product, Filter) else Filter.of_sets(product.sides)

@@ -39,9 +39,9 @@ import msgspec
 
 from contrada.errors import LimitError
 from contrada.model import Product
-from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.product import example_of, product_covers
 from contrada.routing.messages import Party, Way
-from contrada.routing.tables.front import Front, example_of
+from contrada.routing.tables.front import Front
 
 P = TypeVar("P", bound=Product)
 
@@ -274,7 +274,7 @@ class Poset(Generic[P]):
     ) -> None:
         """Hangs a node below roots that cover it; on a way without one the node becomes a root."""
         front = self._front
-        example = None if front is None else example_of(node.product)
+        example = None if front is None else example_of(node.product.sides)
         if front is not None:
             for number in front.covering(node.product, example):
                 root = self._by_number[number]

@@ -53,7 +53,7 @@ class AskedFor:
 
 
 def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = None) -> AskedFor:
-    """What origins ask for now; what is `known` itself where it was made of the same.
+    """The subscriptions of all origins now; the object `known` itself where nothing has changed.
 
     Raises InputError with the place for what cannot be read, and a name that stands twice;
     ConnectionFailedError, ServiceError.

@@ -15,6 +15,7 @@ from contrada.net.connecting import connect
 from contrada.spark.pipeline.addresses import HadoopPath
 from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.description import Pipeline, check_own
+from contrada.spark.pipeline.formats import TEXT_FORMATS, check_format
 from contrada.spark.pipeline.identity import known_identity
 from contrada.spark.pipeline.matching import OUTCOME_DDL
 from contrada.spark.pipeline.output import check_free, check_kind
@@ -66,6 +67,7 @@ def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | Non
     asked = pipeline.asked or asked_by(pipeline.origins)
     for source in pipeline.sources:
         if not source.files:  # Those of lines are there: the description has looked.
+            check_format(session, f"source {source.name!r}", source.format, *TEXT_FORMATS)
             with named_source(source.name):
                 opened_sources(session, [source], stream=pipeline.is_stream)
     for sink in pipeline.tables:
@@ -110,7 +112,7 @@ def named_source(source: str) -> Iterator[None]:
 
 
 def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
-    """What is likely not as its author meant it: headers that lack what options name."""
+    """Likely mistakes of the author: headers that lack columns named in options."""
     for source in pipeline.sources:
         with named_source(source.name):
             yield from lacks_of_headers(session, source, stream=pipeline.is_stream)
@@ -131,11 +133,12 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
     origins = ", ".join(map(str, pipeline.origins))
-    yield f"{len(asked.wishes)} subscriptions of {origins}"
+    yield f"{len(asked.wishes)} subscription{'s' * (len(asked.wishes) != 1)} of {origins}"
     yield from (f"refused: {each}" for each in asked.refused)
     yield from (f"pattern {name}: {each}" for name, each in pipeline.patterns.items())
     for source in pipeline.sources:
-        read = source.table or f"{len(source.files) or len(source.paths)} paths"
+        count = len(source.files) or len(source.paths)
+        read = source.table or f"{count} path{'s' * (count != 1)}"
         yield f"source {source.name}: {read}; {planned(source, base)}"
     yield f"into {pipeline.output}: matches, quarantine" + ", patterns" * bool(pipeline.patterns)
     for sink in pipeline.tables:

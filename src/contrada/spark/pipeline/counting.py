@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
@@ -66,7 +66,10 @@ class PipelineSummary:
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """What became of the records of one source: `matches` by the positions of subscriptions."""
+    """What became of the records of one source: `matches` by the positions of subscriptions.
+
+    Of a sum there are no `matches`: in another version of them a position is of another.
+    """
 
     read: int = 0
     bad: int = 0
@@ -81,7 +84,7 @@ class SourceCounts:
             self.read + other.read,
             self.bad + other.bad,
             self.matched + other.matched,
-            Counter(self.matches) + Counter(other.matches),
+            {},
             Counter(self.reasons) + Counter(other.reasons),
             tuple(sorted(_unmet_by_both(self, other))),
             self.seconds + other.seconds,
@@ -108,6 +111,37 @@ def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
     return set.intersection(*told) if told else set()
 
 
+class CountedRow(NamedTuple):
+    """How often outcomes of a source have a position, None of those that matched nothing.
+
+    `first` is how often it is the first of a record's.
+    """
+
+    source: str
+    position: int | None
+    read: int | None
+    bad: int | None
+    matches: int
+    first: int
+
+
+def summed(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, SourceCounts]:
+    """The counts of each source. Cost: linear in rows, of which there is one for each position."""
+    sums: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
+    matches: dict[str, dict[int, int]] = {name: {} for name in sums}
+    for row in rows:
+        of_source = sums[row.source]
+        of_source[0] += row.read or 0
+        of_source[1] += row.bad or 0
+        of_source[2] += row.first
+        if row.position is not None:
+            matches[row.source][row.position] = row.matches
+    return {
+        name: SourceCounts(read, bad, matched, matches[name])
+        for name, (read, bad, matched) in sums.items()
+    }
+
+
 def counts_of(
     outcomes: DataFrame, sources: Iterable[Source], subscriptions: int
 ) -> dict[str, SourceCounts]:
@@ -116,7 +150,7 @@ def counts_of(
     Cost: a job over the outcomes; more where some are bad, or options speak of attributes.
     """
     rows = (
-        # NULL is the position of what did not match, so that all is counted in one job.
+        # NULL is the position of rows without a match, so that one job counts all rows.
         outcomes.select(
             "source", "read", "bad", "subscriptions", F.explode_outer("subscriptions").alias("at")
         )
@@ -128,10 +162,7 @@ def counts_of(
         .collect()
     )
     sources = tuple(sources)
-    found = {each.name: SourceCounts() for each in sources}
-    for name, position, read, bad, count, first in rows:
-        matches = {} if position is None else {position: count}
-        found[name] += SourceCounts(read or 0, bad or 0, first, matches)
+    found = summed((CountedRow(*row) for row in rows), [each.name for each in sources])
     reasons = _reasons(outcomes) if any(each.bad for each in found.values()) else {}
     unmet = _unmet(outcomes, [each for each in sources if found[each.name].read])
     return {

@@ -48,6 +48,7 @@ from contrada.spark.pipeline.asking import (
     asked_by,
     patterns_in,
 )
+from contrada.spark.session import checked_conf
 from contrada.xml.wildnames import PATTERN
 
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -104,7 +105,7 @@ class Pipeline:
     `origins` are where subscriptions come from; `asked` is what those ask for that are files, as
     they stood when the description was read, None where a broker has to be asked first. A stream
     has a trigger every `trigger_us`, or ends when all is read that is there. `text` is all that was
-    described, to tell one description from another.
+    described, to tell one description from another. `spark` are settings of the session.
     """
 
     sources: tuple[Source, ...]
@@ -121,6 +122,7 @@ class Pipeline:
     checkpoint: Folder = Path()
     slack_us: int = 0
     text: str = ""
+    spark: Mapping[str, str] = field(default_factory=dict)
 
     def partitions(self, rows: str) -> tuple[str, ...]:
         """The columns by which results lie in folders; matches of patterns have no type."""
@@ -211,6 +213,7 @@ class _PipelineFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     checkpoint: str | None = None
     slack: str | None = None
     parameters: dict[str, str] = {}
+    spark: dict[str, str | int | float | bool] = {}
 
 
 def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipeline:
@@ -254,6 +257,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         filled.folder(described.checkpoint) if described.checkpoint else output / ".checkpoint",
         _duration_us(path, "slack", described.slack or "0 s"),
         repr((read_text(path), sorted(settings.items()))),
+        checked_conf(_options(described.spark, filled).items(), f"{path}: spark"),
     )
 
 

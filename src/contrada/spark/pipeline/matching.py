@@ -82,7 +82,7 @@ class SourceReader(Protocol):
         """The outcomes of some rows."""
 
     def counted(self) -> Batches:
-        """What is left of them, and the counts of all."""
+        """The outcomes that are left, and the counts of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
 
 
 class PackedOutcome(NamedTuple):
-    """A notification as outcomes have it: its time, its attributes as JSON, and all of it."""
+    """A notification in an outcome: its time, its attributes as JSON, and its packed bytes."""
 
     time_us: int | None
     attributes: str

@@ -63,7 +63,7 @@ class _RunState(msgspec.Struct):
 
 @dataclass(slots=True)
 class _StageTimes:
-    """Seconds by what was done in them, and who is told meanwhile."""
+    """The seconds of each stage, and the listener that is told meanwhile."""
 
     session: SparkSession
     told: ProgressListener
@@ -169,7 +169,7 @@ def _published(
 def _begun(
     pipeline: Pipeline, base: Base, asked: AskedFor, *, resume: bool
 ) -> tuple[RunFolder, _RunState]:
-    """A new run, or the one that goes on, and what it has done."""
+    """A new run, or the one that is resumed, with its state."""
     told = (pipeline.text, base.digest, list(asked.wishes))
     digest = hashlib.sha256(repr(told).encode()).hexdigest()
     if not resume:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.errors import InputError
 from contrada.spark.pipeline.description import Pipeline, TableSink
+from contrada.spark.pipeline.formats import check_format
 
 MATCHES_DDL = (
     "subscription string, source string, file string, record bigint, time timestamp, "
@@ -86,7 +87,11 @@ def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
 
 
 def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
-    """What writing to a table will do. Raises InputError where it has other columns."""
+    """What writing to a table will do.
+
+    Raises InputError where it has other columns, or a format that Spark does not know.
+    """
+    check_format(session, f"table {sink}", sink.format)
     try:
         if sink.table is None or not session.catalog.tableExists(sink.table):
             return f"{sink}: {sink.rows} as {sink.format}" + (", a new table" if sink.table else "")

@@ -12,4 +12,4 @@ def planned(source: Source, base: Base) -> str:
     """How the records of a source are read and matched."""
     shards = len(base.saved.shards)
     index = "an index" if shards == 1 else f"{shards} indexes"
-    return f"{source.format}; {len(base)} filters by {index} in workers"
+    return f"{source.format}; {len(base)} filter{'s' * (len(base) != 1)} by {index} in workers"

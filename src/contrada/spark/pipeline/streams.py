@@ -67,7 +67,7 @@ _UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 
 
 
 class _Totals(msgspec.Struct, frozen=True):
-    """What became of all micro-batches up to one."""
+    """The counts of all micro-batches up to one."""
 
     batches: int = 0
     sources: dict[str, SourceCounts] = {}
@@ -123,7 +123,7 @@ def _versions(pipeline: Pipeline, asked: AskedFor, here: Path) -> Versions:
 
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
-    """What the checkpoint is of, which begins here where there is none."""
+    """The identity of the checkpoint; made here where there is no checkpoint yet."""
     found = known_identity(pipeline)
     if found is None:
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -350,10 +350,10 @@ class _MicroBatches:
 
 @dataclass(eq=False)
 class _ServedBatches:
-    """What a server of Spark Connect does with each micro-batch, in a process beside it.
+    """The work of a Spark Connect server on each micro-batch, in a process beside it.
 
-    It is sent there as it is, and opens the checkpoint with the first one. Nothing comes back but
-    what ends the stream.
+    The object is pickled and sent there, and opens the checkpoint with the first micro-batch.
+    Nothing comes back but the error that ends the stream.
     """
 
     pipeline: Pipeline

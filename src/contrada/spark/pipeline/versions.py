@@ -66,10 +66,10 @@ class Version:
 
 
 class Versions:
-    """The versions of a checkpoint; where it has none, the first is of what was `asked`.
+    """The versions of a checkpoint; where it has none, the first is made of `asked`.
 
-    `ask` tells what is asked for now, given what was before, `wishes` what a base is of. Where the
-    checkpoint is at an address, bases are opened in the folder `here`.
+    `ask` gives the subscriptions now, from those before; `wishes` gives the content of a base.
+    Where the checkpoint is at an address, bases are opened in the folder `here`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Versions:
         self._open = self._opened(self._last)
 
     def of_batch(self, batch: int) -> Version:
-        """The version of a micro-batch: the one that was chosen, or the one that is now.
+        """The version of a micro-batch: the one chosen for it before, or the present one.
 
         Where the subscriptions cannot be read the last version stays, and the log has a warning.
         """
@@ -121,7 +121,7 @@ class Versions:
         return [str(self._read(each)) for each in range(max(1, last - VERSIONS_TOLD + 1), last + 1)]
 
     def forget(self, batch: int) -> None:
-        """Frees what no micro-batch from this one on asks for."""
+        """Frees versions that no micro-batch from this one on needs."""
         for each in (self._checkpoint / "batches").glob("*.json"):
             if int(each.stem) <= batch - BATCHES_KEPT:
                 each.unlink()

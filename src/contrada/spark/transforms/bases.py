@@ -1,10 +1,10 @@
 """Bases: many subscriptions, built once, saved by their digest, mapped by every worker.
 
-A base is files in a folder, named by a digest of what they say: what is asked twice is built once,
-also by another process. `NAME.base` is written last and says what the others are. Keys stand in an
-Arrow file, and the index knows them by their positions, which are small integers. Where a rule of
-another dialect leaves a residue open, that is pickled beside; so open what you have saved, or
-somebody whom you trust.
+A base consists of files in a folder, named by a digest of their content: equal subscriptions are
+built once, also by another process. `NAME.base` is written last and describes the other files. Keys
+stand in an Arrow file, and the index knows them by their positions, which are small integers. Where
+a rule of another dialect leaves a residue open, that is pickled beside; so open what you have
+saved, or somebody whom you trust.
 
 Workers look for the files in that folder, which may be a shared one, and else among those that
 Spark has shipped to them. They keep the bases that they used last.
@@ -60,7 +60,7 @@ SubscriptionKey: TypeAlias = str | int
 
 
 class SavedBase(msgspec.Struct, frozen=True):
-    """What a base's file says, and all that workers are told of it.
+    """The content of a base's file; workers get nothing else of the base.
 
     `names` are the attributes that filters ask for. `shards` has a member per index: the attribute
     that a notification must have for any of its filters, "" where there is none. `extensions` are
@@ -123,7 +123,7 @@ class Base:
     def of(
         cls, subscriptions: "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
     ) -> "Base":
-        """The base itself, or one of what stands for it."""
+        """The base itself, or a base made of the given subscriptions."""
         return subscriptions if isinstance(subscriptions, Base) else cls(subscriptions)
 
     @classmethod
@@ -277,10 +277,10 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
 
 
 def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
-    """Positions of subscriptions that one index takes, and the attribute that all of them need.
+    """Positions of the subscriptions of each index, with the attribute that all of them need.
 
-    Those that need one attribute stand together, and what is too many for one index is cut: so no
-    index is larger than others, however the attributes are spread.
+    Subscriptions that need the same attribute stand together, and too many for one index are cut:
+    so no index is larger than others, however the attributes are distributed.
     """
     if len(asked) <= SHARD_FILTERS_MAX:
         yield "", list(range(len(asked)))

@@ -1,4 +1,4 @@
-"""What a worker does to find which filters of a base cover others, and which merge.
+"""The work of a worker to find which filters of a base cover others, and which merge.
 
 Filters travel as *forms*: short bytes, equal for filters with equal sets. Forms are written and
 read ten times as fast as the filters' encoding; they are never stored.
@@ -35,7 +35,7 @@ from contrada.matching import Index
 from contrada.matching.placing import tree_key
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.attributes import span_of
-from contrada.model.algebra.product import ENVELOPE_SETS, product_covers
+from contrada.model.algebra.product import ENVELOPE_SETS, example_of, product_covers
 from contrada.model.algebra.relations import witness
 from contrada.model.algebra.simplify import single_values
 from contrada.model.algebra.valueset import of_cuts, union
@@ -127,7 +127,7 @@ ClusterMember: TypeAlias = tuple[Any, dict[str, ValueSet]]
 
 
 def merged(members: list[ClusterMember]) -> list[ClusterMember]:
-    """Fewer filters with the same union: those that agree in all sets but one become one.
+    """Fewer filters with the same union: filters that agree in all sets but one become one.
 
     Sets agree where they have the same form. Attribute by attribute, until nothing merges.
     Operators on text that are no intervals are united where they are few: of thousands each
@@ -187,9 +187,9 @@ def own_places(sets: FilterSets) -> Iterator[list[int]]:
 
 
 def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
-    """The places under which a filter is filed: those with the least of all filters, by `shares`.
+    """The places under which a filter is filed: those with the fewest filters, by `shares`.
 
-    Places that are not named there have next to none.
+    Places that `shares` does not name have next to none.
     """
     best = min(
         own_places(sets),
@@ -203,7 +203,7 @@ def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
 
 
 def looked_up_at(sets: FilterSets) -> list[int]:
-    """The places of all filters that can cover one; none where it has no example."""
+    """The places of all filters that can cover a filter; none where that has no example."""
     places = [ANYWHERE]
     for name, of in sets.items():
         key = of.some_key(readable=False)
@@ -236,9 +236,9 @@ def _hashed(what: bytes) -> int:
 
 
 def rank_of(sets: FilterSets) -> float:
-    """How little a filter matches: none that covers it has more, but for rounding and text.
+    """How little a filter matches: no coverer of it has a higher rank, but for rounding and text.
 
-    Filters that come first drop others early; nothing but time depends on it.
+    Filters that come first drop others early; only time depends on it.
     """
     return sum(7.0 - _measure(of) for of in sets.values())
 
@@ -260,14 +260,12 @@ def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
 
     No lowest where the envelope is asked for, or no example is known: see `Shard.look_up`.
     """
-    low, high = {}, {}
-    for name, of in sets.items():
-        key = of.some_key(readable=False)
-        if key is None or name in ENVELOPE_SETS:
-            return None, None
-        if key[0] != ABSENT:
-            low[name] = value_of(key)
-            high[name] = value_of(_last_key(of, key))
+    example = None if ENVELOPE_SETS.keys() & sets.keys() else example_of(sets)
+    if example is None:
+        return None, None
+    present = {name: key for name, key in example.items() if key[0] != ABSENT}
+    low = {name: value_of(key) for name, key in present.items()}
+    high = {name: value_of(_last_key(sets[name], key)) for name, key in present.items()}
     try:
         first, last = span_of(low, system=True), span_of(high, system=True)
     except LimitError:
@@ -291,7 +289,7 @@ def _last_key(of: ValueSet, other: Key) -> Key:
 
 
 class Verdict(NamedTuple):
-    """That a filter is covered, and by which one; by None: that it stays, since it is not known."""
+    """A filter with one that covers it. `by` None: undecided, so the filter stays."""
 
     form: FilterForm
     by: FilterForm | None
@@ -320,7 +318,7 @@ class Examples(NamedTuple):
         return cls(list(ordered), list(ranks), *arrays)
 
     def part(self, begin: int, count: int) -> "Examples":
-        """So many of them from one on, or what is left."""
+        """`count` of them from `begin` on, or the rest."""
         end = begin + count
         lows, highs = (each.slice(begin, count) for each in (self.lows, self.highs))
         return Examples(self.forms[begin:end], self.ranks[begin:end], lows, highs)
@@ -332,10 +330,10 @@ _ELSEWHERE: Final = -2
 
 
 class Shard:
-    """Filters that are filed together, and which of them cover one that is looked up.
+    """Filters that are filed together; finds those of them that cover a filter.
 
-    `strictly` for filters of one base, of which those that are equal must not drop one another;
-    else whatever covers one will do.
+    `strictly`: for filters of one base, where equal filters must not drop one another. Else any
+    coverer will do.
     """
 
     def __init__(self, *, strictly: bool) -> None:
@@ -347,13 +345,15 @@ class Shard:
         """Of a form that was covered when it came: _DROPPED."""
 
     def file(self, given: "Examples") -> Iterator[Verdict]:
-        """Files filters, in the order of ranks and forms, and tells of those that need not be.
+        """Files filters, in the order of ranks and forms, and yields verdicts on those left out.
 
-        These are covered by filters that were there. They are taken some at a time, so that one
-        may be filed that others of these cover; `look_up` finds it.
+        Filters left out are covered by filters filed before. Filters are taken some at a time, so
+        that a filter may be filed although others of the same part cover it; `look_up` finds it
+        later.
         """
         begin = 0
         while begin < len(given.forms):
+            # Parts double in size: few of them, each looked up among as many as are filed.
             some = given.part(begin, max(_FILED_FIRST, len(self._forms)))
             begin += len(some.forms)
             for verdict in self.look_up(some) if self._strictly else ():
@@ -368,9 +368,9 @@ class Shard:
                     self._ranks.append(rank)
 
     def look_up(self, given: "Examples") -> Iterator[Verdict]:
-        """What is found of filters.
+        """The verdicts on filters.
 
-        Cost: a match or two each, and a decision for each filter that matches both.
+        Cost: a match or two each, and a decision for each filter that matches both examples.
         """
         for begin in range(0, len(given.forms) if self._forms else 0, LOOKED_UP_MAX):
             some = given.part(begin, LOOKED_UP_MAX)
@@ -391,11 +391,13 @@ class Shard:
         has_high = highs.is_valid().to_numpy(zero_copy_only=False) & is_open
         also = self._pairs(highs, np.flatnonzero(has_high))
         rows, numbers = pairs // count, pairs % count
+        # Both examples must match, where there are two; and no filter counts as its own coverer.
         wanted = (~has_high[rows] | np.isin(pairs, also)) & (numbers != known[rows])
         rows, numbers = rows[wanted], numbers[wanted]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         for row, found in zip(rows[starts].tolist(), np.split(numbers, starts[1:]), strict=False):
             yield row, found.tolist()
+        # These have no example as columns: the algebra makes one, and it is matched singly.
         for row in np.flatnonzero(~has_low & is_open).tolist():
             example = witness(filter_of(forms[row]))
             if example is not None:
@@ -424,6 +426,8 @@ class Shard:
                     form,
                 )
             ):
+                # The other one is later in the order: it drops this one only if the reverse is
+                # disproved, so that of two equal filters one is left.
                 back, proved = _decided(of, other)
                 covers = not back and proved
             if covers:
@@ -457,4 +461,5 @@ def _decided(one: Filter, other: Filter) -> tuple[bool, bool]:
     """Whether one covers the other, and whether that is proved."""
     before = decision.safe_answers.total()
     covers = product_covers(one, other)
+    # A yes is always proved; a no is, where no safe answer was counted meanwhile.
     return covers, covers or decision.safe_answers.total() == before

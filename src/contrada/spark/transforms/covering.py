@@ -1,4 +1,4 @@
-"""`covering`: fewer filters that together match what all of a base match.
+"""`covering`: fewer filters that together match the same as all filters of a base.
 
     given -> forms (empty ones apart, equal ones united)
           -> merged, in passes: those that may merge meet in one task
@@ -38,16 +38,16 @@ WorkerStep: TypeAlias = Callable[[Batches], Iterator[tuple[Any, ...]]]
 """What a worker does: batches to rows."""
 
 FILED_MAX: Final = 50_000
-"""Filters that are filed in one shard, about: what a worker holds at once, some kilobytes each.
-Beyond it: there are more shards, and what is looked up at a crowded place goes to several."""
+"""Filters that are filed in one shard, about: as many as a worker holds at once, some kilobytes
+each. Beyond it: there are more shards, and what is looked up at a crowded place goes to several."""
 
 MERGED_AT_ONCE_MAX: Final = 20_000
 """Filters that a worker compares to merge them. Beyond it: they are taken so many at a time, and
 may merge in a later pass."""
 
 MERGE_PASSES_MAX: Final = 8
-"""Times that all filters are looked through for some that merge. Beyond it: what is left is not
-merged any further."""
+"""Passes over all filters to merge them. Beyond it: the remaining filters are not merged any
+further."""
 
 WIDEST_MAX: Final = 2_000
 """Filters among which each is looked up first. Beyond it: the widest are taken."""
@@ -81,7 +81,7 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     - `kept`: it is left itself;
     - `undecided`: the same, where it may be covered, but that could not be decided;
     - `equal`: it has the same sets as a filter that is left, and a key that is not the least;
-    - `covered`: one that is left covers it, be it one that it was merged into;
+    - `covered`: a remaining filter covers it, maybe one that it was merged into;
     - `empty`: it matches nothing; the filter and `by` are NULL.
 
     The steps run when this is called, but for the last. Each worker holds about FILED_MAX filters
@@ -248,7 +248,7 @@ def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
 def _told(
     steps: _Steps, given: "DataFrame", kept: "DataFrame", found: "DataFrame", shards: int
 ) -> "DataFrame":
-    """For each filter that was given, what became of it, and the one that is left for it."""
+    """For each given filter its outcome, and the remaining filter that stands for it."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()

@@ -1,8 +1,8 @@
-"""What workers do for `to_notifications`: batches of rows to whole packed notifications.
+"""The work of workers for `to_notifications`: batches of rows to whole packed notifications.
 
-Rows of plain columns are written in columns (`matching.packing`), as far as it is plain that each
-value stands as it is. All other rows are *doubtful*: they are made one by one, by the functions
-that read records of JSON and XML, which also say what is wrong with a row.
+Rows of plain columns are written in columns (`matching.packing`), where each value certainly needs
+no conversion. All other rows are *doubtful*: they are made one by one, by the functions that read
+records of JSON and XML, which also say what is wrong with a row.
 """
 
 import json
@@ -55,9 +55,9 @@ _NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
 
 
 class Made(NamedTuple):
-    """What was made: packed notifications, why others are none, and what shows these.
+    """Packed notifications; for refused rows the reason, and a text that shows the row.
 
-    `rows` says of which row each was made, None where each row made one.
+    `rows`: the row of which each was made; None where each row made one.
     """
 
     notifications: Any
@@ -117,7 +117,7 @@ def unpickled(packed: bytes) -> Any:
 
 
 def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
-    """Batches of what is kept of each row, and what was made of it."""
+    """Batches of the kept columns of each row, with the notification made of it."""
     making: Making = unpickled(packed)
     for batch in batches:
         made = making.made(batch)
@@ -301,7 +301,7 @@ class _PlainRows:
 
     @property
     def times_us(self) -> Any:
-        """The time of each row, None where none is stamped."""
+        """The time of each row; None where rows are not stamped."""
         return self._stamped.times_us
 
     def _put(self, name: str, kind: str, column: Any) -> None:
@@ -332,7 +332,7 @@ class _PlainRows:
             self.pieces.append(piece)
 
     def _converter(self, name: str, kind: str) -> Any:
-        """What converts each distinct value, None where they stand as they are."""
+        """The converter of each distinct value; None where values need none."""
         reading = self._reading
         if kind == CONVERTED:
             return lambda each: scalar_value(each, reading.zone)

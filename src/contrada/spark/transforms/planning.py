@@ -6,7 +6,7 @@ for few filters, where each has an equal one (see `predicates`); an index for al
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from contrada.errors import InputError
 from contrada.spark.transforms.bases import Base
@@ -75,8 +75,10 @@ def plan_of(
     """The plan; `way` is that to be taken, None where the best is.
 
     Raises InputError for a column that filters ask for and that is no attribute, and for a way
-    that cannot be taken.
+    that there is not, or that cannot be taken.
     """
+    if way is not None and way not in get_args(MatchMethod):
+        raise InputError("way", f"found {way!r}, expected one of: {', '.join(get_args(MatchMethod))}")
     described = frame_of(frame.schema, zone=zone, drop=drop)
     saved = base.saved
     asked = described.asked(None if saved.has_residues else saved.names)

@@ -134,7 +134,7 @@ class _Replay:
         rows: list[tuple[int | None, bytes]],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        """Publishes some when they are due: those that are due at once by one call."""
+        """Publishes rows when they are due; rows due at the same time go in one call."""
         due: list[Notification] = []
         last_us = 0
         for time_us, packed in rows:

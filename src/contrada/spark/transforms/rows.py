@@ -25,7 +25,7 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     """What workers are told: the base, the names and kinds of the columns asked for, the zone.
 
     A packed frame has one column, without a name. Of whole rows `places` are the columns that are
-    asked for; with `only_matches` those that match nothing are left out.
+    asked for; with `only_matches` rows without a match are left out.
     """
 
     base: SavedBase
@@ -37,7 +37,7 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     only_matches: bool = False
 
     def packed(self) -> bytes:
-        """It as bytes, which need nothing to be unpickled."""
+        """The setup as bytes, which are read without unpickling."""
         return msgspec.json.encode(self)
 
 

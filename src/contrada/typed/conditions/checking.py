@@ -29,11 +29,11 @@ _NEITHER_ORDERED: Final[tuple[tuple[type, ...], ...]] = (
 """Kinds of values of which two of different kinds have no order."""
 
 _WIDER: Final[dict[type, tuple[type, ...]]] = {float: (int, float), complex: (int, float, complex)}
-"""What else an annotation takes, as Python's typing has it."""
+"""The wider types that an annotation accepts, by the rules of Python's typing."""
 
 
 class StandInArgument:
-    """Stands for an argument of which the type alone is known."""
+    """Stands for an argument of which only the type is known."""
 
     def __init__(self, declared: Any) -> None:
         self.declared = declared

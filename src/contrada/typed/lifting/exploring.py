@@ -105,6 +105,7 @@ class Fork:
     def _beside(self, option: Option, other: Option) -> Iterator[Sets]:
         """The boxes of one option of a test, widened where the other one's hold them too."""
         assert self.known is not None
+        # The other option's boxes that hold whatever the tested attribute is, so here as well.
         widening = [box for box in other.boxes if self.name not in box]
         for box in option.boxes:
             if self.name not in box and any(_covers(each, box) for each in widening):
@@ -220,7 +221,7 @@ class Path:
         raise GivenUpError(reason)
 
     def place(self) -> CodePlace | None:
-        """Where the predicate's code is just now; all of it, where its result is looked at."""
+        """The predicate's present instruction; the whole predicate where its result is tested."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
@@ -237,6 +238,7 @@ class Path:
                 self.steps.setdefault(_key(self.reason), self.reason)
             while self.forks:
                 fork = self.forks[-1]
+                # Back to the last fork with an option left. A fork that is done becomes boxes.
                 fork.options[fork.at].boxes = boxes
                 fork.at += 1
                 if fork.at < len(fork.options):
@@ -253,7 +255,7 @@ class Path:
     def _leave(self, fork: Fork) -> None:
         """Leave the options that are not explored to the predicate itself."""
         for option in fork.options[fork.at :]:
-            option.boxes = [{}]
+            option.boxes = [{}]  # No constraint: the filters match more, never less.
         self.is_cut = True
         step = LiftingStep(
             None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code"

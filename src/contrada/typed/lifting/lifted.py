@@ -76,11 +76,11 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class Lifted:
-    """What a predicate became.
+    """The result of lifting a predicate.
 
-    `filters` match what it accepts, as constraints on fields alone; there is none where it accepts
-    nothing. `predicate` is its frozen copy, to be asked of an object where `is_exact` is not; that
-    it raises means that the object does not match. Where it `takes_envelope`, it is given that too.
+    `filters` match all that it accepts, as constraints on fields alone; there is none where it
+    accepts nothing. `predicate` is its frozen copy, to be called with an object unless `is_exact`;
+    if it raises the object does not match. Where it `takes_envelope`, it is given that too.
     """
 
     filters: Filter | FilterSet
