@@ -111,8 +111,14 @@ def publish_matches(
     state.query = state.query or secrets.token_hex(8)
     publisher = _MatchPublisher(session, run, address, pipeline.delivery, state, told)
     now: dict[str, int] = {}
-    for place, source in enumerate(pipeline.sources):
-        now[source.name] = publisher.publish(place, source.name, stop or threading.Event())
+    # A job is no progress that anybody wants to see; but it has to end where this ends.
+    with watched(session, "publish", _UNTOLD):
+        totals = {row[0]: row[1] for row in publisher.rows.groupBy("source").count().collect()}
+        for place, source in enumerate(pipeline.sources):
+            total = totals.get(source.name, 0)
+            now[source.name] = publisher.publish(
+                place, source.name, total, stop or threading.Event()
+            )
     _free_sorted(run)
     return now
 
@@ -144,31 +150,32 @@ class _MatchPublisher:
     state: _PublishedState
     told: ProgressListener
 
-    def publish(self, place: int, name: str, stop: threading.Event) -> int:
-        """Publish what is left of a source; how many these are."""
+    @property
+    def rows(self) -> DataFrame:
+        """All notifications, each once."""
+        every = self.session.read.schema(MATCHES_DDL).parquet(self.run.place("matches"))
+        return every.where("is_first")
+
+    def publish(self, place: int, name: str, total: int, stop: threading.Event) -> int:
+        """Publish what is left of a source's notifications; how many these are."""
         known = self.state.sources
         before = behind = known.get(name, 0)
-        # A job is no progress that anybody wants to see; but it has to end where this ends.
-        with watched(self.session, f"publish {name}", _UNTOLD):
-            every = self.session.read.schema(MATCHES_DDL).parquet(self.run.place("matches"))
-            rows = every.where("is_first").where(F.col("source") == name).select(*_ORDER)
-            total = rows.count()
-            for job in self._jobs(place, rows, total) if total > before else ():
-                if behind >= job.count:
-                    behind -= job.count
-                    continue
-                go_on(stop)
-                self._keep()  # From now on something may be known under this name.
-                self.told(f"publish {name}", known.get(name, 0), total)
-                try:
-                    self._publish(place, job, behind)
-                except (Py4JJavaError, PySparkException) as error:
-                    said = f"at least {known.get(name, 0)} of {total} notifications of {name}"
-                    raise _failure(error, self.address, f"{said} are published") from None
-                known[name] = known.get(name, 0) + job.count - behind
-                behind = 0
-                self._keep()
-                self.told(f"publish {name}", known[name], total)
+        for job in self._jobs(place, name, total) if total > before else ():
+            if behind >= job.count:
+                behind -= job.count
+                continue
+            go_on(stop)
+            self._keep()  # From now on something may be known under this name.
+            self.told(f"publish {name}", known.get(name, 0), total)
+            try:
+                self._publish(place, job, behind)
+            except (Py4JJavaError, PySparkException) as error:
+                said = f"at least {known.get(name, 0)} of {total} notifications of {name}"
+                raise _failure(error, self.address, f"{said} are published") from None
+            known[name] = known.get(name, 0) + job.count - behind
+            behind = 0
+            self._keep()
+            self.told(f"publish {name}", known[name], total)
         return known.get(name, 0) - before
 
     def _publish(self, place: int, job: _Job, behind: int) -> None:
@@ -187,8 +194,9 @@ class _MatchPublisher:
     def _keep(self) -> None:
         write_whole(self.run.path / PROGRESS_FILE, msgspec.json.encode(self.state))
 
-    def _jobs(self, place: int, rows: DataFrame, total: int) -> Iterator[_Job]:
+    def _jobs(self, place: int, name: str, total: int) -> Iterator[_Job]:
         """The rows of a source, cut into jobs: always in the same way."""
+        rows = self.rows.where(F.col("source") == name).select(*_ORDER)
         if total <= PUBLISHED_AT_ONCE:
             yield _Job(0, total, rows)
             return
