@@ -39,9 +39,9 @@ from contrada.gateway.ingesting import Bodies, ingest
 from contrada.gateway.linking import CarriedArrivals
 from contrada.gateway.metrics import metrics_answer
 from contrada.gateway.port import HttpPort
-from contrada.gateway.pushing import Pushes
+from contrada.gateway.pushing import Pushes, UserHost
 from contrada.gateway.services import Connect, TokenService, TokenServices
-from contrada.gateway.sinks import Sinks
+from contrada.gateway.sinks import PUSHED_BY, Sinks
 from contrada.gateway.streams import STREAM_CREDIT_BYTES, open_stream
 from contrada.gateway.subscriptions import SubscriptionsApi
 from contrada.gateway.websockets import Conversation
@@ -85,6 +85,7 @@ class Gateway:
         durable: bool = False,
         private_sinks: bool = False,
         arrivals: CarriedArrivals | None = None,
+        users: UserHost | None = None,
     ) -> None:
         """Port 0 takes a free one. `connect` gives the service of a token, see `beside`.
 
@@ -92,7 +93,8 @@ class Gateway:
         "*" is all. `subscriptions` is the file that keeps those to sinks; without it they end with
         the gateway. They are `durable` where the broker has a store. `private_sinks` allows
         sinks at addresses that are not public. `arrivals` takes clients and neighbours of a broker
-        that come by WebSocket. Raises InputError.
+        that come by WebSocket. `users` is the broker, which knows whose subscriptions to sinks have
+        to end; without it they are tried for ever. Raises InputError.
         """
         self._host = host
         self._origins = tuple(origins)
@@ -104,7 +106,9 @@ class Gateway:
         self._is_stopping = False
         self._arrivals = arrivals
         sinks = Sinks(is_private_allowed=private_sinks)
-        self._pushes = Pushes(self._accesses, sinks, self.counts, subscriptions, is_durable=durable)
+        self._pushes = Pushes(
+            self._accesses, sinks, self.counts, subscriptions, is_durable=durable, users=users
+        )
         self._api = SubscriptionsApi(self._pushes)
         self._port = HttpPort(self._app(), host, port, self._context)
 
@@ -192,6 +196,9 @@ class Gateway:
         return answered
 
     async def _ingest(self, request: Request) -> Response:
+        if request.headers.get(PUSHED_BY) == self._pushes.sinks.identity:
+            reason = "this event was pushed from here: its sink leads back to where it comes from"
+            raise RefusedRequestError(HTTPStatus.LOOP_DETECTED, reason)
         async with self._accesses.use(token_of(request)) as access:
             published, response = await ingest(request, access, self._bodies)
         self.counts.events += published

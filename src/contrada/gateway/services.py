@@ -102,6 +102,8 @@ class TokenServices:
         """Also those of known tokens that are being opened."""
         self._unproven: dict[str, TokenService] = {}
         self.known = KnownTokens()
+        self.on_taken: Callable[[str], None] = lambda _: None
+        """Told of each token with which a connection was opened."""
         self._opening = asyncio.Semaphore(GATEWAY_OPENING_MAX)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -166,6 +168,7 @@ class TokenServices:
                 self.known.discard(token)
             raise
         self.known.add(token)
+        self.on_taken(token)
 
     async def _prove(self, token: str, service: TcpService) -> None:
         """Opens it when it is its turn; only then it takes the room of others."""
