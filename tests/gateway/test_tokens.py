@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import threading
 from functools import cache
 from pathlib import Path
@@ -188,6 +189,21 @@ async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
         assert wide.status_code == 403
         assert (await it.http.delete(place, headers=shown["desk"])).status_code == 204
         assert (await it.http.get("/subscriptions", headers=shown["desk"])).json() == []
+
+
+@on_loop
+async def test_what_is_refused_is_logged_with_who_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads logs could not tell who does what he may not; nor could the client, where."""
+    users, shown, tokens = known()
+    caplog.set_level(logging.INFO, "contrada")
+    async with serving(users=users, token=tokens["root"]) as it:
+        asked = {"filter": "everything"}
+        answer = await it.http.get("/subscribe", params=asked, headers=shown["desk"])
+        assert answer.json()["error"].startswith("this broker refused: ")
+        (said,) = [each.args for each in caplog.records if "is refused a request" in each.msg]
+        assert isinstance(said, dict)
+        assert said["user"] == "desk"
+        assert said["peer"].startswith("HTTP 127.0.0.1:")
 
 
 def logs_of(it: Served) -> int:

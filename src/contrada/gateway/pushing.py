@@ -73,6 +73,7 @@ PUSH_REFUSED_S: Final = 60.0
 """Seconds until a subscription is served again whose token the broker refuses, where its owner
 shows no other one before. Beyond it: it is."""
 
+_PEER: Final = "sinks"
 _AGAIN: Final = (408, 425, 429)
 _RETENTION: Final = Retention(
     records_max=PUSH_RECORDS_MAX, bytes_max=PUSH_RECORD_BYTES_MAX, on_full=OnFull.DROP_OLDEST
@@ -195,7 +196,7 @@ class Pushes:
 
     async def _forget_log(self, push: Push, token: str) -> None:
         if self._is_durable:
-            async with self._accesses.use(token) as access:
+            async with self._accesses.use(token, _PEER) as access:
                 with contextlib.suppress(DeliveryError):  # It was ended by its name.
                     await access.service.unsubscribe(push.durable)
 
@@ -247,7 +248,7 @@ class Pushes:
         while push.id in self._pushes:
             try:
                 push.renewed.clear()
-                async with self._accesses.use(push.kept.token) as access:
+                async with self._accesses.use(push.kept.token, _PEER) as access:
                     await self._read(push, access, backoff)
             except Exception as error:  # noqa: BLE001 - of a fault nobody else would hear
                 if not push.in_force.done():
