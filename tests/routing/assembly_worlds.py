@@ -88,7 +88,7 @@ class Server:
 
     def delegated(self, client: str) -> list[Span]:
         """Which places of a client's pattern are assembled by whom."""
-        known = self.assembler._by_identity[Client(client)]["it"]
+        known = self.assembler.by_identity[Client(client)]["it"]
         segments = known.segments.values() if isinstance(known, SplitPattern) else ()
         return sorted(each.span for each in segments if each.phase is DelegationPhase.DELEGATED)
 

@@ -31,6 +31,7 @@ from contrada.security.permits import SHARED_FILTERS_MAX, Permit, PublishFilters
 from contrada.security.principals import EVERYTHING, NOTHING, Principal, free, owns
 from tests import strategies
 from tests.matching.engines import needs_numba
+from tests.security.singles import singles
 
 narrows = st.booleans()
 several = st.lists(strategies.notifications(), min_size=1, max_size=8)
@@ -300,12 +301,39 @@ def test_what_is_published_is_allowed_and_under_names_of_ones_own(
     assert found == [
         at
         for at, each in enumerate(items)
-        if not allowed.matches(each) or not owns(mine, each.envelope.publisher)
+        if not all(map(allowed.matches, singles(each))) or not owns(mine, each.envelope.publisher)
     ]
     for at in found:
         error = permit.why_unpublishable(items[at])
         is_name = not owns(mine, items[at].envelope.publisher)
         assert ("may not publish as" in str(error)) is is_name
+
+
+@pytest.mark.parametrize(
+    ("allowed", "attributes", "is_allowed"),
+    [
+        ("what = 'quote'", {"what": ["quote", "alert"]}, False),
+        ("what = 'quote' or what = 'alert'", {"what": ["quote", "alert"]}, True),
+        ("what in ('quote', 'alert')", {"what": ["quote", "alert"], "x": [1, 2]}, True),
+        ("a = 1 and b = 1 or a = 2 and b = 2", {"a": [1, 2], "b": [1, 2]}, False),
+        ("a = 1 or b = 2", {"a": [1, 2], "b": [1, 2]}, False),
+        ("a = 1 or b = 2", {"a": [1, 2], "b": 2}, True),
+        ("a prefix 'x' or a = 3", {"a": ["xy", "x", 3]}, True),
+        ("a prefix 'x' and not (a = 'xy')", {"a": ["xy", "x"]}, False),
+        ("a matches '^x+$' and b absent", {"a": ["xx", "x"]}, True),
+    ],
+)
+def test_of_several_values_each_has_to_be_allowed(
+    allowed: str, attributes: dict[str, Any], is_allowed: bool
+) -> None:
+    """With one value that he may one could publish others beside it, that he may not."""
+    permit = writer(FilterSet(allowed), "*")
+    item = Notification(attributes)
+    assert (refused(permit, [item]) == []) is is_allowed
+    if not is_allowed:
+        error = permit.why_unpublishable(item)
+        assert "of several values it has to be allowed with each" in str(error)
+    assert reader(FilterSet(allowed)).readable([item]) == [item], "who may read it reads all of it"
 
 
 PLAIN = Envelope("i", "desk", 1, 1_700_000_000_000_000)

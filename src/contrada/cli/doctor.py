@@ -29,7 +29,7 @@ from contrada.records.settings import read_toml
 from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL
 
-Level: TypeAlias = Literal["ok", "warning", "fault"]
+FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
 
 SLOW_S: Final = 0.5
 """How long a broker may take to say hello and to answer. Beyond it: that is a warning."""
@@ -58,7 +58,7 @@ _COUNTED: Final = {
 class Finding(msgspec.Struct, frozen=True):
     """Something that was looked at: how it is, and what to do where it is not well."""
 
-    level: Level
+    level: FindingLevel
     what: str
     found: str
     todo: str = ""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from contrada.spark.pipeline.counting import PipelineSummary
     from contrada.spark.pipeline.description import Pipeline
-    from contrada.spark.pipeline.watching import Told
+    from contrada.spark.pipeline.watching import ProgressListener
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -108,7 +108,9 @@ class _RunOptions:
         return spark_session(self.cores, "contrada", self.master, self.remote)
 
 
-def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
+def _run(
+    described: "Pipeline", asked: _RunOptions, told: "ProgressListener", *, as_json: bool
+) -> None:
     """Do what is asked for, and tell of it."""
     from contrada.spark.pipeline.checking import check_places, plan_lines, problems
     from contrada.spark.pipeline.output import unfinished_run
@@ -203,7 +205,7 @@ def _problems(summary: "PipelineSummary") -> Iterator[str]:
 
 
 @contextmanager
-def _progress() -> Iterator["Told"]:
+def _progress() -> Iterator["ProgressListener"]:
     """A bar on standard error where a person looks at it."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None

@@ -30,8 +30,7 @@ from contrada.delivery.durable import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
 from contrada.runtime.handles import ThreadPolicy, policy_for
-from contrada.service import Interest, Predicate, Service, StandingOptions
-from contrada.service import Subject as Wanted
+from contrada.service import Interest, Predicate, Service, StandingOptions, Subscribable
 from contrada.service.in_force import InForce
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class Subscriber(Protocol[T_contra]):
 Called: TypeAlias = Callable[[T], Awaitable[object] | object] | Subscriber[T]
 """A function, or an object with `notify`; `async` ones are awaited."""
 
-Where: TypeAlias = Wanted | Predicate[T] | None
+Where: TypeAlias = Subscribable | Predicate[T] | None
 """What narrows: a filter, its text, a condition, or a predicate over elements."""
 
 

@@ -1,7 +1,7 @@
-"""How a consumer reads a subscription: taken apart, without duplicates where that is asked.
+"""How a consumer reads a subscription: obvent by obvent, for a set without duplicates.
 
-Invariant: what was published together is acknowledged when all of it is done with, so that all of
-it comes again where not.
+Invariant: obvents published together are acknowledged together, once the consumer is done with all.
+Until then all of them come again.
 """
 
 from collections import Counter, deque

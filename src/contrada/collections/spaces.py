@@ -18,8 +18,7 @@ from contrada.delivery.classes import BEST_EFFORT
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, InvalidObventError
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.service import Subject as Wanted
-from contrada.service import filters_of, narrowing_of, notification_of, residue_of
+from contrada.service import Subscribable, filters_of, narrowing_of, notification_of, residue_of
 from contrada.typed.publishing import type_of
 
 T = TypeVar("T")
@@ -130,7 +129,7 @@ class CollectionSpace(Generic[T]):
         attributes = {**made.attributes, SUBJECT: self.subject.text}
         return Notification.restored(attributes, made.body, made.content_type, envelope)
 
-    def asked(self, where: Wanted | Callable[[T], object] | None) -> Asked[T]:
+    def asked(self, where: Subscribable | Callable[[T], object] | None) -> Asked[T]:
         """What a consumer with this condition asks for, of single obvents and of parts.
 
         Raises as `Service.subscribe`.

@@ -31,7 +31,7 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
-from contrada.xml.damage import Fault, without_damage
+from contrada.xml.damage import DamagedPiece, without_damage
 from contrada.xml.tree import XML_BLANKS, attributes_of, element_name, parsed
 
 FEED_ENTRIES_MAX: Final = 100_000
@@ -67,7 +67,7 @@ class FeedDocument(NamedTuple):
     entries_name: str | None
     entries: tuple[FeedEntry, ...]
     root: etree._Element
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DamagedPiece, ...] = ()
 
 
 def read_feed(
@@ -104,7 +104,7 @@ def read_feed(
     )
 
 
-def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Fault, ...]]:
+def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
     """The root of what is whole of a document, and what is not."""
     try:
         return parsed(data), ()

@@ -66,7 +66,7 @@ class Names:
         self._service = service
         self._ttl_s, self._wait_s, self._now_s = ttl_s, wait_s, now_s
         self._told: dict[tuple[str, str], float] = {}
-        self._kinds: dict[str, _Known] = {}
+        self._kinds: dict[str, _CachedNames] = {}
         self._silent_until_s = -1.0
         self._lock = asyncio.Lock()
         self.asked = 0
@@ -117,7 +117,9 @@ class Names:
         async with self._lock:
             return await self._ask(where)
 
-    async def _learn(self, kind: str, wanted: set[str], before: "_Known | None") -> "_Known":
+    async def _learn(
+        self, kind: str, wanted: set[str], before: "_CachedNames | None"
+    ) -> "_CachedNames":
         end_s = self._now_s() + NAMES_SETTLE_S
         while True:
             table = await self._ask(Filter({"kind": kind}))
@@ -131,7 +133,7 @@ class Names:
         self._kinds.pop(kind, None)
         while len(self._kinds) >= KINDS_CACHED_MAX:
             del self._kinds[next(iter(self._kinds))]
-        known = _Known(records, self._now_s() + self._ttl_s, settled)
+        known = _CachedNames(records, self._now_s() + self._ttl_s, settled)
         self._kinds[kind] = known
         return known
 
@@ -167,7 +169,7 @@ class Names:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedNames:
     """What is known of a kind, for how long, and about which names that is all there is."""
 
     records: Mapping[str, NamingRecord]

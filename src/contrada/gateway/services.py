@@ -40,7 +40,7 @@ GATEWAY_KNOWN_MAX: Final = 10_000
 unproven again."""
 
 
-class Connect(Protocol):
+class ServiceOfToken(Protocol):
     """Gives the service, not opened yet, of a token; empty is nobody's. `peer` is logged."""
 
     def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
@@ -99,7 +99,7 @@ class KnownTokens:
 class TokenServices:
     """All of them."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: ServiceOfToken) -> None:
         self._connect = connect
         self._opened: dict[str, TokenService] = {}
         """Also those of known tokens that are being opened."""

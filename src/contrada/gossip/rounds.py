@@ -70,13 +70,13 @@ def bailey(
     return rounds
 
 
-def recursion(n: int, p: float, target: float, infected: float = 1.0) -> int:
+def recursion(n: int, p: float, target: float) -> int:
     """Rounds until a share of n is infected, if in each round s grows by its mean, exactly.
 
     `p` is the chance that one who is infected reaches a given other one in a round. At most
     `ROUNDS_MAX`. Source: EPFL 2503 §6.5.4, by equation 6.2.
     """
-    goal, rounds = target * n, 0
+    infected, goal, rounds = 1.0, target * n, 0
     while infected < goal and rounds < ROUNDS_MAX:
         infected += (n - infected) * -math.expm1(infected * math.log1p(-min(p, 1 - 1e-12)))
         rounds += 1
@@ -117,12 +117,6 @@ def expected_rounds(parameters: Parameters, level: int, size: int, hits: int) ->
         constant = parameters.constant
         expected = float(pittel(counted, fanout, loss=loss, crashes=crashes, constant=constant))
     return min(math.ceil(expected), ROUNDS_MAX)
-
-
-def rounds_table(parameters: Parameters, level: int, size: int) -> NDArray[np.int64]:
-    """`expected_rounds` for 0, 1, … and all of a view as hits: an array of length size + 1."""
-    table = [expected_rounds(parameters, level, size, hits) for hits in range(size + 1)]
-    return np.array(table, np.int64)
 
 
 def tuned_audience(interested: ArrayLike, audience: int) -> NDArray[np.bool_]:

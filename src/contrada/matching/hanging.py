@@ -274,7 +274,7 @@ class Hanging:
         for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
             attr, op, _, _ = constraint
             if op in (OP_TEXT_RANGE, OP_SET):
-                ends = range_ends(op, attr, value_set)
+                ends = range_ends(op, value_set)
                 if ends is not None:
                     arrays.give_room(attr)
                     if keep_range(attr, *ends, arrays.memory):

@@ -102,8 +102,8 @@ class FoundRuns(NamedTuple):
 class ArrayRuns:
     """The runs of many patterns, which goes on batch by batch.
 
-    `key_of` gives what orders a notification among those of one time in its group, from its bytes;
-    the same for two that are the same one.
+    `key_of` gives, from a notification's bytes, the key that orders it among those of the same time
+    and group. Two copies of one notification have equal keys.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class ArrayRuns:
         return order[keep]
 
     def _part_tied(self, held: "_HeldRows", rows: Any, keep: Any) -> None:
-        """Puts rows of one group and time in order; of those that are the same one is kept."""
+        """Puts rows of one group and time in order, and keeps one row of each set of duplicates."""
         packed = {row: held.packed.at(row) for row in rows.tolist()}
         keys = {row: self._key_of(each) for row, each in packed.items()}
         rows[:] = sorted(packed, key=lambda row: (keys[row], packed[row]))

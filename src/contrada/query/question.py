@@ -17,7 +17,7 @@ from contrada.model.syntax.questions import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.alternatives import Alternative, alternative
 from contrada.service.requests import filters_of, narrowing_of, notification_of, residue_of
-from contrada.service.subjects import Item, Narrowable, Subject
+from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
 class Question:
@@ -42,7 +42,7 @@ class Question:
     residue: Callable[[Notification], bool] | None
     """What a rule or a predicate asks beside its filters: known to who asked alone, or None."""
 
-    def __init__(self, asked: Subject, where: Any = None) -> None:
+    def __init__(self, asked: Subscribable, where: Any = None) -> None:
         narrowing = narrowing_of(asked, where)
         found = _bindings(asked)
         if narrowing is not None:
@@ -133,7 +133,7 @@ def _restored(
     return made
 
 
-def _bindings(subject: Subject) -> list[Binding]:
+def _bindings(subject: Subscribable) -> list[Binding]:
     """The conjunctions that a subject asks for. Raises as the class."""
     if isinstance(subject, str):
         found = list(parse_question(subject))

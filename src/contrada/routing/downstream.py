@@ -24,6 +24,7 @@ from contrada.routing.assembly.segments import Action
 from contrada.routing.forwarding import Forwarding
 from contrada.routing.links.topology import Topology
 from contrada.routing.messages import (
+    VERSION,
     Client,
     Deliver,
     Effect,
@@ -37,7 +38,7 @@ from contrada.routing.messages import (
     Send,
 )
 from contrada.routing.refusals import RefusedError
-from contrada.routing.tables.next_hops import NOBODY, NextHopCache, NextHops
+from contrada.routing.tables.next_hops import ITSELF, NOBODY, NextHopCache, NextHops
 
 _FEW: Final = 8
 """Subscriptions that a notification is delivered to without being counted as work."""
@@ -79,7 +80,10 @@ class Downstream:
         is one effect, and what goes over a link is one message, so that a batch costs little more
         than its matching.
         """
-        self._admission.check_travelling(origin, message)
+        # A client's own message, which has not travelled yet, passes all of these checks.
+        is_fresh = not message.hops and not message.source and message.version == VERSION
+        if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
+            self._admission.check_travelling(origin, message)
         effects: list[Effect] = []
         in_time = _in_time(message.notifications, now_us)  # All of a bundle are.
         publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
@@ -93,6 +97,7 @@ class Downstream:
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
+        assembler = self._assembler
         is_one = len(admitted) == 1  # As mostly.
         runs = [(interests[0], admitted)] if is_one else _runs(admitted, interests)
         for interest, batch in runs:
@@ -107,19 +112,31 @@ class Downstream:
             # Patterns take part one by one, in order: each may let others go on.
             if interest.parts:
                 for each in batch:
-                    actions += self._assembler.push(each, origin, interest.parts)
+                    actions += assembler.push(each, origin, interest.parts)
             else:
-                actions += self._assembler.learn_all(_times_us(batch))
+                # Time goes on for patterns. Where there are none, as mostly, it needs no call.
+                is_simple = is_one and not assembler.by_identity
+                time_us = batch[0].envelope.time_us if is_simple else None
+                latest_us = assembler.clock_us + assembler.ahead_max_us
+                if time_us is not None and assembler.learned_us <= time_us <= latest_us:
+                    assembler.learned_us = time_us
+                else:
+                    actions += assembler.learn_all(_times_us(batch))
+        if onward:
+            effects += self._copies(message, onward)
+        return effects, actions
+
+    def _copies(
+        self, message: Publish, onward: dict[Neighbour, list[Notifications]]
+    ) -> Iterator[Send]:
+        """What goes over each link."""
         for neighbour in sorted(onward):
+            source = self._topology.source_over(neighbour, message.source)
             for copies in _together(onward[neighbour]):
                 further = replace(
-                    message,
-                    notifications=copies,
-                    hops=message.hops + 1,
-                    source=self._topology.source_over(neighbour, message.source),
+                    message, notifications=copies, hops=message.hops + 1, source=source
                 )
-                effects.append(Send(neighbour, further))
-        return effects, actions
+                yield Send(neighbour, further)
 
     def _admitted(
         self,
@@ -129,9 +146,9 @@ class Downstream:
         refused: dict[int, RefusedError],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
-        """The notifications that come for the first time, and who wants each.
+        """The notifications that come for the first time, each with its next hops.
 
-        The others are refused one by one, with those that are refused already.
+        Effects refuse the others one by one, with those in `refused` already.
         """
         notifications = message.notifications
         if self._name:
@@ -152,7 +169,7 @@ class Downstream:
     def _not_advertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """Those which their publisher, who has to advertise, did not, by number."""
+        """By number, the notifications that no advertisement of their publisher covers."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
@@ -216,7 +233,7 @@ def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
 
 
 def _in_time(notifications: Notifications, now_us: int) -> Notifications:
-    """The notifications for which it is not too late by this clock."""
+    """The notifications whose time to live is not over by this clock."""
     if type(notifications) is Bundle:
         return notifications
     for each in notifications:

@@ -40,7 +40,6 @@ from contrada.runtime.calling import (
     checked_wait,
     checked_when_full,
     off_loop,
-    running_loop,
     tell_published,
 )
 from contrada.runtime.disseminating import DisseminatingService, Sorting, check_standing
@@ -62,16 +61,11 @@ from contrada.service import (
     ServiceStatistics,
     WhenFull,
     dissemination_of,
-    filters_of,
     is_promised,
-    match_reader_of,
-    narrowing_of,
     offer_of,
-    pattern_of,
     promised,
     publication_of,
-    reader_of,
-    residue_of,
+    reading_of,
 )
 
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
@@ -212,7 +206,7 @@ class EmbeddedService(DisseminatingService):
     ) -> Envelope:
         """Publish one notification; see `Service.publish`."""
         notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
-        elsewhere = dissemination_of(item)
+        elsewhere = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
         if elsewhere is not None:
             return await self._publish_elsewhere(elsewhere, notification, delivery)
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
@@ -250,7 +244,10 @@ class EmbeddedService(DisseminatingService):
         return count
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
-        """Publish what is of one class and publisher, until it is accepted; as stamped."""
+        """Publish notifications of one delivery class, until they are accepted.
+
+        Returns them as stamped.
+        """
         if not delivery_class(run[0].envelope.delivery).is_reliable:
             stamped, rest = self._hand_over(run)
             if rest is not None:
@@ -284,25 +281,11 @@ class EmbeddedService(DisseminatingService):
 
             check_standing(subject)
             return standing_subscription(self, subject, where, when_full, standing)
-        if isinstance(subject, Pattern):
-            pattern = pattern_of(subject, where)
-            return EmbeddedSubscription(
-                self,
-                FilterSet(pattern.filters),
-                match_reader_of(subject),
-                pattern,
-                when_full=when_full,
-            )
-        if merged := self._merged(subject, where, when_full, self._subscribe_all):
+        if not isinstance(subject, Pattern) and (
+            merged := self._merged(subject, where, when_full, self._subscribe_all)
+        ):
             return merged
-        where = narrowing_of(subject, where)
-        return EmbeddedSubscription(
-            self,
-            filters_of(subject, where),
-            reader_of(subject),
-            residue=residue_of(subject, where),
-            when_full=when_full,
-        )
+        return EmbeddedSubscription(self, *reading_of(subject, where), when_full=when_full)
 
     def _subscribe_all(
         self, filters: Filter | FilterSet, _: None, when_full: WhenFull
@@ -354,7 +337,11 @@ class EmbeddedService(DisseminatingService):
 
         Awaiting each notification would cost more than matching it.
         """
-        if self._state != "open" or running_loop() is not self._loop:
+        try:
+            may_publish = asyncio.get_running_loop() is self._loop and self._state == "open"
+        except RuntimeError:  # In a process forked from the one where the loop ran.
+            may_publish = False
+        if not may_publish:
             self.require_open()
         now_us = self._stamp.now_us()
         stamped = self._stamped(notifications, now_us)
@@ -427,8 +414,8 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         service: EmbeddedService,
         filters: Filter | FilterSet,
         reader: Callable[[Any], T] | None,
-        pattern: Pattern | None = None,
         residue: Callable[[Notification], bool] | None = None,
+        pattern: Pattern | None = None,
         when_full: WhenFull = BLOCK,
     ) -> None:
         queue = service.queue_of(self, when_full)

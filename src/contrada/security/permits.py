@@ -6,7 +6,11 @@
     a question               its alternatives are covered      the intersections
     an offer, a description  the publish filters meet it, and  where there is one intersection
                              it says nothing beyond them
-    publish                  a publish filter matches          never: it is refused
+    publish                  the publish filters cover it      never: it is refused
+
+A notification with several values of an attribute is covered where it is with each of them alone,
+in each combination: else `what = 'quote'` would let pass what is a quote and an alert, which those
+get who ask for alerts. Who may read a notification, by one of its values, reads all of it.
 
 Reading is decided again where something is handed over that did not come by a subscription: answers
 and records. An answer that cannot be decided within the limits of the algebra is no.
@@ -24,7 +28,7 @@ from contrada.matching import Index
 from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.model.algebra.product import HeldProduct, product_meets
-from contrada.model.algebra.valueset import ABSENT
+from contrada.model.algebra.valueset import ABSENT, of_keys
 from contrada.model.domains.values import ENVELOPE_NAMES
 from contrada.model.languages.work import Work
 from contrada.routing.admission import ALTERNATIVES_MAX
@@ -81,7 +85,7 @@ class Permit:
         self.principal = principal
         self.has_narrowed = False
         """Whether some wish was granted in part only, or refused, or something was kept from it."""
-        self._writes = _Check(principal.publish, publish)
+        self._writes = _Check(principal.publish, publish, is_covering=True)
         self._reads = _Check(principal.subscribe)
         self._names_any = ANY_NAME in principal.publishers
 
@@ -175,7 +179,10 @@ class Permit:
             return NotPermittedError(
                 f"{name!r} may not publish as {publisher!r}; it may as {said or 'nobody'}"
             )
-        return self._error("publish", notification)
+        error = self._error("publish", notification)
+        if self.principal.publish.matches(notification):
+            return NotPermittedError(f"{error}: of several values it has to be allowed with each")
+        return error
 
     # --- names --------------------------------------------------------------------------------
 
@@ -230,9 +237,16 @@ class Permit:
 
 
 class _Check:
-    """Which of several notifications match one of some filters."""
+    """Which of several notifications match one of some filters, or are covered by them."""
 
-    def __init__(self, filters: FilterSet, shared: PublishFilters | None = None) -> None:
+    def __init__(
+        self,
+        filters: FilterSet,
+        shared: PublishFilters | None = None,
+        *,
+        is_covering: bool = False,
+    ) -> None:
+        self._covered_in = _names_in(filters) if is_covering else set[str]()
         self._is_everything = filters == EVERYTHING
         self._filters = filters
         self._shared = shared
@@ -280,15 +294,30 @@ class _Check:
             index = self._index = Index()
             index.add(0, self._filters)
         if not isinstance(notifications, Bundle):
-            return [at for at, each in enumerate(notifications) if not index.match(each)]
+            return [at for at, each in enumerate(notifications) if not self._holds(each, index)]
         ends = index.match_batch(notifications)[0]
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
+
+    def _holds(self, notification: Notification, index: Index[int]) -> bool:
+        """Bundles have single values: what is matched with these is covered, too."""
+        if not index.match(notification):
+            return False
+        keys = {name: notification.keys_of(name) for name in self._covered_in}
+        if all(len(each) == 1 for each in keys.values()):
+            return True
+        # Of what no filter asks for it is no matter what it is.
+        values = Filter.of_sets({name: of_keys(each) for name, each in keys.items()})
+        return self._filters.covers(values)
+
+
+def _names_in(filters: FilterSet) -> set[str]:
+    return set[str]().union(*(each.sides for each in filters.filters))
 
 
 def _are_few(filters: FilterSet) -> bool:
     """Whether to look at one after the other, without the envelope, is the shortest."""
-    asked = set[str]().union(*(each.sides for each in filters.filters))
-    return len(filters.filters) <= SHARED_FILTERS_MAX and asked.isdisjoint(ENVELOPE_NAMES)
+    is_short = len(filters.filters) <= SHARED_FILTERS_MAX
+    return is_short and _names_in(filters).isdisjoint(ENVELOPE_NAMES)
 
 
 def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:

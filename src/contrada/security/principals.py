@@ -57,6 +57,11 @@ class Principal:
         """Whether no notification is refused for what is in it."""
         return self.publish.covers(EVERYTHING)
 
+    @property
+    def speaks_as(self) -> str:
+        """Below which name it publishes where it says no other; empty where it may under none."""
+        return self.name if owns(self.publishers, self.name) else next(iter(self.publishers), "")
+
     def covers(self, other: "Principal") -> bool:
         """Whether it may do all that the other may, so that nothing in force has to end.
 

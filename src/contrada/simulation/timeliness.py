@@ -31,7 +31,7 @@ def _rank(envelope: Envelope) -> int:
     return PRIORITY_DEFAULT if is_reliable else envelope.priority
 
 
-class _Client:
+class _ClientBacklog:
     """What waits for a client, in the order in which it came, and what of it could be read."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def judged(
     noted: Iterable[ReaderEvent], envelopes: Mapping[str, Envelope]
 ) -> Iterator[tuple[str, str]]:
     """What does not hold of what clients read: in a word, and in which case."""
-    clients: defaultdict[str, _Client] = defaultdict(_Client)
+    clients: defaultdict[str, _ClientBacklog] = defaultdict(_ClientBacklog)
     for reading in noted:
         client = clients[reading.client]
         fault = None
@@ -80,7 +80,7 @@ def judged(
                 client.resume(reading.at_us)
             case "pauses" | "gone":
                 fault = "unread" if client.unread() else None
-                clients[reading.client] = following = _Client()
+                clients[reading.client] = following = _ClientBacklog()
                 if reading.what == "pauses":
                     following.is_reading = False
         if fault is not None:

@@ -14,12 +14,12 @@ from contrada.routing.links.shared import rank_of, tree_of
 from contrada.routing.messages import Role
 from contrada.simulation.network import name_of
 from contrada.simulation.records import Change, Observed
-from contrada.simulation.sites import Graph, distances
+from contrada.simulation.sites import SiteGraph, distances
 
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
 """Whether the way between two servers held from one order to another."""
 
-_Chain: TypeAlias = list[tuple[int, float]]
+_RootPath: TypeAlias = list[tuple[int, float]]
 """Servers from one to the root, and how far it is from each."""
 
 
@@ -48,14 +48,14 @@ def unchanged(network: Observed) -> Hold:
     return (_unchanged_trees if network.kind.trees else _unchanged_paths)(network, lines)
 
 
-_Lines: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
+_LinesBetween: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
 
 
-def _unchanged_paths(network: Observed, lines: _Lines) -> Hold:
+def _unchanged_paths(network: Observed, lines: _LinesBetween) -> Hold:
     """By the shortest paths: no line on one of them is unsteady."""
 
     @cache
-    def graph(begin: int, end: int) -> Graph:
+    def graph(begin: int, end: int) -> SiteGraph:
         found: dict[int, dict[int, float]] = defaultdict(dict)
         for line in lines(begin, end)[0]:
             a, b = network.ends[line]
@@ -89,7 +89,7 @@ class _UpLines:
                 mesh[a][b] = mesh[b][a] = network.costs[line]
             else:
                 self._parents[b] = a
-        self._mesh: Graph = mesh
+        self._mesh: SiteGraph = mesh
         self.chain = cache(self._chain)
         self._places = cache(self._find_places)
 
@@ -99,8 +99,8 @@ class _UpLines:
             server = self._parents[server]
         return server
 
-    def _chain(self, server: int, label: str) -> _Chain:
-        chain: _Chain = []
+    def _chain(self, server: int, label: str) -> _RootPath:
+        chain: _RootPath = []
         while server in self._parents:
             chain.append((server, 0))
             server = self._parents[server]
@@ -122,7 +122,7 @@ class _UpLines:
         return distances(self._mesh, min(part, key=lambda each: rank_of(name_of(each), label)))
 
 
-def _unchanged_trees(network: Observed, lines: _Lines) -> Hold:
+def _unchanged_trees(network: Observed, lines: _LinesBetween) -> Hold:
     """By the trees that all share.
 
     A server's place in such a tree is the least that the links allow, so more links make it less,

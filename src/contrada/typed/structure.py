@@ -157,9 +157,9 @@ class _ByMembers:
         return self._carrier.made(self._record, values)
 
     def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
-        """As which class is received what has these marks, or why it is not.
+        """The class as which an object with these marks is received, or why there is none.
 
-        None: as a record of its members.
+        None: the object becomes a record of the members.
         """
         known = self._found
         if self._registrations != registrations():

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from lxml import etree
 
 from contrada.errors import InputError, MissingRequirementError, ParseError
-from contrada.xml.tree import Node, safe_parser
+from contrada.xml.tree import XmlNode, safe_parser
 
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
 _RELAX_NG: Final = "http://relaxng.org/ns/structure/1.0"
@@ -155,12 +155,12 @@ class SchemaTypes:
         return self._elements[name]
 
 
-def _types_of_grammar(root: Node) -> dict[str, str]:
+def _types_of_grammar(root: XmlNode) -> dict[str, str]:
     """The types that RELAX NG says of elements and attributes, by local names.
 
     A name has none where its patterns differ, or one of them may hold anything else.
     """
-    defined: dict[str, list[Node]] = {}
+    defined: dict[str, list[XmlNode]] = {}
     for each in root.iter(f"{{{_RELAX_NG}}}define"):
         defined.setdefault(each.get("name"), []).append(each)
     found: dict[str, set[str | None]] = {}
@@ -180,8 +180,8 @@ def _types_of_grammar(root: Node) -> dict[str, str]:
 
 
 def _hold(
-    patterns: Iterable[Node],
-    defined: dict[str, list[Node]],
+    patterns: Iterable[XmlNode],
+    defined: dict[str, list[XmlNode]],
     seen: set[str],
     kinds: set[str | None],
 ) -> None:
@@ -201,7 +201,7 @@ def _hold(
             waiting += list(each)
 
 
-def _kind_of_data(pattern: Node) -> str | None:
+def _kind_of_data(pattern: XmlNode) -> str | None:
     library = next(
         (
             each.get("datatypeLibrary")

@@ -20,7 +20,7 @@ from lxml import etree
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
-Node: TypeAlias = Any
+XmlNode: TypeAlias = Any
 """An element of the parser's, or an instruction: their annotations leave out what a tag can be."""
 
 DOCUMENT_DEPTH_MAX: Final = 64
@@ -102,7 +102,7 @@ def unknown_entity(log: Any) -> ParseError | None:
     return None
 
 
-def check_entities(root: Node) -> None:
+def check_entities(root: XmlNode) -> None:
     """Raises LimitError where the document of an element declares an entity that is too long."""
     declared = root.getroottree().docinfo.internalDTD
     if declared is None:
@@ -196,7 +196,7 @@ def _tree(node: "etree._Element", depth: int) -> Element:
     return Element(element_name(node), attributes, texts, children_by_name(children))
 
 
-def entity_error(node: Node) -> ParseError:
+def entity_error(node: XmlNode) -> ParseError:
     """What is said of an entity of the document's own."""
     return ParseError(node.sourceline or 1, 1, f"the entity {node.text}", "plain text")
 

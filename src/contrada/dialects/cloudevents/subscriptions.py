@@ -245,7 +245,7 @@ def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
     return surely if perhaps is surely else None
 
 
-def _sets(name: str, dialect: str, text: str) -> "Sets":
+def _sets(name: str, dialect: str, text: str) -> "AcceptedSets":
     surely, perhaps = _SETS[dialect](text)
     if name not in TEXTS:
         return surely, perhaps
@@ -300,22 +300,22 @@ def _condition(filters: FilterSet) -> Condition:
     )
 
 
-Sets: TypeAlias = tuple[ValueSet, ValueSet]
+AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
 """The values of which it is sure that they are accepted, and those that may be."""
 
 
-def _exact(text: str) -> Sets:
+def _exact(text: str) -> AcceptedSets:
     values = union((sets.eq(text), _bools(text == each for each, _ in _BOOLS), _integer(text)))
     return values, values
 
 
-def _prefix(text: str) -> Sets:
+def _prefix(text: str) -> AcceptedSets:
     bools = _bools(each.startswith(text) for each, _ in _BOOLS)
     values = union((sets.prefix(text), bools, *_beginning(text)))
     return values, values
 
 
-def _suffix(text: str) -> Sets:
+def _suffix(text: str) -> AcceptedSets:
     """Only digits end many integers; with a sign before them they are one whole."""
     bools = _bools(each.endswith(text) for each, _ in _BOOLS)
     surely = union((sets.suffix(text), bools, _integer(text)))
@@ -350,7 +350,7 @@ def _beginning(text: str) -> Iterator[ValueSet]:
                 yield sets.between(max(low, INTEGER_FIRST), min(high, INTEGER_LAST))
 
 
-_SETS: Final[dict[str, Callable[[str], Sets]]] = {
+_SETS: Final[dict[str, Callable[[str], AcceptedSets]]] = {
     "exact": _exact,
     "prefix": _prefix,
     "suffix": _suffix,

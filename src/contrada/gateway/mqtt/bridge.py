@@ -29,6 +29,7 @@ from contrada.gateway.mqtt.session import MqttArrival, MqttSession
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
 from contrada.runtime.backoff import Backoff
+from contrada.runtime.calling import first_of
 from contrada.runtime.stamping import wall_clock_us
 from contrada.service import Kept, Service, StandingSubscription
 
@@ -46,8 +47,8 @@ IN: Final = "from MQTT"
 OUT: Final = "to MQTT"
 CIRCLE: Final = "had come from here"
 
-Standing: TypeAlias = StandingSubscription[Notification]
-Sent: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
+StandingNotifications: TypeAlias = StandingSubscription[Notification]
+UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
 """What was sent, by its position, and is not acknowledged by the MQTT broker."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -93,17 +94,9 @@ class MqttBridge:
         asked = self._service.subscribe(self._out, durable=self._name, auto_acknowledge=False)
         async with asked as events:
             opened()
-            sent: Sent = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
-            ways = (self._carry_in(), self._carry_out(events, sent), self._settle(events, sent))
-            works = [asyncio.ensure_future(each) for each in ways]
-            try:
-                done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in works:
-                    each.cancel()
-                await asyncio.wait(works)
-            for each in done:
-                each.result()
+            sent: UnacknowledgedSends = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
+            carry_out, settle = self._carry_out(events, sent), self._settle(events, sent)
+            await first_of(self._carry_in(), carry_out, settle)
 
     # --- from MQTT ----------------------------------------------------------------------------
 
@@ -152,7 +145,7 @@ class MqttBridge:
 
     # --- to MQTT ------------------------------------------------------------------------------
 
-    async def _carry_out(self, events: Standing, sent: Sent) -> None:
+    async def _carry_out(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
         async for kept in events:
             await sent.put((kept.position, self._sent(kept)))
 
@@ -166,7 +159,7 @@ class MqttBridge:
             return failed
         return self._session.send(message)
 
-    async def _settle(self, events: Standing, sent: Sent) -> None:
+    async def _settle(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
         """Acknowledges what MQTT has, several at once where they are there."""
         while True:
             due = [await sent.get()]

@@ -75,13 +75,14 @@ class Asking:
         return side.is_empty
 
     def hull(self, side: ValueSet, *, backwards: bool) -> Cuts:
-        """The hull of a set, made once."""
+        """The hull of a set, made once: each piece of a box asks for those of the same parts.
+
+        It is not counted here: to group boxes counts by itself.
+        """
         key = (id(side), backwards)
         if key not in self._hulls:
             self._hulls[key] = side, hull(side, backwards=backwards)
-        cuts = self._hulls[key][1]
-        self.take(1 + len(cuts))
-        return cuts
+        return self._hulls[key][1]
 
     def take(self, steps: int) -> None:
         """Counts the steps of something. Raises LimitError where they were too many."""
@@ -180,7 +181,8 @@ def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, 
     for name, count in Counter(name for part in parts for name in part).items():
         for backwards in (False, True) if count > max(len(groups), 1) else ():
             hulls = [
-                hull(part[name], backwards=backwards) if name in part else () for part in parts
+                asking.hull(part[name], backwards=backwards) if name in part else ()
+                for part in parts
             ]
             known = [number for number, cuts in enumerate(hulls) if cuts and cuts[-1] != TEXT_START]
             found = components([hulls[number] for number in known])

@@ -140,11 +140,6 @@ def repeats_in(text: str) -> int:
     return sum(int(most or least) for least, _, most in _COUNTS.findall(text))
 
 
-def literal(text: str, *, nocase: bool = False) -> Tree:
-    """The tree of one text."""
-    return Sequence(tuple(character(ord(each), nocase=nocase) for each in text))
-
-
 def character(code: int, *, nocase: bool = False) -> Chars:
     """The tree of one character, with `nocase` of all that fold like it."""
     return Chars(folded(((code, code),)) if nocase else ((code, code),))

@@ -29,8 +29,8 @@ LARGE_MACHINES_CACHED_MAX: Final = 128
 """Larger machines kept, by expression. Beyond it: the least recently used is built again."""
 
 ALIKE_CACHED_MAX: Final = 4_096
-"""Characters of which it is kept what folds like them. Beyond it: the least recently used is
-looked up again."""
+"""Characters whose case-fold classes are kept. Beyond it: the least recently used is looked up
+again."""
 
 EXPANDED_MAX: Final = 10_000
 """Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
@@ -90,12 +90,15 @@ class Matches(Operator):
         return Atom("contains", text.encode())
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
-        """What is found itself where nothing is asked of what is around it."""
+        """The shortest text that the expression matches whole, taking look-arounds for empty."""
         first = first_of(tree_of(constant), at_looks=b"")
         return () if first is None else (first,)
 
     def first(self, constant: bytes) -> bytes | None:
-        """The first text that is found itself, where nothing is asked of what is around it."""
+        """The shortest such text, of equally short ones the lowest.
+
+        None where the expression looks around.
+        """
         return first_of(tree_of(constant))
 
     def automaton(self, constant: bytes) -> Automaton:

@@ -33,13 +33,13 @@ FRESH_S: Final = 60.0
 """Seconds for which a description is good where its source says nothing else. Beyond it: it is
 worked out again when it is asked for."""
 
-Describe: TypeAlias = Callable[[], Offer]
+OfferMaker: TypeAlias = Callable[[], Offer]
 
 
 class Fresh:
     """A description that is kept as long as it is fresh; or that somebody gave, for ever."""
 
-    def __init__(self, work_out: Describe, given: Offered | None, fresh_s: float) -> None:
+    def __init__(self, work_out: OfferMaker, given: Offered | None, fresh_s: float) -> None:
         if not _are_seconds(fresh_s):
             raise ServiceError(f"fresh_s = {fresh_s!r}: expected seconds, 0 or more")
         self._given = None if given is None else offer_of(given)
@@ -60,7 +60,7 @@ def _are_seconds(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and given >= 0
 
 
-class Ranges:
+class SeenRanges:
     """What attributes were seen to hold: some values, or from where to where in each domain."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ def within(low: Key, high: Key) -> ValueSet:
 
 def described(items: Iterable[Notification]) -> Offer:
     """A description of the items. Cost: some microseconds for each attribute of each item."""
-    ranges = Ranges()
+    ranges = SeenRanges()
     for item in items:
         ranges.add(item)
     return ranges.offer()

@@ -1,13 +1,13 @@
 """`HeldPatterns`: the patterns of one server, and how they go on with notifications and time.
 
-Where nothing is known of sources, as with subscription forwarding, what clients ask for is
-assembled here: all of it in one `PatternEngine`, fed from one buffer. Where sources are known,
-each pattern is split by itself (`SplitPattern`), since it waits for delegates of its own.
+Where sources are unknown, as with subscription forwarding, the clients' patterns are assembled
+here: all in one `PatternEngine`, fed from one buffer. Where sources are known, each pattern is
+split by itself (`SplitPattern`), since it waits for its own delegates.
 
-A server tells a delegate what time it has learned of when something waits for that, here or (as the
-delegate has said) there, and the delegate answers by its watermark; one question at a time. So a
-quiet delegate holds nothing up, and where nothing waits nothing is said. What a report says of time
-is learned too. All servers of a network have the same slack.
+Something may wait for time to pass, here or, as the delegate has said, at the delegate. Then the
+server tells the delegate the time that it has learned, and the delegate answers with its watermark;
+one question at a time. So a quiet delegate holds nothing up, and where nothing waits no message is
+sent. The time in a report is learned, too. All servers of a network have the same slack.
 
 Invariant: a filter is wanted while some place needs it.
 
@@ -101,7 +101,7 @@ class HeldPatterns:
         self._engine = PatternEngine(self._filters, self._budget)
         self._whole: dict[int, WholePattern] = {}
         self._split: dict[int, SplitPattern] = {}
-        self._by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
+        self.by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
         self._places: dict[int, dict[tuple[int, int], SplitPattern]] = {}
         self._segments = DelegatedSegments()
         self._numbers = itertools.count()
@@ -113,15 +113,15 @@ class HeldPatterns:
 
     def __contains__(self, origin: object) -> bool:
         """Whether an origin has asked for a pattern."""
-        return origin in self._by_identity
+        return origin in self.by_identity
 
     def knows(self, origin: Origin, identity: str) -> bool:
         """Whether an origin has asked for a pattern under an identity."""
-        return identity in self._by_identity.get(origin, ())
+        return identity in self.by_identity.get(origin, ())
 
     def pattern(self, origin: Origin, identity: str) -> Pattern | None:
         """The pattern that an origin asked for."""
-        known = self._by_identity.get(origin, {}).get(identity)
+        known = self.by_identity.get(origin, {}).get(identity)
         return None if known is None else known.pattern
 
     def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
@@ -136,7 +136,7 @@ class HeldPatterns:
         return [Send(neighbour, HandBack(identity))]
 
     def _split_of(self, neighbour: Neighbour, identity: str) -> SplitPattern | None:
-        known = self._by_identity.get(neighbour, {}).get(identity)
+        known = self.by_identity.get(neighbour, {}).get(identity)
         return known if isinstance(known, SplitPattern) else None
 
     # --- notifications and time ---------------------------------------------------------------
@@ -146,7 +146,8 @@ class HeldPatterns:
     ) -> list[Action]:
         """A notification has come from an origin, and matches the wanted filters of these numbers.
 
-        Cost: O(log waiting) for the engine and each place that takes it, and what it lets go on.
+        Cost: O(log waiting) for the engine and each place that takes the notification, and the
+        matches that it completes.
         """
         time_us = notification.envelope.at_us
         actions: list[Action] = []
@@ -190,9 +191,9 @@ class HeldPatterns:
         return actions
 
     def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
-        """As `learn`, of several notifications that are needed here for nothing else.
+        """As `learn`, of several notifications that match nothing here.
 
-        The latest says as much as all, unless one is not believed. None is 0, as in filters.
+        The latest time says as much as all, unless it is not credible. None is 0, as in filters.
         """
         if len(times_us) == 1:
             return self.learn(times_us[0] or 0)
@@ -235,7 +236,10 @@ class HeldPatterns:
             heapq.heappush(self._due, (waits_us, split.number))
 
     def _advance(self, split: SplitPattern) -> list[Action]:
-        """Has a pattern go on; what comes of it, and whom it waits for now."""
+        """Steps a pattern to the watermark.
+
+        Returns its matches, reports and questions to delegates.
+        """
         if split.gathers:
             return []
         matches = split.go_on(self._own_us)
@@ -335,7 +339,7 @@ class HeldPatterns:
         linked = {id(each) for each in self._segments}
         held = {id(each) for split in self._split.values() for each in split.segments.values()}
         assert linked == held, "a segment is unknown where its answers come"
-        held_by = [id(each) for of in self._by_identity.values() for each in of.values()]
+        held_by = [id(each) for of in self.by_identity.values() for each in of.values()]
         patterns = [*map(id, self._whole.values()), *map(id, self._split.values())]
         assert sorted(held_by) == sorted(patterns), "a pattern is lost"
         wanted = {

@@ -1,7 +1,6 @@
-"""`DelegatedSegments`: what a server has delegated, and what it says of that to neighbours.
+"""`DelegatedSegments`: the segments that a server has delegated, and its messages about them.
 
-Invariant: a segment is known under its identity where the answers to it come from, exactly while
-its pattern has it.
+Invariant: a segment is filed under its delegate and its identity exactly while its pattern has it.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """

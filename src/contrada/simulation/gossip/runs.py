@@ -141,7 +141,7 @@ def disseminate(plan: GossipPlan) -> GossipOutcome:
 
     Cost: for 10,648 participants some milliseconds, for ten million some seconds and 1 GB.
     """
-    return _Dissemination(plan, _gossip()).outcome()
+    return _DisseminationRun(plan, _gossip()).outcome()
 
 
 def disseminate_all(plans: Sequence[GossipPlan], jobs: int) -> Iterator[GossipOutcome]:
@@ -158,7 +158,7 @@ def _gossip() -> Gossip:
     return compiled
 
 
-class _Dissemination:
+class _DisseminationRun:
     """The participants of a run, by their number: who is interested, up, and infected."""
 
     def __init__(self, plan: GossipPlan, gossip: Gossip) -> None:

@@ -22,7 +22,7 @@ from contrada.errors import ContradaError, StoreError
 from contrada.spark.pipeline.addresses import Folder, HadoopPath
 from contrada.spark.pipeline.asking import AskedFor
 from contrada.spark.pipeline.output import read_whole, write_whole
-from contrada.spark.transforms.bases import Asked, Base
+from contrada.spark.transforms.bases import Base, SubscribedInterest
 from contrada.spark.transforms.states import BATCHES_KEPT
 
 VERSIONS_KEPT: Final = 3
@@ -50,7 +50,7 @@ class _SavedVersion(msgspec.Struct, frozen=True):
         return f"{self.version}: {self.subscriptions} subscriptions, {first}"
 
 
-class _Choice(msgspec.Struct, frozen=True):
+class _ChosenVersion(msgspec.Struct, frozen=True):
     """Which version a micro-batch takes."""
 
     version: int
@@ -77,7 +77,7 @@ class Versions:
         checkpoint: Folder,
         asked: AskedFor,
         ask: Callable[[AskedFor], AskedFor],
-        wishes: Callable[[AskedFor], list[Asked]],
+        wishes: Callable[[AskedFor], list[SubscribedInterest]],
         here: Path,
     ) -> None:
         self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
@@ -101,10 +101,10 @@ class Versions:
         Where the subscriptions cannot be read the last version stays, and the log has a warning.
         """
         file = self._checkpoint / "batches" / f"{batch}.json"
-        chosen = read_whole(file, _Choice)
+        chosen = read_whole(file, _ChosenVersion)
         if chosen is None:
             self._look(batch)
-            write_whole(file, msgspec.json.encode(_Choice(self._last.version)))
+            write_whole(file, msgspec.json.encode(_ChosenVersion(self._last.version)))
             return self._open
         if chosen.version == self._last.version:
             return self._open

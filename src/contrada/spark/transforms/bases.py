@@ -52,10 +52,10 @@ KEYS_KEPT_MAX: Final = 8_000_000
 """Subscriptions of the bases that a worker keeps mapped, all together: some 2 GB of its own. Beyond
 it: those that were not used for the longest go, but the one in use."""
 
-Asked: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
+SubscribedInterest: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
 """What a key asks for: filters, their text, or a rule of another dialect."""
 
-Key: TypeAlias = str | int
+SubscriptionKey: TypeAlias = str | int
 """What a subscription is called: a name, or an integer of 64 bits."""
 
 
@@ -101,7 +101,7 @@ class Base:
 
     def __init__(
         self,
-        subscriptions: "Mapping[Any, Asked] | str | Path | DataFrame",
+        subscriptions: "Mapping[Any, SubscribedInterest] | str | Path | DataFrame",
         *,
         folder: str | Path | None = None,
         shared: bool = False,
@@ -110,7 +110,7 @@ class Base:
         self._shipped: WeakSet[SparkSession] = WeakSet()
         where = _folder(folder)
         keys, asked = _read(subscriptions)
-        self.wishes: Mapping[Key, Filter | FilterSet] | None = None
+        self.wishes: Mapping[SubscriptionKey, Filter | FilterSet] | None = None
         digest = _digest(keys, asked)
         try:
             self.saved = _opened(where, digest)
@@ -120,7 +120,9 @@ class Base:
             self.wishes = {key: _filters(each) for key, each in zip(keys, asked, strict=True)}
 
     @classmethod
-    def of(cls, subscriptions: "Base | Mapping[Any, Asked] | str | Path | DataFrame") -> "Base":
+    def of(
+        cls, subscriptions: "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
+    ) -> "Base":
         """The base itself, or one of what stands for it."""
         return subscriptions if isinstance(subscriptions, Base) else cls(subscriptions)
 
@@ -188,7 +190,7 @@ def _folder(folder: str | Path | None) -> Path:
 # --- building -------------------------------------------------------------------------------------
 
 
-def _read(given: Any) -> tuple[list[Key], list[Asked]]:
+def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     """The keys and what they ask for, in order."""
     if isinstance(given, str | Path):
         given = load_subscriptions(Path(given))
@@ -206,7 +208,7 @@ def _read(given: Any) -> tuple[list[Key], list[Asked]]:
     return keys, [_asked(key, each) for key, each in given.items()]
 
 
-def _rows_of(frame: Any) -> tuple[list[Key], list[Asked]]:
+def _rows_of(frame: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     if len(frame.columns) != 2:
         raise InputError("subscriptions", f"found the columns {frame.columns}, expected two")
     table = frame.toArrow()
@@ -216,7 +218,7 @@ def _rows_of(frame: Any) -> tuple[list[Key], list[Asked]]:
     return _read({key: _asked(key, each) for key, each in zip(keys, found, strict=True)})
 
 
-def _asked(key: Key, given: Any) -> Filter | FilterSet | Rule:
+def _asked(key: SubscriptionKey, given: Any) -> Filter | FilterSet | Rule:
     try:
         if isinstance(given, bytes):
             given = from_msgpack(given)
@@ -229,7 +231,7 @@ def _filters(asked: Any) -> Filter | FilterSet:
     return asked.filters if isinstance(asked, Rule) else asked
 
 
-def _digest(keys: list[Key], asked: list[Any]) -> str:
+def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
     """What tells bases apart, and versions of their files."""
     found = blake2b(MAGIC, digest_size=16)
     found.update(repr((loaded(), jit.is_pure())).encode())
@@ -239,7 +241,7 @@ def _digest(keys: list[Key], asked: list[Any]) -> str:
     return found.hexdigest()
 
 
-def _build(folder: Path, digest: str, keys: list[Key], asked: list[Any]) -> SavedBase:
+def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[Any]) -> SavedBase:
     """Builds the files of a base and says what they are."""
     folder.mkdir(parents=True, exist_ok=True)
     residues = {
@@ -324,7 +326,7 @@ def _write(path: Path, data: bytes) -> None:
     beside.replace(path)
 
 
-def _write_keys(path: Path, keys: list[Key]) -> None:
+def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
     column = pa.array(keys, pa.int64() if type(keys[0]) is int else pa.string())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, pa.schema([("key", column.type)])) as writer:

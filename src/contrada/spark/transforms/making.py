@@ -91,7 +91,7 @@ class Making:
             return _of_documents(column, self.of, self.reading)
         return _one_by_one(map(self._of_cell, column))
 
-    def _of_cell(self, cell: Any) -> "bytes | _Refused":
+    def _of_cell(self, cell: Any) -> "bytes | _RefusedRows":
         """The notification of a whole one, a map or a variant."""
         shown: Any = NO_ROW
         try:
@@ -132,25 +132,27 @@ def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
 # --- one by one -----------------------------------------------------------------------------------
 
 
-class _Refused(NamedTuple):
+class _RefusedRows(NamedTuple):
     reason: str
     text: str
 
 
-def _refused(error: Exception, text: str) -> _Refused:
+def _refused(error: Exception, text: str) -> _RefusedRows:
     """Why a row is none, and the row."""
     if not isinstance(error, ContradaError):
-        return _Refused(f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX])
+        return _RefusedRows(
+            f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX]
+        )
     return _told(bad_record("", error, None, text))
 
 
-def _told(bad: BadRecord) -> _Refused:
+def _told(bad: BadRecord) -> _RefusedRows:
     at = f"column {bad.column}: " if bad.column and bad.text else ""
     at = f"line {bad.line}, {at}" if at and bad.line and bad.line > 1 else at
-    return _Refused(f"{at}{bad.reason}", bad.text)
+    return _RefusedRows(f"{at}{bad.reason}", bad.text)
 
 
-def _one_by_one(found: Iterable[bytes | _Refused], rows: Any = None) -> Made:
+def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> Made:
     notifications: list[bytes | None] = []
     reasons: list[str | None] = []
     texts: list[str | None] = []
@@ -185,7 +187,7 @@ def _texts(column: Any) -> list[bytes | None]:
 def _of_lines(column: Any, reading: Reading) -> Made:
     """Texts that are an object of JSON each."""
     texts = _texts(column)
-    found: list[bytes | _Refused | None] = [None] * len(texts)
+    found: list[bytes | _RefusedRows | None] = [None] * len(texts)
     # A text with a line break, or none, stands there as an empty line, which is doubtful.
     lines = [b"" if text is None or b"\n" in text or b"\r" in text else text for text in texts]
     if lines:
@@ -203,7 +205,7 @@ def _of_lines(column: Any, reading: Reading) -> Made:
     )
 
 
-def _of_line(text: bytes | None, reading: Reading) -> bytes | _Refused:
+def _of_line(text: bytes | None, reading: Reading) -> bytes | _RefusedRows:
     if text is None:
         return _refused(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
     line = text.decode("utf-8", "surrogateescape")
@@ -215,7 +217,7 @@ def _of_documents(column: Any, of: str, reading: Reading) -> Made:
     """Texts that are documents, of which each entry is a notification."""
     read = read_document if of == "xml" else records_of_object
     rows: list[int] = []
-    found: list[bytes | _Refused] = []
+    found: list[bytes | _RefusedRows] = []
     for row, text in enumerate(_texts(column)):
         records: Iterable[Record | BadRecord]
         if text is None:
@@ -258,7 +260,7 @@ def _of_columns(making: Making, batch: Any) -> Made:
     )
 
 
-def _of_row(making: Making, batch: Any, row: int) -> bytes | _Refused:
+def _of_row(making: Making, batch: Any, row: int) -> bytes | _RefusedRows:
     """The notification of a row by itself."""
     content: dict[str, Any] = {}
     problem: Exception | None = None

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 from contrada.errors import InvalidObventError
 from contrada.typed.conditions import writing
 from contrada.typed.conditions.checking import (
-    Given,
+    StandInArgument,
     checked_call,
     checked_field,
     is_of,
@@ -318,7 +318,10 @@ class Invoke(Stage):
     def check(self, cls: type[Any]) -> Any:
         """The type that the method is declared to return."""
         found = self.of.check(cls)
-        taken = [Given(it.check(cls)) if isinstance(it, Accessor) else it for it in self.arguments]
+        taken = [
+            StandInArgument(it.check(cls)) if isinstance(it, Accessor) else it
+            for it in self.arguments
+        ]
         return self.or_default(checked_call(found, self.name, self.function, taken, str(self)))
 
     def plain_expression(self, writing: Writing) -> ast.expr:

@@ -265,7 +265,7 @@ class Equals(Comparison):
         return ast.Compare(found, [ast.Eq()], [expected])
 
 
-class Order(Comparison):
+class OrderComparison(Comparison):
     """The value stands in an order to the expected one."""
 
     looks_into = True
@@ -285,25 +285,25 @@ class Order(Comparison):
         check_order(*self.declared(cls), str(self))
 
 
-class Greater(Order):
+class Greater(OrderComparison):
     """It is above the expected value."""
 
     sign, by, operator = ">", operator.gt, ast.Gt
 
 
-class GreaterEqual(Order):
+class GreaterEqual(OrderComparison):
     """It is at or above the expected value."""
 
     sign, by, operator = ">=", operator.ge, ast.GtE
 
 
-class Less(Order):
+class Less(OrderComparison):
     """It is below the expected value."""
 
     sign, by, operator = "<", operator.lt, ast.Lt
 
 
-class LessEqual(Order):
+class LessEqual(OrderComparison):
     """It is at or below the expected value."""
 
     sign, by, operator = "<=", operator.le, ast.LtE

@@ -112,7 +112,7 @@ def _place(constant: Any) -> tuple[int | float, bool]:
     return plain_number(near), near == constant
 
 
-def hull(constant: int | float | Decimal) -> tuple[int | float, int | float]:
+def sides_of(constant: int | float | Decimal) -> tuple[int | float, int | float]:
     """The smallest and the largest number as which decimals on a constant's sides may stand.
 
     A decimal stands as the nearest double, or as the integer that it equals.

@@ -61,7 +61,7 @@ class CodePlace(NamedTuple):
     at: int
 
 
-class Step(NamedTuple):
+class LiftingStep(NamedTuple):
     """One thing that became of a place: a set of an attribute, or a reason why it stays."""
 
     place: CodePlace | None
@@ -133,7 +133,7 @@ class Path:
     def __init__(self) -> None:
         self.home: CodePlace | None = None
         self.forks: list[Fork] = []
-        self.steps: dict[tuple[CodePlace | None, str, str], Step] = {}
+        self.steps: dict[tuple[CodePlace | None, str, str], LiftingStep] = {}
         self.has_weak_tests = False
         self.is_cut = False
         self.handles_errors = False
@@ -143,7 +143,7 @@ class Path:
         self.depth = 0
         self.sets: Sets = {}
         self.values: dict[str, Any] = {}
-        self.reason: Step | None = None
+        self.reason: LiftingStep | None = None
 
     def replayed(self, name: str) -> Option | None:
         """The option to take here again; None where the run is somewhere new."""
@@ -180,7 +180,7 @@ class Path:
         options = []
         for answer, values in answers:
             if answer is True:
-                step = Step(self.place(), name, values, "")
+                step = LiftingStep(self.place(), name, values, "")
                 self.steps.setdefault((step.place, name, ""), step)
             within = values if known is whole else self._narrowed(name, values)
             if not _shows_empty(within):
@@ -216,7 +216,7 @@ class Path:
     def give_up(self, reason: str, name: str = "") -> NoReturn:
         """End the run: what comes here is left to the predicate itself."""
         if self.reason is None:
-            self.reason = Step(self.place(), name, None, reason)
+            self.reason = LiftingStep(self.place(), name, None, reason)
         raise GivenUpError(reason)
 
     def place(self) -> CodePlace | None:
@@ -255,7 +255,9 @@ class Path:
         for option in fork.options[fork.at :]:
             option.boxes = [{}]
         self.is_cut = True
-        step = Step(None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code")
+        step = LiftingStep(
+            None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code"
+        )
         self.steps.setdefault(_key(step), step)
 
 
@@ -270,5 +272,5 @@ def _is_inside(cuts: Cuts, values: ValueSet) -> bool:
     return not values.line and cuts == line.ALL_TEXT
 
 
-def _key(step: Step) -> tuple[CodePlace | None, str, str]:
+def _key(step: LiftingStep) -> tuple[CodePlace | None, str, str]:
     return step.place, step.name, step.reason
