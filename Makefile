@@ -81,7 +81,7 @@ fuzz: $(STAMP) ## feed brokers FRAMES=10000000 that are nearly good, in an hour;
 machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in any order
 	@CONTRADA_MACHINES=500 $(BIN)/python -m pytest -q -o timeout=0 tests/net/test_machines.py
 
-kills: $(STAMP) ## kill Spark's drivers, executors and workers under streams; ten million rows; half an hour
+kills: $(STAMP) ## kill Spark's drivers, executors and workers under streams and runs; ten million rows; half an hour
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m long
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it

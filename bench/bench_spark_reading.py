@@ -3,6 +3,9 @@
 The flights of `bench_records`, as CSV and as lines of JSON, and 1,000 filters, of which 6.5 match
 per 100 rows: an aircraft, and ranges of months and of days. The floor is the lines of the same file
 through an identity `mapInArrow`. All is time of the processor, measured alternately.
+
+The same flights as Parquet are asked for by 1,000 ranges of months and of days, of which 20 match a
+row, so that each row is told with all its matches.
 """
 
 import atexit
@@ -38,6 +41,9 @@ CSV_SCHEMA: Final = (
     "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, "
     "dest string, air_time int, distance int, hour int, minute int, time_hour timestamp"
 )
+OFTEN: Final = {"month": (12, 3), "day": (31, 3)}
+"""The same of filters that match often."""
+
 JSON_SCHEMA: Final = CSV_SCHEMA.replace(" int", " double")
 
 
@@ -151,6 +157,37 @@ def rows_of_csv() -> Measurement:
 def lines_of_json() -> Measurement:
     """A share of the lines that go through Python unchanged."""
     return _share("json")
+
+
+def _often_asked() -> Base:
+    chance = random.Random(4)
+    asked = {}
+    for key in range(FILTERS):
+        lows = {name: chance.randint(1, most - size + 1) for name, (most, size) in OFTEN.items()}
+        asked[key] = Filter(
+            {name: sets.between(low, low + OFTEN[name][1] - 1) for name, low in lows.items()}
+        )
+    return Base(asked, folder=_folder() / "bases")
+
+
+@figure(
+    name="spark/pipeline-parquet",
+    unit="of the floor",
+    workload="336,776 flights as Parquet, 20 matches of a row, all told",
+    at_least=0.15,
+)
+def outcomes_of_parquet() -> Measurement:
+    """A share of the rows that go through Python unchanged."""
+    path = str(_folder() / "flights.parquet")
+    csv = str(_folder() / "flights.csv")
+    flights = _session().read.csv(csv, schema=CSV_SCHEMA, header=True, nullValue="NA")
+    flights.write.mode("overwrite").parquet(path)
+    rows = _session().read.parquet(path)
+    floor = rows.mapInArrow(_identity, rows.schema)
+    source = Source("flights", "parquet", (), Reading(time="time_hour"), (path,))
+    found = outcomes(_session(), source, _often_asked())
+    pairs = [(_spent(floor), _spent(found)) for _ in range(PAIRS + 2)]
+    return Measurement([before / after for before, after in pairs[2:]])
 
 
 @figure(

@@ -69,7 +69,9 @@ def test_a_description_is_read(tmp_path: Path) -> None:
     assert found.publish == "contrada://other:7655"
     assert found.matches == tmp_path / "x" / "o" / "matches"
     assert found.quarantine == tmp_path / "x" / "o" / "quarantine"
-    assert (found.is_stream, found.delivery) == (False, "reliable")
+    assert (found.is_stream, found.delivery) == (False, "certified")
+    text = GOOD.replace("[parameters]", 'delivery = "reliable"\n[parameters]')
+    assert read_pipeline(described(tmp_path, text)).delivery == "reliable"
 
 
 def test_a_stream_is_read(tmp_path: Path) -> None:
@@ -137,8 +139,8 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ('"subs"', '"s3a://b/subs"', "found the address 's3a://b/subs', expected a path of"),
         (
             "[parameters]",
-            'trigger = "5 s"\ndelivery = "certified"\n[parameters]',
-            "found trigger, delivery, which a stream has",
+            'trigger = "5 s"\nslack = "1 s"\n[parameters]',
+            "found trigger, slack, which a stream has",
         ),
         (
             "[parameters]",

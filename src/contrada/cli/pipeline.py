@@ -72,10 +72,10 @@ def run(
     with their reason. The exit status is 3 where all records of a source are bad, or an option
     names what none of them has.
 
-    A run that was ended goes on with --resume behind the sources that it has done. Where the
-    service went away meanwhile, that publishes the rest of the matches; what was sent and not
-    answered may come twice then. A stream goes on by itself where it was, and nothing is lost or
-    doubled; Ctrl-C ends it in order.
+    A run that was ended goes on with --resume behind the sources that it has done. Where it was
+    ended while it published, or the service went away, that publishes the rest of the matches, each
+    once. A stream goes on by itself where it was, and nothing is lost or doubled; Ctrl-C ends it
+    in order.
 
     \b
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out

@@ -1,8 +1,8 @@
 """Made rows, as many as are asked for, matched or followed: `WHAT ROWS FOLDER`.
 
-`WHAT` is a number of filters, or `detect`. Rows are made in workers from their numbers, so that
-each process makes the same ones. Printed are digests of all that was found, and the most memory
-that the driver, its JVM and a worker of Python have had.
+`WHAT` is a number of filters, `detect`, or `run`, a run of a pipeline over Parquet. Rows are made
+in workers from their numbers, so that each process makes the same ones. Printed are digests of all
+that was found, and the most memory that the driver, its JVM and a worker of Python have had.
 """
 
 import json
@@ -23,6 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.model import Filter
 from contrada.model.algebra import sets
 from contrada.spark import Base, detect, match
+from contrada.spark.pipeline.description import read_pipeline
+from contrada.spark.pipeline.run import run_pipeline
 from contrada.spark.session import spark_session
 
 VALUES: Final = 1_000
@@ -40,6 +42,16 @@ PATTERNS: Final = {
     "rose twice": f"every level < {LOW} -> level = {HIGH} -> level > {HIGH} by host within 1 h",
     "a site": f"site = 'north' and level = 0 -> site = 'south' and level = {HIGH} within 2 s",
 }
+
+RUN_FILTERS: Final = 1_000
+RUN: Final = """
+subscriptions = "subs"
+output = "out"
+[[source]]
+name = "quotes"
+format = "parquet"
+paths = ["in"]
+"""
 
 Makes = Callable[[Any], pa.RecordBatch]
 
@@ -138,6 +150,13 @@ def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _digests([[str(bucket), *of] for bucket, *of in told])
 
 
+def _told_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows, keys = (column.to_numpy() for column in batch.columns)
+        told = pair_digests(rows, np.ones(len(rows), dtype=np.int64), keys)
+        yield _digests([[str(bucket), *of] for bucket, *of in told])
+
+
 def _matches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         sums: Counter[str] = Counter()
@@ -157,6 +176,19 @@ def _digests(told: list[list[Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, pa.schema(types))
 
 
+def _run(frame: DataFrame, folder: Path) -> DataFrame:
+    """The digests of what a run of a pipeline has written."""
+    frame.write.mode("overwrite").parquet(str(folder / "in"))
+    asked = filters(RUN_FILTERS).items()
+    (folder / "subs").write_text("".join(f"{key}: {each}\n" for key, each in asked))
+    (folder / "p.toml").write_text(RUN)
+    run_pipeline(frame.sparkSession, read_pipeline(folder / "p.toml"))
+    matches = frame.sparkSession.read.parquet(str(folder / "out" / "matches"))
+    row = "cast(get_json_object(attributes, '$.row') as bigint) as row"
+    told = matches.selectExpr(row, "cast(subscription as bigint) as key")
+    return told.mapInArrow(_told_pairs, DIGESTS)
+
+
 def found(session: SparkSession, what: str, rows: int, folder: Path) -> DataFrame:
     """The digests of what is found, some for each part."""
     numbers = session.range(0, rows, 1, 8)
@@ -164,6 +196,8 @@ def found(session: SparkSession, what: str, rows: int, folder: Path) -> DataFram
         session.conf.set("spark.sql.shuffle.partitions", 1)  # So that one worker has all of it.
         frame = numbers.mapInArrow(_made(events), EVENTS)
         return frame.transform(detect(PATTERNS)).mapInArrow(_matches, DIGESTS)
+    if what == "run":
+        return _run(numbers.mapInArrow(_made(quotes), QUOTES), folder)
     base = Base(filters(int(what)), folder=folder)
     frame = numbers.mapInArrow(_made(quotes), QUOTES)
     return frame.transform(match(base, drop=["row"])).mapInArrow(_pairs, DIGESTS)

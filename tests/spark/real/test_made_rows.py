@@ -27,7 +27,7 @@ from tests.spark.real import made_rows
 ROWS: Final = 10_000_000
 CHUNK_ROWS: Final = 500_000
 
-FEWER: Final = {"1000": ROWS // 10, "100000": ROWS // 10, "detect": ROWS // 2}
+FEWER: Final = {"1000": ROWS // 10, "100000": ROWS // 10, "run": ROWS // 10, "detect": ROWS // 2}
 """With how many rows memory is compared. Patterns follow 262,144 rows of a part at once; there have
 to be some times as many of them either time."""
 
@@ -101,7 +101,7 @@ def followed() -> dict[str, list[int]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("what", ["1000", "100000", "detect"])
+@pytest.mark.parametrize("what", ["1000", "100000", "run", "detect"])
 def test_ten_million_rows_give_what_the_embedded_engine_gives(what: str, tmp_path: Path) -> None:
     """What holds of some rows would not hold of many, or memory grow with them."""
     try:
@@ -110,7 +110,11 @@ def test_ten_million_rows_give_what_the_embedded_engine_gives(what: str, tmp_pat
         pytest.skip(str(missing))
     many, fewer = (run(what, rows, tmp_path) for rows in (ROWS, FEWER[what]))
     assert sum(found for found, _ in many["digests"].values()) > ROWS // 100
-    assert many["digests"] == (followed() if what == "detect" else pairs(int(what)))
+    if what == "detect":
+        expected = followed()
+    else:
+        expected = pairs(made_rows.RUN_FILTERS if what == "run" else int(what))
+    assert many["digests"] == expected
     print(f"{what}: {many['memory']} MiB, of {FEWER[what]} rows {fewer['memory']}")  # noqa: T201
     assert many["memory"]["java"] < JAVA_MIB_MAX
     assert many["memory"]["worker"] < WORKER_MIB_MAX

@@ -113,7 +113,7 @@ class Pipeline:
     asked: AskedFor | None
     output: Folder
     publish: str | None = None
-    delivery: str = "reliable"
+    delivery: str = "certified"
     patterns: Mapping[str, Pattern] = field(default_factory=dict)
     tables: tuple[TableSink, ...] = ()
     partition: tuple[str, ...] = ("date", "type")
@@ -248,7 +248,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
         asked_by(origins) if is_offline else None,
         output,
         filled.text(described.publish) if described.publish else None,
-        described.delivery or ("certified" if is_stream else "reliable"),
+        described.delivery or "certified",
         _patterns(described, filled),
         tuple(_table(table, filled) for table in described.table),
         ("date", "type") if described.partition is None else tuple(described.partition),
@@ -263,7 +263,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
 
 def _check_keys(path: Path, described: _PipelineFields) -> None:
     """Refuse keys that would say nothing here."""
-    of_stream = ("trigger", "checkpoint", "slack", "delivery")
+    of_stream = ("trigger", "checkpoint", "slack")
     found = [key for key in of_stream if getattr(described, key) is not None]
     if found and described.mode != "stream":
         reason = f'found {", ".join(found)}, which a stream has: expected mode = "stream"'

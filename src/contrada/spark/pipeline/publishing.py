@@ -1,49 +1,89 @@
-"""Publishing the matches of a run, and what is left of them when a broker went away.
+"""Publishing the matches of a run, and what is left of them when a run or a broker was ended.
 
 A notification is published once, however many subscriptions it matches: source by source, in the
-order of files and records, read from the matches that were written. After each batch that the
-service has answered, a file beside these says how much is published, so that another one can go on
-there. What was sent and not answered is sent again then: of one batch a subscriber may get some
-notifications twice, but none is lost.
+order of files and records, read from the matches that were written. Tasks publish them
+(`connector/writing.py`), some hundred thousand in a job, and one task at a time, since two would
+keep no order. What was written stays as it is, and so does the order: each notification has the
+same number whenever it is published, and a broker takes it once. After each job a file beside the
+matches says how many are published, so that another run goes on there; a job that was cut off is
+done again.
+
+Where one job would publish all of a source, its rows are sorted by that. Else they are sorted once,
+into files that a job publishes each, and that go when all is published.
 """
 
-import asyncio
+import re
+import secrets
 import threading
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import ConnectionFailedError, InputError
-from contrada.model import Notification
-from contrada.model.encoding import from_msgpack
+from contrada.errors import ConnectionFailedError, InputError, ServiceError
 from contrada.net.address import parse_addresses, shown_addresses
-from contrada.net.connecting import connect
 from contrada.spark.pipeline.description import Pipeline
 from contrada.spark.pipeline.output import (
     PROGRESS_FILE,
     RunFolder,
     alone_in,
     current_run,
+    free,
     mend,
     read_whole,
     write_whole,
 )
 from contrada.spark.pipeline.sinks import MATCHES_DDL
-from contrada.spark.pipeline.watching import ProgressListener, go_on
+from contrada.spark.pipeline.watching import ProgressListener, go_on, watched
+from contrada.spark.session import cause_of
 
-PUBLISH_BATCH: Final = 500
-"""Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""
+PUBLISHED_AT_ONCE: Final = 100_000
+"""Notifications that one job publishes. Beyond it: the next job takes the rest."""
+
+RECONNECT_WAIT_S: Final = 10.0
+"""How long a run tries to have its broker back. Beyond it: it ends, and another one publishes the
+rest."""
+
+_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+
+_ORDER: Final = ("file", "record", "notification")
+_SORTED: Final = ".publishing"
+_JOBS_BITS: Final = 24
+_PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)\.")
+_RAISED: Final = re.compile(r"contrada\.[\w.]*?(\w+Error): (.*)", re.DOTALL)
+_OF_A_CALL: Final = re.compile(r" \d+ notifications of the batch were published before$")
+"""What a call says beside; here it would be taken for what is said of a source."""
 
 
 class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
-    """How much of a run's matches is published, by source, and where the last of it went."""
+    """How many of a run's matches are published, by source, and where the last of them went.
+
+    `query` is the name under which brokers know them.
+    """
 
     address: str | None = None
     sources: dict[str, int] = {}
+    query: str = ""
+
+
+class _SortedFiles(msgspec.Struct):
+    """The files of a source's rows in their order, and how many each has."""
+
+    files: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Some rows of a source, in the order in which they are published."""
+
+    number: int
+    count: int
+    rows: DataFrame
 
 
 def forget_published(run: RunFolder) -> None:
@@ -55,46 +95,25 @@ def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    told: ProgressListener = lambda what, done, total: None,
+    told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publish what the last run wrote and is not yet published; how many of each source are now.
 
-    Raises ConnectionFailedError, with how many were published, where the service goes away, and
-    InputError where there are no matches.
+    Raises ConnectionFailedError, with how many were published, where the service goes away,
+    ServiceError where it refuses something, and InputError where there are no matches.
     """
-    stop = stop or threading.Event()
     run = current_run(pipeline.output)
     if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
-    every = session.read.schema(MATCHES_DDL).parquet(run.place("matches")).where("is_first")
-    done = (read_whole(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()).sources
-    where = shown_addresses(parse_addresses(address))
+    state = read_whole(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()
+    state.address = shown_addresses(parse_addresses(address))
+    state.query = state.query or secrets.token_hex(8)
+    publication = _Publication(session, run, address, pipeline.delivery, state, told)
     now: dict[str, int] = {}
-    for source in pipeline.sources:
-        frame = every.where(F.col("source") == source.name)
-        total, before = frame.count(), done.get(source.name, 0)
-        if total > before:
-            ordered = frame.orderBy("file", "record", "notification")
-            rows = ordered.select("notification").toLocalIterator()
-            waiting = (_notification(bytes(row[0])) for row in islice(rows, before, None))
-            what = f"publish {source.name}"
-
-            def answered(count: int, name: str = source.name, total: int = total) -> None:
-                done[name] = done.get(name, 0) + count
-                _keep_published(run, _PublishedState(where, done))
-                go_on(stop)
-                told(what, done[name], total)  # noqa: B023 - called before the next source
-
-            try:
-                asyncio.run(_publish(address, waiting, answered))
-            except ConnectionFailedError as error:
-                why = str(error).removeprefix(f"{error.address}: ")
-                count = done.get(source.name, 0)
-                said = f"{count} of {total} notifications of {source.name} are published; "
-                rest = "once it is back, --resume publishes the rest"
-                raise ConnectionFailedError(address, f"{why}; {said}{rest}") from None
-        now[source.name] = done.get(source.name, 0) - before
+    for place, source in enumerate(pipeline.sources):
+        now[source.name] = publication.publish(place, source.name, stop or threading.Event())
+    _free_sorted(run)
     return now
 
 
@@ -102,10 +121,10 @@ def publish_rest(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    told: ProgressListener = lambda what, done, total: None,
+    told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """`publish_matches` where no run is under way; two would publish everything twice.
+    """`publish_matches` where no run is under way; two would get into each other's way.
 
     Raises InputError where one is, too.
     """
@@ -114,20 +133,107 @@ def publish_rest(
         return publish_matches(session, pipeline, address, told, stop)
 
 
-async def _publish(
-    address: str, notifications: Iterator[Notification], answered: Callable[[int], None]
-) -> None:
-    async with connect(address, reconnect=False) as service:
-        # In a thread: Spark may take minutes, and a broker ends who gives no sign of life.
-        while batch := await asyncio.to_thread(list, islice(notifications, PUBLISH_BATCH)):
-            answered(await service.publish_batch(batch))
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    """What is published of a run, and where to."""
+
+    session: SparkSession
+    run: RunFolder
+    address: str
+    delivery: str
+    state: _PublishedState
+    told: ProgressListener
+
+    def publish(self, place: int, name: str, stop: threading.Event) -> int:
+        """Publish what is left of a source; how many these are."""
+        known = self.state.sources
+        before = behind = known.get(name, 0)
+        # A job is no progress that anybody wants to see; but it has to end where this ends.
+        with watched(self.session, f"publish {name}", _UNTOLD):
+            every = self.session.read.schema(MATCHES_DDL).parquet(self.run.place("matches"))
+            rows = every.where("is_first").where(F.col("source") == name).select(*_ORDER)
+            total = rows.count()
+            for job in self._jobs(place, rows, total) if total > before else ():
+                if behind >= job.count:
+                    behind -= job.count
+                    continue
+                go_on(stop)
+                self._keep()  # From now on something may be known under this name.
+                self.told(f"publish {name}", known.get(name, 0), total)
+                try:
+                    self._publish(place, job, behind)
+                except (Py4JJavaError, PySparkException) as error:
+                    said = f"at least {known.get(name, 0)} of {total} notifications of {name}"
+                    raise _failure(error, self.address, f"{said} are published") from None
+                known[name] = known.get(name, 0) + job.count - behind
+                behind = 0
+                self._keep()
+                self.told(f"publish {name}", known[name], total)
+        return known.get(name, 0) - before
+
+    def _publish(self, place: int, job: _Job, behind: int) -> None:
+        rows = job.rows.repartition(1).sortWithinPartitions(*_ORDER)
+        options = {
+            "address": self.address,
+            "delivery": self.delivery,
+            "query": self.state.query,
+            "batch": str(place << _JOBS_BITS | job.number),
+            "reconnect_wait": str(RECONNECT_WAIT_S),
+        }
+        rest = rows.offset(behind) if behind else rows  # Another version stopped in between.
+        writer = rest.select("notification").write.format("contrada").mode("append")
+        writer.options(**options).save()
+
+    def _keep(self) -> None:
+        write_whole(self.run.path / PROGRESS_FILE, msgspec.json.encode(self.state))
+
+    def _jobs(self, place: int, rows: DataFrame, total: int) -> Iterator[_Job]:
+        """The rows of a source, cut into jobs: always in the same way."""
+        if total <= PUBLISHED_AT_ONCE:
+            yield _Job(0, total, rows)
+            return
+        folder = self.run.place(_SORTED, self.run.name, str(place))
+        for number, (file, count) in enumerate(self._sorted(place, rows, folder).files):
+            job = self.session.read.schema(rows.schema).parquet(f"{folder}/{file}")
+            yield _Job(number, count, job)
+
+    def _sorted(self, place: int, rows: DataFrame, folder: str) -> _SortedFiles:
+        """The files of a source's rows in their order, which are written where they are not."""
+        # At an address all runs lie in one folder.
+        told = self.run.path / _SORTED / self.run.name / f"{place}.json"
+        found = read_whole(told, _SortedFiles)
+        if found is None:
+            writer = rows.orderBy(*_ORDER).write.mode("overwrite")
+            writer.option("maxRecordsPerFile", PUBLISHED_AT_ONCE).parquet(folder)
+            file = F.col("_metadata.file_name").alias("file")
+            counts = self.session.read.parquet(folder).groupBy(file).count().collect()
+            found = _SortedFiles(sorted(map(tuple, counts), key=lambda each: _part(each[0])))
+            write_whole(told, msgspec.json.encode(found))
+        return found
 
 
-def _notification(encoded: bytes) -> Notification:
-    notification = from_msgpack(encoded)
-    assert isinstance(notification, Notification)
-    return notification
+def _part(file: str) -> tuple[int, ...]:
+    """Where a file of Spark stands among those of its folder."""
+    found = _PART.match(file)
+    assert found is not None, file
+    return tuple(map(int, found.groups()))
 
 
-def _keep_published(run: RunFolder, done: _PublishedState) -> None:
-    write_whole(run.path / PROGRESS_FILE, msgspec.json.encode(done))
+def _free_sorted(run: RunFolder) -> None:
+    folder = run.path / _SORTED
+    if folder.is_dir():
+        free(folder)
+
+
+def _failure(error: Exception, address: str, said: str) -> Exception:
+    """What a task raised, as an error of here that says how far it came."""
+    raised = _RAISED.search(cause_of(str(error)))
+    if raised is None:
+        return error
+    kind, why = raised[1], _OF_A_CALL.sub("", raised[2].strip())
+    if kind != ConnectionFailedError.__name__:
+        return ServiceError(f"{why}; {said}")
+    why = why.removeprefix(f"{address}: ")
+    return ConnectionFailedError(
+        address, f"{why}; {said}; once it is back, --resume publishes the rest"
+    )
