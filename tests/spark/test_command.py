@@ -110,7 +110,7 @@ from contrada.net import Broker
 from contrada.spark.pipeline import publishing
 
 publishing.PUBLISHED_AT_ONCE = 20
-keep, started = publishing._Publication._keep, threading.Event()
+keep, started = publishing._MatchPublisher._keep, threading.Event()
 
 async def serve():
     global loop, stop, address
@@ -124,13 +124,13 @@ thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
 thread.start()
 started.wait()
 
-def kept(publication):
-    keep(publication)
-    if publication.state.sources and thread.is_alive():
+def kept(publisher):
+    keep(publisher)
+    if publisher.state.sources and thread.is_alive():
         loop.call_soon_threadsafe(stop.set)
         thread.join()
 
-publishing._Publication._keep = kept
+publishing._MatchPublisher._keep = kept
 sys.argv += ["--publish", address]
 from contrada.cli import main
 main()

@@ -104,9 +104,9 @@ def test_what_was_cut_off_is_published_once(
 ) -> None:
     """Matches of a job that was published, and not yet noted, would come twice."""
     monkeypatch.setattr(publishing, "PUBLISHED_AT_ONCE", 13)
-    keep = publishing._Publication._keep
+    keep = publishing._MatchPublisher._keep
 
-    def kept(of: publishing._Publication) -> None:
+    def kept(of: publishing._MatchPublisher) -> None:
         if sum(of.state.sources.values()) > 40:
             raise EndedError
         keep(of)
@@ -114,7 +114,7 @@ def test_what_was_cut_off_is_published_once(
     pipeline = described(folder, delivery)
     with connect_sync(address) as service, service.subscribe("n any") as events:
         with monkeypatch.context() as patch:
-            patch.setattr(publishing._Publication, "_keep", kept)
+            patch.setattr(publishing._MatchPublisher, "_keep", kept)
             with pytest.raises(EndedError):
                 run_pipeline(spark, pipeline, publish=address)
         rest = publish_rest(spark, pipeline, address)

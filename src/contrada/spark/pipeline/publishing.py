@@ -45,7 +45,7 @@ from contrada.spark.session import cause_of
 PUBLISHED_AT_ONCE: Final = 100_000
 """Notifications that one job publishes. Beyond it: the next job takes the rest."""
 
-RECONNECT_WAIT_S: Final = 10.0
+BROKER_AWAY_S: Final = 10.0
 """How long a run tries to have its broker back. Beyond it: it ends, and another one publishes the
 rest."""
 
@@ -109,10 +109,10 @@ def publish_matches(
     state = read_whole(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()
     state.address = shown_addresses(parse_addresses(address))
     state.query = state.query or secrets.token_hex(8)
-    publication = _Publication(session, run, address, pipeline.delivery, state, told)
+    publisher = _MatchPublisher(session, run, address, pipeline.delivery, state, told)
     now: dict[str, int] = {}
     for place, source in enumerate(pipeline.sources):
-        now[source.name] = publication.publish(place, source.name, stop or threading.Event())
+        now[source.name] = publisher.publish(place, source.name, stop or threading.Event())
     _free_sorted(run)
     return now
 
@@ -134,7 +134,7 @@ def publish_rest(
 
 
 @dataclass(frozen=True, slots=True)
-class _Publication:
+class _MatchPublisher:
     """What is published of a run, and where to."""
 
     session: SparkSession
@@ -178,7 +178,7 @@ class _Publication:
             "delivery": self.delivery,
             "query": self.state.query,
             "batch": str(place << _JOBS_BITS | job.number),
-            "reconnect_wait": str(RECONNECT_WAIT_S),
+            "reconnect_wait": str(BROKER_AWAY_S),
         }
         rest = rows.offset(behind) if behind else rows  # Another version stopped in between.
         writer = rest.select("notification").write.format("contrada").mode("append")

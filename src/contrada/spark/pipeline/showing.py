@@ -24,7 +24,7 @@ _json: Final = msgspec.json.Encoder()
 _name: Final = msgspec.msgpack.Encoder().encode
 
 
-class _Stamp(msgspec.Struct, array_like=True, gc=False):
+class _ReadStamp(msgspec.Struct, array_like=True, gc=False):
     """An envelope up to its time."""
 
     id: msgspec.Raw = msgspec.Raw(b"")
@@ -35,7 +35,7 @@ class _Stamp(msgspec.Struct, array_like=True, gc=False):
 
 class _ReadParts(msgspec.Struct, array_like=True, gc=False):
     attributes: dict[str, Any]
-    envelope: _Stamp
+    envelope: _ReadStamp
 
 
 class _ReadNotification(msgspec.Struct, array_like=True, gc=False):
