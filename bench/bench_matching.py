@@ -35,6 +35,7 @@ SAMPLES: Final = 15
 PEER_SECONDS_MAX: Final = 0.1
 """A sample of a peer ends after this time."""
 WARM_UP: Final = 1_000
+DRIFTED: Final = 400_000
 MILLION: Final = 1_000_000
 
 Match = Callable[[Attributes], Any]
@@ -333,6 +334,27 @@ def renewed_ranges() -> Measurement:
     return Measurement(
         [
             seconds_each(renewed.match, measured) / seconds_each(index.match, measured)
+            for _ in range(SAMPLES)
+        ]
+    )
+
+
+@figure(
+    name="matching/drift",
+    unit="times",
+    workload="10,000 filters of two ranges, one on an attribute that 1 of 50 has: after "
+    f"{DRIFTED:,} notifications against before",
+    at_most=0.8,
+)
+def drift() -> Measurement:
+    workload = workloads.rare_ranges(10_000)
+    index, drifted = index_of(workload), index_of(workload)
+    for each in itertools.islice(itertools.cycle(workload.notifications), DRIFTED):
+        drifted.match(each)
+    measured = workload.notifications[WARM_UP:]
+    return Measurement(
+        [
+            seconds_each(drifted.match, measured) / seconds_each(index.match, measured)
             for _ in range(SAMPLES)
         ]
     )

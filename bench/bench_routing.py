@@ -30,9 +30,9 @@ from contrada.routing.messages import (
 from contrada.routing.router import Router, Strategy
 from contrada.routing.tables.front import FilterFront
 from contrada.routing.tables.poset import Node, Poset
-from contrada.simulation.network import Network
+from contrada.simulation.network import SimulatedNetwork
 from contrada.simulation.sites import sites_of
-from contrada.simulation.steps import Kind, Shape
+from contrada.simulation.steps import Kind, NetworkShape
 
 FILTERS: Final = 100_000
 TOPICS: Final = 10_000
@@ -151,7 +151,7 @@ def _set_up(order: str) -> Measurement:
     jit.compiled()
     chance = random.Random(4)
     begun = process_time()
-    network = Network(Kind("acyclic", Strategy.SUBSCRIPTIONS), BROKERS)
+    network = SimulatedNetwork(Kind("acyclic", Strategy.SUBSCRIPTIONS), BROKERS)
     for broker in range(1, BROKERS):
         above = chance.randrange(broker)
         network.connect(above, broker, is_parent=False, delay_us=DELAY_US)
@@ -202,11 +202,11 @@ def set_up_random() -> Measurement:
     return _set_up("random")
 
 
-def _linked(shape: Shape, brokers: int, trees: int) -> tuple[Network, float]:
+def _linked(shape: NetworkShape, brokers: int, trees: int) -> tuple[SimulatedNetwork, float]:
     """A network that has begun, with all its links, and the seconds from the first of them."""
     sites = sites_of("random", brokers, seed=1)
     begun = process_time()
-    network = Network(Kind(shape, Strategy.SUBSCRIPTIONS, trees=trees), brokers)
+    network = SimulatedNetwork(Kind(shape, Strategy.SUBSCRIPTIONS, trees=trees), brokers)
     for a, b, is_parent in sites.links(shape):
         network.connect(a, b, is_parent=is_parent, delay_us=DELAY_US)
     network.schedule.run()
@@ -237,7 +237,7 @@ def mesh_start_large() -> Measurement:
 
 
 @cache  # A function of its arguments: counts, not times.
-def _costs(shape: Shape, trees: int) -> tuple[float, float]:
+def _costs(shape: NetworkShape, trees: int) -> tuple[float, float]:
     """Messages for a subscription, and entries that a server holds."""
     network, _ = _linked(shape, MESH, trees)
     chance = random.Random(5)

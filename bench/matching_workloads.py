@@ -294,6 +294,20 @@ def ranges(size: int, attributes: int) -> Workload:
     return _workload(size, conjunction, notification)
 
 
+def rare_ranges(size: int) -> Workload:
+    """A range on an attribute that all have, and one on an attribute that 1 of 50 has."""
+
+    def conjunction(chance: random.Random) -> Conjunction:
+        starts = ((name, 80 * chance.random()) for name in ("common", "rare"))
+        return [(name, "between", (start, start + 20)) for name, start in starts]
+
+    def notification(chance: random.Random) -> Attributes:
+        names = ("common", "rare") if chance.random() < 0.02 else ("common",)
+        return {name: 100 * chance.random() for name in names}
+
+    return _workload(size, conjunction, notification)
+
+
 def chunks(of: Iterable[Filter], size: int) -> Iterator[list[Filter]]:
     """A stream in lists."""
     stream = iter(of)

@@ -169,9 +169,10 @@ class ServiceClosedError(ServiceError):
 
 
 class NotPermittedError(ServiceError):
-    """Who asked for it may not have it done. Carries `reason`.
+    """The user has no right to this request. Carries `reason`.
 
-    And `refused`, the positions in a publication of what may not be published; the rest is.
+    And `refused`, the positions of the notifications in a publication that may not be published;
+    the rest is published.
     """
 
     def __init__(self, reason: str, refused: Sequence[int] = ()) -> None:
@@ -232,11 +233,12 @@ class DeliveryError(ServiceError):
 
 
 class CannotPublishError(ServiceError):
-    """What is promised cannot be kept, so nothing was published. Carries `reason`.
+    """A promise of delivery cannot be kept, so nothing was published. Carries `reason`.
 
-    `may_be_published`: of what is published again it is not known whether it was the first time.
-    Where that is since a durable subscription has no room, or a server has not taken what was sent
-    to it, it carries `subscription`, or nothing there, and what is kept: `records`, `held_bytes`.
+    `may_be_published`: for a repeated publication it is unknown whether the first attempt
+    succeeded. Where a durable subscription has no room, it carries `subscription`; where a server
+    has not taken its parcels, that is empty. In both cases it carries `records` and `held_bytes`,
+    which are held.
     """
 
     def __init__(
@@ -279,7 +281,7 @@ class StoreError(ContradaError):
 
 
 class StoreFullError(StoreError):
-    """A store has no room for more. Nothing of what was to be written is there."""
+    """A store has no room for more. Nothing of the write was stored."""
 
 
 class InvalidObventError(ContradaError):
@@ -300,9 +302,9 @@ class EngineError(ContradaError):
 
 
 class NotVerifiedError(ContradaError):
-    """A notification is not known to be what it says. Carries `reason`, `publisher`, `id`.
+    """A notification's signature could not be verified. Carries `reason`, `publisher`, `id`.
 
-    `reason` is one of a few fixed phrases, so that these can be counted by it.
+    `reason` is one of a few fixed phrases, so that errors can be counted by it.
     """
 
     def __init__(self, reason: str, publisher: str, id_: str) -> None:

@@ -1,15 +1,19 @@
 """`contrada user`: the file that it writes says what was asked for, and nothing else changes."""
 
+import fcntl
 import json
 import os
 import re
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
+from contrada.cli.changing import changing, write_anew
 from contrada.model import FilterSet
 from contrada.net.tokens import is_token
 from contrada.net.users import Users
@@ -135,3 +139,122 @@ def test_a_period_ends_so_much_later(tmp_path: Path) -> None:
         assert found is not None
         left = datetime.fromtimestamp(found / 1_000_000, UTC) - datetime.now(UTC)
         assert timedelta(0) <= period - left < timedelta(minutes=2)
+
+
+def test_whoever_might_read_the_file_still_may(tmp_path: Path) -> None:
+    """A broker that runs as somebody else could not read it any more, and would not start."""
+    path = tmp_path / "users.toml"
+    user(tmp_path, "add", "old")
+    owner = (12345, 12345) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(path, *owner)
+    path.chmod(0o640)
+    for arguments in (("add", "desk"), ("remove", "old")):
+        assert user(tmp_path, *arguments).exit_code == 0
+        found = path.stat()
+        assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (*owner, 0o640)
+
+
+def test_a_file_whose_owner_cannot_be_kept_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken from who reads it, or be left half made."""
+    path = tmp_path / "users.toml"
+    path.write_text("[users.old]\n")
+    owner = path.stat()
+
+    def other(number: int) -> os.stat_result:
+        return os.stat_result((*owner[:4], owner.st_uid + 1, *owner[5:]))
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fstat", other)
+    monkeypatch.setattr(os, "fchown", forbidden)
+    refused = user(tmp_path, "add", "desk")
+    assert refused.exit_code == 2
+    assert f"it belongs to {owner.st_uid}:{owner.st_gid}" in " ".join(refused.output.split())
+    assert path.read_text() == "[users.old]\n"
+    assert os.listdir(tmp_path) == ["users.toml"]
+
+
+def test_a_file_behind_a_link_is_changed_where_it_is(tmp_path: Path) -> None:
+    """The link would be another file, and who was removed stay in the one that brokers read."""
+    real, here = tmp_path / "real", tmp_path / "here"
+    real.mkdir()
+    here.mkdir()
+    user(real, "add", "desk")
+    (here / "users.toml").symlink_to(real / "users.toml")
+    assert user(here, "remove", "desk").exit_code == 0
+    assert (here / "users.toml").is_symlink()
+    assert not Users.read(real / "users.toml").principals
+
+
+def test_who_change_the_file_at_once_do_so_one_after_the_other(tmp_path: Path) -> None:
+    """Of six users that were added at once one would be there."""
+    path = tmp_path / "users.toml"
+    path.write_text("")
+    with changing(path):
+        folder = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+
+    def add(name: str) -> None:
+        with changing(path) as file:
+            write_anew(file, f"{file.read_text()}[users.{name}]\n")
+
+    threads = [threading.Thread(target=add, args=(f"u{number}",)) for number in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(Users.read(path).principals) == 6
+
+
+def test_who_removes_a_user_is_told_when_it_is_in_force(tmp_path: Path) -> None:
+    """He would take the user for gone, who is there until the broker is told."""
+    user(tmp_path, "add", "desk")
+    assert "at SIGHUP (systemctl reload contrada)" in user(tmp_path, "remove", "desk").output
+
+
+def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
+    """A wrong name of the file would look like a broker without users."""
+    for arguments in (("list",), ("remove", "desk")):
+        found = user(tmp_path, *arguments)
+        assert found.exit_code == 2
+        assert "there is no such file" in found.output
+    elsewhere = user(tmp_path / "nowhere", "add", "desk")
+    assert elsewhere.exit_code == 2
+    assert "No such file or directory" in elsewhere.output
+
+
+def test_a_token_is_written_for_its_owner_alone(tmp_path: Path) -> None:
+    """With `> desk.token` everybody on the machine could come as him."""
+    before = os.umask(0o022)
+    token_file = tmp_path / "desk.token"
+    try:
+        added = user(tmp_path, "add", "desk", "--token-file", str(token_file))
+    finally:
+        os.umask(before)
+    assert (added.exit_code, added.output) == (0, "")
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    kept = token_file.read_text()
+    assert is_token(kept.strip(), Users.read(tmp_path / "users.toml").records["desk"])
+    again = user(tmp_path, "add", "desk", "--replace", "--token-file", str(token_file))
+    assert again.exit_code == 2
+    assert "it is there already" in again.output
+    assert token_file.read_text() == kept
+    assert is_token(kept.strip(), Users.read(tmp_path / "users.toml").records["desk"])
+    nobody = user(tmp_path, "add", "anonymous", "--token-file", str(tmp_path / "x"))
+    assert nobody.exit_code == 2
+    assert "the user 'anonymous' gets no token" in nobody.output
+
+
+def test_no_token_is_left_where_no_user_could_be_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody would try to come by it, and wonder."""
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(28, "No space left")))
+    added = user(tmp_path, "add", "desk", "--token-file", str(tmp_path / "desk.token"))
+    assert added.exit_code == 2
+    assert os.listdir(tmp_path) == []

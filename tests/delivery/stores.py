@@ -6,10 +6,31 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.store import Entry, LogRecord, Store
+from contrada.delivery.store import LogRecord, Store, StoredRecord
 from contrada.errors import StoreError
 
 LOGS = ("a", "b")
+
+
+def flip(store: MemoryStore, log: str, position: int, at: int) -> None:
+    """Changes a byte of a record, as a disk may."""
+    for disk in (store._stable, store._now):
+        _, time_us, data, summed = disk.logs[log].records[position]
+        changed = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
+        disk.logs[log].records[position] = position, time_us, changed, summed
+
+
+def tear(store: MemoryStore, log: str, position: int, length: int) -> None:
+    """Leaves of a record no more than so many bytes, as where it was being written."""
+    for disk in (store._stable, store._now):
+        _, time_us, data, summed = disk.logs[log].records[position]
+        disk.logs[log].records[position] = position, time_us, data[:length], summed
+
+
+def lose(store: MemoryStore, log: str, position: int) -> None:
+    """Takes a record away."""
+    for disk in (store._stable, store._now):
+        del disk.logs[log].records[position]
 
 
 class AwayStore(MemoryStore):
@@ -17,7 +38,7 @@ class AwayStore(MemoryStore):
 
     is_away = False
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """Reads, or says that it cannot."""
         self._be_there()
         return super().read(log, first, count)

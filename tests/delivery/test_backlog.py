@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.delivery.backlog import Backlog, Entry, Transmission, transmission_of
+from contrada.delivery.backlog import Backlog, QueueEntry, Transmission, transmission_of
 from contrada.model import Envelope
 
 URGENT = Transmission(9)
@@ -86,22 +86,22 @@ class Plain:
     """The definition: a list, looked through at every step."""
 
     def __init__(self) -> None:
-        self.held: list[Entry[int]] = []
+        self.held: list[QueueEntry[int]] = []
 
-    def rank(self, entry: Entry[int]) -> int:
+    def rank(self, entry: QueueEntry[int]) -> int:
         return (entry[2] or Transmission()).priority
 
-    def popleft(self) -> Entry[int]:
+    def popleft(self) -> QueueEntry[int]:
         found = max(self.held, key=self.rank)  # The first of the greatest.
         self.held.remove(found)
         return found
 
-    def pop(self) -> Entry[int]:
+    def pop(self) -> QueueEntry[int]:
         found = min(reversed(self.held), key=self.rank)
         self.held.remove(found)
         return found
 
-    def expire(self, now_us: int) -> list[Entry[int]]:
+    def expire(self, now_us: int) -> list[QueueEntry[int]]:
         ends = {each: (each[2] or Transmission()).expires_us for each in self.held}
         late = [each for each, end in ends.items() if end is not None and end <= now_us]
         self.held = [each for each in self.held if each not in late]
@@ -144,6 +144,6 @@ def test_it_is_the_definition(steps: list[tuple[str, object]]) -> None:
     assert all_of(backlog) == [plain.popleft() for _ in range(len(plain.held))]
 
 
-def all_of(backlog: Backlog[int]) -> list[Entry[int]]:
+def all_of(backlog: Backlog[int]) -> list[QueueEntry[int]]:
     """All that leaves, in its order."""
     return [backlog.popleft() for _ in range(len(backlog))]

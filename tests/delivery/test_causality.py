@@ -5,15 +5,15 @@ import pytest
 from contrada.delivery import causality
 from contrada.delivery.causality import Causality, waits_for
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Row
+from contrada.delivery.messages import CausalRow
 from contrada.delivery.notes import Notes
 
 
 def row(
     server: str, count: int, *numbers: tuple[str, int, int], life: int = 1, boot: int = 0
-) -> Row:
+) -> CausalRow:
     """What a server had sent, and was not taken."""
-    return Row(server, life, boot, count, numbers)
+    return CausalRow(server, life, boot, count, numbers)
 
 
 def test_the_newest_row_of_each_server_holds() -> None:

@@ -12,7 +12,7 @@ from contrada.delivery.durable import DurableSubscription, Handed, OnFull, Reten
 from contrada.delivery.memory import MemoryStore
 from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
-from tests.delivery.stores import AwayStore
+from tests.delivery.stores import AwayStore, flip
 
 CONSUMERS = ("x", "y")
 
@@ -307,7 +307,7 @@ def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:
     of, store = subscription()
     append(of, *"abc")
     store.sync()
-    store.flip("s", 2, 0)
+    flip(store, "s", 2, 0)
     of.open("x")
     of.grant("x", 9)
     assert of.take("x") == [

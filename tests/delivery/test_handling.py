@@ -10,6 +10,7 @@ from contrada.delivery.messages import (
     AnnounceHome,
     AskPast,
     Carry,
+    CausalRow,
     Closed,
     CloseLog,
     Destination,
@@ -23,7 +24,6 @@ from contrada.delivery.messages import (
     Past,
     Records,
     Resumed,
-    Row,
     Sequenced,
     Standing,
     Taken,
@@ -50,7 +50,7 @@ CLASSES = st.sampled_from(
 NOTICES = st.builds(notice, st.integers(0, 3), CLASSES, NAMES, st.integers(0, 5))
 INTERVALS = st.tuples(NUMBERS, NUMBERS)
 ROWS = st.builds(
-    Row, SERVERS, NUMBERS, NUMBERS, NUMBERS, st.tuples(st.tuples(SERVERS, NUMBERS, NUMBERS))
+    CausalRow, SERVERS, NUMBERS, NUMBERS, NUMBERS, st.tuples(st.tuples(SERVERS, NUMBERS, NUMBERS))
 )
 BODIES = st.one_of(
     st.builds(Notice, NOTICES),

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery import inbox
-from contrada.delivery.inbox import Arrival, Inbox
+from contrada.delivery.inbox import ArrivedParcel, Inbox
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Context, Destination, Notice, Parcel, Row
+from contrada.delivery.messages import CausalRow, Context, Destination, Notice, Parcel
 from contrada.delivery.notes import Notes
 from tests.delivery.network import notice
 
@@ -18,7 +18,7 @@ ME = "me"
 
 def arrival(
     number: int, before: int | None = None, context: Context = (), life: int = 1
-) -> Arrival:
+) -> ArrivedParcel:
     """A parcel for this server that has come."""
     address = Destination(ME, life, number - 1 if before is None else before, number, (1,))
     return address, Parcel((address,), Notice(notice(number, "reliable")), context)
@@ -31,7 +31,7 @@ class Used:
         self.room = 1_000
         self.by: dict[str, list[int]] = {}
 
-    def __call__(self, source: str, turn: Sequence[Arrival]) -> int:
+    def __call__(self, source: str, turn: Sequence[ArrivedParcel]) -> int:
         count = min(self.room, len(turn))
         self.room -= count
         self.by.setdefault(source, []).extend(address.number for address, _ in turn[:count])
@@ -139,7 +139,7 @@ def test_what_came_early_for_another_start_is_not_waited_with() -> None:
 def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
     """Two streams would wait for each other for ever, each behind what waits for the other one."""
     of, used = made(), Used()
-    lost, first = Row("a", 1, 0, 1, ((ME, 1, 1),)), Row("b", 1, 0, 1, ((ME, 1, 1),))
+    lost, first = CausalRow("a", 1, 0, 1, ((ME, 1, 1),)), CausalRow("b", 1, 0, 1, ((ME, 1, 1),))
     of.put("b", 1, 0, [arrival(1, context=(lost,))])
     assert not of.take(used)
     of.meet("a", 1, 1)  # It has lost what was reliable, and kept what was certified.
@@ -172,14 +172,14 @@ def test_the_missing_one_always_finds_room(monkeypatch: pytest.MonkeyPatch) -> N
 def test_it_waits_for_what_precedes() -> None:
     """An answer would come before its question; or wait for what will never come."""
     of, used = made(), Used()
-    row = Row("b", 1, 0, 1, ((ME, 1, 2),))
+    row = CausalRow("b", 1, 0, 1, ((ME, 1, 2),))
     of.put("a", 1, 0, [arrival(1), arrival(2, context=(row,)), arrival(3)])
     assert set(of.take(used)) == {"a"}
     assert used.by == {"a": [1]}
     of.put("b", 1, 0, [arrival(1), arrival(2)])
     assert set(of.take(used)) == {"a", "b"}
     assert used.by == {"a": [1, 2, 3], "b": [1, 2]}
-    later = Row("b", 1, 0, 2, ((ME, 1, 9), (ME, 0, 99), ("other", 1, 99)))
+    later = CausalRow("b", 1, 0, 2, ((ME, 1, 9), (ME, 0, 99), ("other", 1, 99)))
     of.put("a", 1, 0, [arrival(4, context=(later,))])
     assert set(of.take(used)) == set()
     of.forget("b")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from contrada.delivery.memory import MemoryStore
 from contrada.delivery.store import APART_MAX, Damaged, Extent, LogRecord
 from contrada.errors import InvalidValueError, LimitError, StoreFullError
-from tests.delivery.stores import StoreMachine
+from tests.delivery.stores import StoreMachine, flip, lose, tear
 
 
 class MemoryStoreMachine(StoreMachine):
@@ -73,9 +73,9 @@ def test_what_is_damaged_is_reported_and_not_served() -> None:
     store = MemoryStore()
     store.append("a", [b"one", b"two", b"three", b"four"], 7)
     store.sync()
-    store.flip("a", 1, 0)
-    store.tear("a", 2, 1)
-    store.lose("a", 4)
+    flip(store, "a", 1, 0)
+    tear(store, "a", 2, 1)
+    lose(store, "a", 4)
     assert store.read("a", 1, 9) == [
         Damaged(1, "its checksum is another"),
         Damaged(2, "its checksum is another"),

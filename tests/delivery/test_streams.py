@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery import streams
-from contrada.delivery.streams import Incoming, Outgoing, Run
+from contrada.delivery.streams import Incoming, NumberedRun, Outgoing
 from contrada.errors import ProtocolError
 
 
@@ -16,7 +16,7 @@ class StreamMachine(RuleBasedStateMachine):
         super().__init__()
         self.outgoing: Outgoing[int] = Outgoing()
         self.incoming: Incoming[int] = Incoming()
-        self.wire: list[Run[int]] = []
+        self.wire: list[NumberedRun[int]] = []
         self.answers: list[int] = []
         self.sent = 0
         self.numbers: dict[int, int] = {}
@@ -108,9 +108,9 @@ def test_each_is_taken_once() -> None:
     assert incoming.take(outgoing.send("abc", 3)) == "abc"
     outgoing.acknowledge(1)
     again = list(outgoing.again(9))
-    assert again == [Run(1, 2, "bc")]
+    assert again == [NumberedRun(1, 2, "bc")]
     assert incoming.take(again[0]) == ""
-    assert incoming.take(Run(4, 5, "e")) == ""
+    assert incoming.take(NumberedRun(4, 5, "e")) == ""
     assert incoming.take(outgoing.send("d", 1)) == "d"
     assert (outgoing.resent, incoming.repeated) == (2, 2)
 

@@ -16,12 +16,12 @@ import contrada as ct
 from contrada.dialects.rules import RefusedRule, Rule
 from contrada.dialects.sql import filters, read_rules, where
 from contrada.dialects.sql.bounds import _text_from
-from contrada.dialects.sql.writing import Kind
+from contrada.dialects.sql.writing import ColumnKind
 from contrada.errors import ContradaError, RefusedRuleError
 
 MEMORY_BYTES_MAX = 30_000_000
 SECONDS_MAX = 20.0
-COLUMNS: Final[dict[str, Kind]] = {"n": "number", "t": "text", "b": "boolean", "u": "time"}
+COLUMNS: Final[dict[str, ColumnKind]] = {"n": "number", "t": "text", "b": "boolean", "u": "time"}
 Row = tuple[int | float | None, str | None, bool | None, int | None]
 
 SQLITE: Final = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

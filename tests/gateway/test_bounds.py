@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
-from contrada.gateway import gateway, ingesting, port, services
+from contrada.gateway import gateway, ingesting, port, services, streams
 from tests.asynchronous import on_loop, until
 from tests.gateway.conftest import Served, event, serving
 
@@ -126,7 +126,7 @@ def test_what_asks_for_no_websocket_is_answered(rest: bytes) -> None:
     ask()
 
 
-@pytest.mark.parametrize("count", [1, 400])
+@pytest.mark.parametrize("count", [1, port.PIPELINED_MAX])
 def test_who_takes_no_answers_is_cut(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection would stay as long as it likes, and with enough of them nobody could come."""
     monkeypatch.setattr(port, "HEAD_WAIT_S", 0.1)
@@ -168,6 +168,7 @@ async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
         b"GET / HTTP/1.1\r\n" + b"x" * 500_000,
         b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n",
         b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
+        b"GET /" + b"y" * 40_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
 def test_heads_that_are_too_large(head: bytes) -> None:
@@ -181,6 +182,128 @@ def test_heads_that_are_too_large(head: bytes) -> None:
             await until(lambda: it.gateway._port.connections == 0)
 
     send()
+
+
+ASKED = b"GET /subscribe?filter=everything HTTP/1.1\r\nhost: localhost\r\n"
+POSTED = (
+    b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/cloudevents+json\r\n"
+)
+
+
+@pytest.mark.parametrize("begin", [b"0\r\nA: ", b"0\r\n", b"1;a=", b"1\r\nx\r\n0\r\nA: "])
+def test_what_stands_around_a_body_is_bounded(begin: bytes) -> None:
+    """A trailer without end would be copied with each piece of it: one connection stops all."""
+
+    @on_loop
+    async def send() -> None:
+        async with serving() as it:
+            reader, writer = await connected(it)
+            writer.write(POSTED + b"transfer-encoding: chunked\r\n\r\n")
+            await until(lambda: len(it.gateway._port._state.tasks) == 1)
+            writer.write(begin)
+            with suppress(ConnectionError):
+                for _ in range(64):
+                    writer.write(b"x" * 65_536)
+                    await writer.drain()
+            found = await answered((reader, writer))
+            assert found == b"" or found.startswith(b"HTTP/1.1 400"), found
+            await until(lambda: it.gateway._port.connections == 0)
+            assert it.gateway._bodies.held_bytes == 0
+
+    send()
+
+
+@on_loop
+async def test_a_body_in_small_chunks_is_taken() -> None:
+    """What a client writes byte by byte is no attack."""
+    async with serving() as it:
+        body = json.dumps(event(1, data="x" * 10_000)).encode()
+        chunks = b"".join(b"1\r\n%c\r\n" % each for each in body)
+        stream = await connected(it)
+        closing = b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        stream[1].write(POSTED + closing)
+        for begin in range(0, len(chunks), 1_000):
+            stream[1].write(chunks[begin : begin + 1_000])
+            await stream[1].drain()
+        found = await answered(stream, b"0\r\nx-trailer: 1\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 202"), found
+
+
+@pytest.mark.parametrize("body", [b"transfer-encoding: chunked", b"content-length: 1000000000"])
+def test_the_request_of_a_stream_has_no_body(body: bytes) -> None:
+    """It could go on as long as the stream does, and nothing would bound it."""
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            found = await answered(await connected(it), ASKED + body + b"\r\n\r\n")
+            assert found.startswith(b"HTTP/1.1 400"), found
+            await until(lambda: it.gateway._port.connections == 0)
+
+    ask()
+
+
+@on_loop
+async def test_requests_that_wait_for_an_answer_are_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Behind a stream, whose answer never ends, requests without end would be held."""
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(ASKED + b"\r\n")
+        await reader.readuntil(b"retry:")
+        await until(lambda: it.gateway.counts.streams == 1)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10_000)
+        found = await answered((reader, writer))
+        assert b"HTTP/1.1" not in found, found  # It would stand in the middle of a stream.
+        await until(lambda: it.gateway._port.connections == 0)
+        await until(lambda: it.gateway.counts.streams == 0)
+        assert "socket.send()" not in caplog.text
+
+
+@on_loop
+async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its subscription would stand for ever, and each event would be written to nobody."""
+    monkeypatch.setattr(streams, "STREAM_QUIET_S", 0.01)  # Nothing is read: so writing tells it.
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(ASKED + b"\r\n")
+        await reader.readuntil(b"retry:")
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2)
+        (connection,) = it.gateway._port._state.connections
+        await until(lambda: len(connection.pipeline) == 2)  # type: ignore[union-attr]
+        await left(writer)
+        await until(lambda: it.gateway._port.connections == 0)
+        await until(lambda: it.gateway.counts.streams == 0)
+        await until(lambda: it.broker.statistics().subscriptions == 0)
+
+
+@on_loop
+async def test_garbage_behind_a_stream_is_not_answered_within_it() -> None:
+    """What reads the stream would take the refusal for a part of it."""
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(ASKED + b"\r\n")
+        await reader.readuntil(b"retry:")
+        assert b"HTTP/1.1" not in await answered((reader, writer), b"\x00" * 100)
+        await until(lambda: it.gateway.counts.streams == 0)
+
+
+@on_loop
+async def test_a_head_in_pieces_counts_once() -> None:
+    """The same head would be taken or refused, as the network cuts it."""
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        for name in (b"a", b"b", b"c"):
+            head += name + b": " + b"x" * 9_000 + b"\r\n"
+        for begin in range(0, len(head), 4_000):
+            stream[1].write(head[begin : begin + 4_000])
+            await stream[1].drain()
+            await asyncio.sleep(0)
+        assert (await answered(stream, b"\r\n")).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(

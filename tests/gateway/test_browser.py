@@ -48,7 +48,7 @@ async def test_a_page_follows_a_durable_stream_over_a_break(
             await told("open")
             await it.service.publish_batch({"n": n} for n in range(5))
             found = [await told("message") for _ in range(5)]
-            (access,) = it.gateway._accesses._accesses.values()
+            (access,) = it.gateway._accesses._opened.values()
             (stream,) = access.streams["desk"]
             stream.cut()
             await until(lambda: it.gateway.counts.streams == 0)

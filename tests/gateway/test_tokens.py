@@ -1,8 +1,14 @@
 """Tokens: what a request may do is what its token's user may do at the broker."""
 
+import asyncio
 import json
+import threading
 from functools import cache
 
+import pytest
+
+from contrada.gateway import services
+from contrada.net import tokens as net_tokens
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
 from tests.asynchronous import on_loop, until
@@ -59,6 +65,65 @@ async def test_who_is_not_known_is_told_so() -> None:
                 assert answer.headers["www-authenticate"].startswith("Bearer")
         assert (await it.http.get("/healthz")).status_code == 200
         assert len(it.gateway._accesses) == 0
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_wrong_tokens_hold_up_nobody_who_was_known(
+    is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever thinks of many tokens would lock out all users."""
+    users, _, tokens = known()
+    monkeypatch.setattr(services, "GATEWAY_TOKENS_MAX", 2)
+    monkeypatch.setattr(services, "GATEWAY_UNPROVEN_MAX", 4)
+    monkeypatch.setattr(services, "GATEWAY_OPENING_MAX", 2)
+    checks = threading.Event()
+
+    def slowly(token: str, record: str) -> bool:
+        return checks.wait(20) and is_token(token, record)
+
+    is_token = net_tokens.is_token
+
+    @on_loop
+    async def ask() -> None:
+        async with serving(users=users, token=tokens["root"]) as it:
+
+            async def asked(token: str) -> int:
+                headers = {"authorization": f"Bearer {token}"}
+                return (await it.http.get("/subscriptions", headers=headers)).status_code
+
+            for name in ("desk", "shop"):
+                assert await asked(tokens[name]) == 200
+            if not is_kept:
+                for token, access in list(it.gateway._accesses._opened.items()):
+                    it.gateway._accesses._drop(token, access)
+            monkeypatch.setattr(net_tokens, "is_token", slowly)
+            wrong = [asyncio.ensure_future(asked(f"nobody.{n}")) for n in range(4)]
+            try:
+                await until(lambda: len(it.gateway._accesses._unproven) == 4)
+                assert await asked("nobody.else") == 503
+                for name in ("desk", "shop"):
+                    assert await asyncio.wait_for(asked(tokens[name]), 10) == 200
+            finally:
+                checks.set()
+            assert await asyncio.gather(*wrong) == [401] * 4
+            assert await asked(tokens["root"]) == 200  # For one who is known there is room.
+            assert len(it.gateway._accesses) == 2
+
+    ask()
+
+
+@on_loop
+async def test_a_token_that_is_not_right_any_more_is_not_known() -> None:
+    """Of one who was removed it would be thought for ever that he may pass the others."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"]) as it:
+        assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 200
+        assert tokens["desk"] in it.gateway._accesses.known
+        left = {name: each for name, each in users.principals.items() if name != "desk"}
+        it.broker.permit(Users(left, {"root": users.records["root"]}))
+        await until(lambda: it.broker.statistics().connections == 1)
+        assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 401
+        assert tokens["desk"] not in it.gateway._accesses.known
 
 
 @on_loop

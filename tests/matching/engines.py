@@ -6,6 +6,7 @@ And the modules of matching in both kinds, with what tests of kernels need of th
 import importlib
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,6 +38,14 @@ def module(name: str, compiled: bool = False) -> Any:
     """
     full = f"contrada.matching.{name}"
     return importlib.import_module(full) if compiled else _CHECKED[full]
+
+
+def load_kernels() -> bool:
+    """Loads compiled kernels, as `jit.compiled`; waits where another thread is loading them."""
+    for thread in threading.enumerate():
+        if thread.name == "contrada-kernels":
+            thread.join()
+    return jit.compiled()
 
 
 def inner(compiled: bool) -> Any:

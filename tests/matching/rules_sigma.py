@@ -10,7 +10,7 @@ from pathlib import Path
 import contrada as ct
 from contrada.dialects import sigma
 from contrada.dialects.sigma import refusals
-from contrada.dialects.sigma.events import Attributes
+from contrada.dialects.sigma.events import EventAttributes
 from contrada.errors import RefusedRuleError
 
 Pair = tuple[str, int, str]
@@ -48,7 +48,7 @@ def rules(path: Path) -> Iterator[Rule]:
             )
 
 
-def events(path: Path) -> list[Attributes]:
+def events(path: Path) -> list[EventAttributes]:
     """The events of a file as attributes."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [sigma.attributes_of(json.loads(line)) for line in lines]

@@ -12,7 +12,7 @@ from contrada.errors import LimitError
 from contrada.matching import index as indexes
 from contrada.matching.kernels import jit
 from tests import strategies
-from tests.matching.engines import module, naive, needs_numba
+from tests.matching.engines import load_kernels, module, naive, needs_numba
 
 
 class GoingOver(RuleBasedStateMachine):
@@ -120,7 +120,7 @@ def test_kernels_are_loaded_once_when_that_pays(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("count", [50, 1_000])
 def test_a_service_goes_over_in_pieces(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """All filters would be entered between two notifications of a service."""
-    jit.compiled()
+    load_kernels()
     state = dict(jit._state)
     monkeypatch.setattr(jit, "_state", {})
     index: ct.Index[int] = ct.Index(load=lambda: None)

@@ -35,6 +35,7 @@ from tests import strategies
 from tests.matching.engines import (
     COMPILED,
     ENGINES,
+    load_kernels,
     module,
     naive,
     needs_numba,
@@ -206,7 +207,7 @@ def test_everything_works_without_numba() -> None:
 
 def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
     """Where much is subscribed and little published, all of it would be entered slowly."""
-    if not jit.compiled():
+    if not load_kernels():
         pytest.skip("numba is not installed")
     for compiled in (None, False):
         index: ct.Index[int] = ct.Index(compiled=compiled)

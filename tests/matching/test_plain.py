@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import contrada as ct
 from contrada.errors import InvalidFilterError
-from contrada.matching import plain
+from contrada.matching import plain, traits
 from contrada.matching.plain import PlainEngine
 from contrada.model.domains.values import NUMBER
 from contrada.model.languages.atoms import Atom
@@ -282,7 +282,7 @@ def test_filters_of_one_value_share_their_places() -> None:
 
 def test_a_filter_of_many_values_is_filed_by_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter of ten thousand values would be filed ten thousand times, or lost."""
-    monkeypatch.setattr(plain, "PLAIN_PLACES_MAX", 3)
+    monkeypatch.setattr(traits, "PLAIN_PLACES_MAX", 3)
     index: ct.Index[str] = ct.Index(compiled=False)
     index.add("few", ct.Filter({"a": ct.in_(1, 2, 3)}))
     index.add("many", ct.Filter({"a": ct.in_(1, 2, 3, 4)}))

@@ -12,7 +12,6 @@ from msgspec.structs import replace as changed
 
 import contrada as ct
 from contrada.errors import EncodingError, InvalidNotificationError
-from contrada.matching.kernels import jit
 from contrada.matching.spans import (
     BUNDLE_MIN,
     EMPTY_SPAN,
@@ -28,7 +27,7 @@ from contrada.model.algebra.notification import UNSTAMPED, Envelope
 from contrada.model.domains.values import datetime_of
 from contrada.model.encoding import notification_from_msgpack
 from tests import strategies
-from tests.matching.engines import needs_numba
+from tests.matching.engines import load_kernels, needs_numba
 
 STAMPED = Envelope("publisher.1", "publisher", 1, 1_700_000_000_000_000)
 PLAIN: list[dict[str, Any]] = [
@@ -143,7 +142,7 @@ def test_the_empty_span_has_no_attributes() -> None:
 
 @pytest.fixture(autouse=True)
 def _loaded() -> None:
-    jit.compiled()
+    load_kernels()
 
 
 def bundle_with(*encodings: bytes) -> Bundle | None:

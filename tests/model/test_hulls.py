@@ -48,10 +48,15 @@ def text_of(values: ValueSet) -> ValueSet:
     return values & sets.ALL_TEXT
 
 
+def shows_inside(inner: ValueSet, outer: ValueSet) -> bool:
+    """Whether it shows, without automata, that text of one set is in the other."""
+    return text_of(inner).shows_apart(~text_of(outer))
+
+
 @given(SETS, SETS)
 def test_what_is_told_is_so(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, parts of translated rules would be left out that matter."""
-    if text_of(inner).shows_inside(text_of(outer)):
+    if shows_inside(inner, outer):
         assert text_of(inner).issubset(text_of(outer))
 
 
@@ -78,8 +83,8 @@ TOLD = [
 @pytest.mark.parametrize(("inner", "outer"), TOLD, ids=str)
 def test_what_constants_say_is_told(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, rules with a few exceptions would become thousands of filters."""
-    assert text_of(inner).shows_inside(text_of(outer))
-    assert not text_of(outer).shows_inside(text_of(inner)) or inner == outer
+    assert shows_inside(inner, outer)
+    assert not shows_inside(outer, inner) or inner == outer
 
 
 HALF: Final = sets.suffix(b"\x89")
@@ -101,7 +106,7 @@ NOT_TOLD = [
 def test_what_is_not_so_is_not_told(inner: ValueSet, outer: ValueSet) -> None:
     """If it failed, parts of translated rules would be left out that matter."""
     assert not text_of(inner).issubset(text_of(outer))
-    assert not text_of(inner).shows_inside(text_of(outer))
+    assert not shows_inside(inner, outer)
 
 
 def apart(one: ValueSet, two: ValueSet) -> bool:

@@ -21,9 +21,9 @@ import contrada as ct
 from contrada.errors import CannotPublishError, ConnectionFailedError, ContradaError
 from contrada.runtime import backoff
 from contrada.service import ConnectionState, Service, StandingSubscription, Subscription
-from contrada.simulation.steps import Attach, Detach, Leave, Move, Notify, Stand, Unwish, Wish
+from contrada.simulation.steps import Attach, Detach, Leave, Move, Notify, Stand, Unwish, WishFilter
 
-Told: TypeAlias = Move | Leave | Wish | Unwish | Notify | Stand | Attach | Detach
+Told: TypeAlias = Move | Leave | WishFilter | Unwish | Notify | Stand | Attach | Detach
 """What a client may be told to do."""
 
 MARKER: Final = "marker"
@@ -119,7 +119,7 @@ class _Client:
             case Leave():
                 await self._leave()
                 self._wishes.clear()
-            case Wish(_, _, identity, filters):
+            case WishFilter(_, _, identity, filters):
                 self._wishes[identity] = (filters, None)
                 await self._wish(identity)
             case Unwish(_, _, identity):

@@ -15,7 +15,7 @@ from contrada.simulation.making import Links, links_of, random_filter, random_va
 from contrada.simulation.steps import (
     Attach,
     Crash,
-    Cut,
+    CutLine,
     Detach,
     Kind,
     Mend,
@@ -24,7 +24,7 @@ from contrada.simulation.steps import (
     Restart,
     Stand,
     Unwish,
-    Wish,
+    WishFilter,
 )
 from tests.net.crowd import Told
 
@@ -45,7 +45,7 @@ class Kill(msgspec.Struct, frozen=True, tag_field="step", tag="kill clients"):
     crowd: int
 
 
-Fault: TypeAlias = Crash | Restart | Cut | Mend | Kill
+Fault: TypeAlias = Crash | Restart | CutLine | Mend | Kill
 Act: TypeAlias = Told | Fault
 
 
@@ -128,10 +128,10 @@ class _Maker:
         self._where[client] = self._chance.randrange(self._brokers)
         return Move(self._numbered, client, self._where[client])
 
-    def _wish(self) -> Wish:
+    def _wish(self) -> WishFilter:
         key = self._chance.choice(self._ordinary), self._name("w")
         self._wishes.append(key)
-        return Wish(0, *key, random_filter(self._chance))
+        return WishFilter(0, *key, random_filter(self._chance))
 
     def _stand(self, client: str) -> Stand:
         name = self._name("d")
@@ -182,7 +182,7 @@ class _Maker:
         elif draw < 0.5 and self._cut:
             a, b, _ = self._chance.choice(self._cut)
             if Mend(0, a, b) not in self._down:
-                yield Cut(0, a, b)
+                yield CutLine(0, a, b)
                 self._down.append(Mend(0, a, b))
         else:
             broker = self._chance.randrange(self._brokers)

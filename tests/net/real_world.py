@@ -26,7 +26,17 @@ from contrada.net import TcpService, parse_address
 from contrada.routing.router import Strategy
 from contrada.runtime import backoff
 from contrada.simulation.oracle import Outcome, Violation
-from contrada.simulation.steps import Attach, Crash, Cut, Kind, Mend, Move, Restart, Unwish, Wish
+from contrada.simulation.steps import (
+    Attach,
+    Crash,
+    CutLine,
+    Kind,
+    Mend,
+    Move,
+    Restart,
+    Unwish,
+    WishFilter,
+)
 from tests.net.crowd import MARKER, WAIT_S_MAX, Event, Told, brokers_of
 from tests.net.real_history import AUDITOR, REPLAYER, Rest, judged
 from tests.net.real_plan import CROWDS, Act, Kill, Plan
@@ -324,13 +334,13 @@ class RealWorld:
 
     async def _do(self, step: Act) -> None:
         match step:
-            case Crash() | Restart() | Cut() | Mend() | Kill():
+            case Crash() | Restart() | CutLine() | Mend() | Kill():
                 await self._progress()
                 await self._fail(step)
             case Move():
                 self._moves[step.client] = step
                 self._say(step)
-            case Wish() | Attach():
+            case WishFilter() | Attach():
                 self._asked[step.client, step.identity] = step
                 self._say(step)
             case _:
@@ -339,7 +349,7 @@ class RealWorld:
                 if isinstance(step, Unwish):
                     self._wishes.discard((step.client, step.identity))
 
-    async def _fail(self, step: Crash | Restart | Cut | Mend | Kill) -> None:
+    async def _fail(self, step: Crash | Restart | CutLine | Mend | Kill) -> None:
         match step:
             case Crash(_, broker):
                 await self._crash(broker)
@@ -347,9 +357,9 @@ class RealWorld:
                 await self._start(broker)
             case Kill(crowd):
                 await self._kill(crowd)
-            case Cut(_, a, b) | Mend(_, a, b):
+            case CutLine(_, a, b) | Mend(_, a, b):
                 line = next(n for n, ends in enumerate(self.plan.links) if ends[:2] == (a, b))
-                if isinstance(step, Cut):
+                if isinstance(step, CutLine):
                     self._tell("down", positions=(line,))
                     self._up.discard(line)
                     self._cut.add(line)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from contrada.errors import ContradaError, FrameError, LimitError
-from contrada.matching.kernels import jit
 from contrada.matching.spans import Bundle
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.encoding import to_msgpack
@@ -19,6 +18,7 @@ from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import ENTRY_BYTES, Outlet
 from contrada.runtime.stamping import Stamp
 from tests.asynchronous import on_loop, until
+from tests.matching.engines import load_kernels
 
 
 class Workshop:
@@ -196,7 +196,7 @@ async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
 @on_loop
 async def test_a_bundle_counts_with_all_that_it_holds() -> None:
     """A client could have a broker hold twice of what it may."""
-    jit.compiled()
+    load_kernels()
     shop = Workshop()
     stamp = Stamp("p")
     encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * 40, 1)]

@@ -25,7 +25,6 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.matching.kernels import jit
 from contrada.net import Broker, accepted, ferry, member, neighbours, server
 from contrada.net.content import CONTENT_BYTES_MAX
 from contrada.net.neighbours import Membership
@@ -35,6 +34,7 @@ from contrada.runtime.exchange import LINK_DOWN
 from contrada.service import ConnectionState, Service
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
+from tests.matching.engines import load_kernels
 from tests.net.networks import network
 from tests.net.processes import serving
 from tests.net.test_elsewhere import FORKED, FORKED_BLOCKING
@@ -307,7 +307,7 @@ async def test_it_may_have_a_parent() -> None:
 @on_loop
 async def test_what_is_carried_as_bytes_is_read() -> None:
     """A subscriber would be given bytes in place of notifications."""
-    jit.compiled()
+    load_kernels()
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as publisher,

@@ -27,7 +27,7 @@ from contrada.net.frames import (
     encode,
 )
 from contrada.net.inspection import HeldLink, HeldText, Inspection
-from contrada.net.messages import Asked, PackedSubscribe, packed, unpacked
+from contrada.net.messages import ClientRequest, PackedSubscribe, packed, unpacked
 from contrada.net.pages import FilterPage
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
@@ -152,7 +152,7 @@ def test_messages_of_strangers_are_one_clear_error(data: bytes) -> None:
         whole(unpacked(msgspec.Raw(data)))
 
 
-def whole(asked: Asked) -> object:
+def whole(asked: ClientRequest) -> object:
     """A message with all its filters."""
     return asked.part(asked.members()) if isinstance(asked, PackedSubscribe) else asked
 

@@ -121,6 +121,47 @@ async def test_who_shows_nothing_is_anonymous_where_that_is_a_user() -> None:
 
 
 @on_loop
+async def test_who_says_no_name_publishes_below_one_that_is_his() -> None:
+    """Who has no token could publish nothing, or who is called otherwise as he publishes."""
+    said = {
+        "anonymous": UserSettings(publish=True, subscribe=True),
+        "desk": desk(publishers=["quotes"]),
+        "task": UserSettings(token=TASK_RECORD, publish=True, publishers=[]),
+    }
+    async with Broker(port=0, users=Users.of("here", said)) as broker:
+        async with connect(broker.address) as service, service.subscribe("a any") as events:
+            for _ in range(2):
+                assert (await service.publish({"a": 1})).publisher.startswith("anonymous/")
+            await service.publish_batch([{"a": 2}])
+            await service.publish({"a": 3}, delivery="reliable")
+            names = {(await anext(events)).envelope.publisher for _ in range(4)}
+            assert len(names) == 1
+            async with connect(broker.address, publisher="anonymous") as named:
+                assert (await named.publish({"a": 1})).publisher == "anonymous"
+        async with connect(broker.address, token=TOKEN) as service:
+            assert (await service.publish({"a": 1})).publisher.startswith("quotes/")
+        async with connect(broker.address, token=TASK) as service:
+            with pytest.raises(NotPermittedError, match="'task' may not publish as"):
+                await service.publish({"a": 1})
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        assert "/" not in (await service.publish({"a": 1})).publisher
+
+
+@on_loop
+async def test_who_comes_again_as_another_publishes_as_that() -> None:
+    """Users that a broker got meanwhile would keep out who was there before."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        before = (await service.publish({"a": 1})).publisher
+        port = parse_address(broker.address).port
+        await broker.stop()
+        said = Users.of("here", {"anonymous": UserSettings(publish=True)})
+        async with Broker(port=port, users=said):
+            after = await service.publish({"a": 1})
+            assert after.publisher == f"anonymous/{before}"
+            assert after.sequence == 2
+
+
+@on_loop
 async def test_a_token_over_an_open_way_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was overheard could be said again; and whoever listens would hear it."""
     keeper = Doorkeeper(users(desk=desk(), anonymous=UserSettings()))
@@ -236,8 +277,28 @@ def test_names_of_certificates() -> None:
     common = {"subject": ((("commonName", "desk.example"),), (("organizationName", "x"),))}
     assert [*names_in(common)] == ["desk.example"]
     both = {**common, "subjectAltName": (("DNS", "a"), ("IP Address", "10.0.0.1"))}
-    assert [*names_in(both)] == ["a", "10.0.0.1"]
+    assert [*names_in(both)] == ["a", "ip:10.0.0.1"]
     assert [*names_in({})] == []
+
+
+def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
+    """Who got a certificate for another kind of name would come as whose host is called so."""
+    for kind, name in (
+        ("URI", "uri:desk.example"),
+        ("email", "email:desk.example"),
+        ("DirName", None),
+        ("Registered ID", None),
+        ("othername", None),
+        ("IP Address", None),
+    ):
+        found = [*names_in({"subjectAltName": ((kind, "desk.example"),)})]
+        assert found == ([] if name is None else [name])
+    # What `ssl` tells of one address has several forms.
+    addresses = (("IP Address", "2001:DB8:0:0:0:0:0:1\n"), ("IP Address", "2001:db8::1"))
+    assert {*names_in({"subjectAltName": addresses})} == {"ip:2001:db8::1"}
+    for name in ("uri:x", "URI:x", "email:a@x", "ip:10.0.0.1"):
+        assert [*names_in({"subjectAltName": (("DNS", name),)})] == []
+        assert [*names_in({"subject": ((("commonName", name),),)})] == []
 
 
 # --- while connected ------------------------------------------------------------------------------

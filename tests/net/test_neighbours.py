@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from contrada.matching.kernels import jit
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
 from contrada.net import Broker, TcpService, accepted, connect, link
@@ -25,6 +24,7 @@ from contrada.routing.router import Router, Strategy
 from contrada.runtime import backoff
 from contrada.runtime.exchange import LINK_DOWN
 from tests.asynchronous import on_loop, until
+from tests.matching.engines import load_kernels
 from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
 from tests.net.test_broker import RawClient
@@ -462,7 +462,7 @@ async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
 @pytest.mark.parametrize("options", [{}, {"general": True, "trees": 1}, {"general": True}])
 async def test_a_bundle_crosses_links_as_what_is_looked_at_does(options: dict[str, Any]) -> None:
     """What is passed on as bytes would be lost at a link, come twice, or out of its order."""
-    jit.compiled()
+    load_kernels()
     links = [(0, 1), (1, 2), (0, 2)] if options else [(0, 1), (1, 2)]
     async with (
         network(3, links, **options) as brokers,

@@ -17,7 +17,7 @@ from contrada.net.broker import Broker
 from contrada.net.client import TcpService
 from contrada.net.frames import FrameReader, InspectReply, InspectRequest, encode
 from contrada.net.inspection import Inspection
-from contrada.net.pages import FilterPage, Held, Position
+from contrada.net.pages import FilterPage, HeldFilters, Position
 from contrada.net.paging import all_held
 from tests.asynchronous import on_loop
 from tests.net.networks import network
@@ -26,7 +26,7 @@ from tests.net.requests import frames_in
 MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]
 
 
-def texts(held: list[Held]) -> Counter[tuple[str, str]]:
+def texts(held: list[HeldFilters]) -> Counter[tuple[str, str]]:
     """How often each filter is told under each name."""
     return Counter((name, str(from_msgpack(each))) for name, some in held for each in some)
 
@@ -103,7 +103,7 @@ async def test_what_stands_is_told_once_while_others_come_and_go(
                 going.append(subscription)
             else:
                 stack.push_async_exit(subscription)
-        told: list[Held] = []
+        told: list[HeldFilters] = []
         begin: Position | None = (0, 0)
         places = 0
         while begin is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contrada.simulation.oracle import Outcome
-from contrada.simulation.steps import Cut, Kind
+from contrada.simulation.steps import CutLine, Kind
 from tests.asynchronous import on_loop
 from tests.net import real_world
 from tests.net.namespaces import namespaces, why_not
@@ -171,7 +171,7 @@ def test_five_machines_keep_it_while_links_are_slow_and_cut(tmp_path: Path) -> N
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     plan = planned(SEED, MESH, FIVE, 2, each=80, cuts=True)
-    assert any(isinstance(each, Cut) for burst in plan.bursts for each in burst)
+    assert any(isinstance(each, CutLine) for burst in plan.bursts for each in burst)
     with namespaces(FIVE, plan.links) as machines:
         found = outcome(plan, tmp_path, machines, PARTED)
     assert not found.violations, "\n".join(map(str, found.violations))

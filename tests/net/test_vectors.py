@@ -10,12 +10,19 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from contrada.delivery.messages import Body, Closed, DeliveryMessage, Records
+from contrada.delivery.messages import Closed, DeliveryMessage, Payload, Records
 from contrada.errors import FrameError
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.net.connection import _ALLOWED, CLIENT
 from contrada.net.frames import Frame, FrameReader, Hello, encode
-from contrada.net.messages import Asked, Hopping, PackedSubscribe, packed, unpacked, unpacked_hop
+from contrada.net.messages import (
+    ClientRequest,
+    Hopping,
+    PackedSubscribe,
+    packed,
+    unpacked,
+    unpacked_hop,
+)
 from contrada.net.neighbours import Membership
 from contrada.net.promises import LogRequested
 from contrada.routing.messages import Unsubscribe
@@ -114,7 +121,7 @@ def kinds() -> dict[str, int]:
 
 def tags() -> set[str]:
     """The tags of all messages that travel in frames."""
-    return {each.__struct_config__.tag for each in (*get_args(Asked), *get_args(Hopping))}
+    return {each.__struct_config__.tag for each in (*get_args(ClientRequest), *get_args(Hopping))}
 
 
 def test_every_kind_of_frame_and_message_has_a_vector() -> None:
@@ -174,7 +181,7 @@ def test_the_page_tells_of_each_message_of_promises() -> None:
         *get_args(DeliveryMessage),
         Records,
         Closed,
-        *get_args(Body),
+        *get_args(Payload),
     ):
         assert tuple(found[each.__struct_config__.tag]) == each.__struct_fields__
     groups = (

@@ -7,7 +7,9 @@ subscriptions under any name, publications under any name, by TCP and by HTTP. E
 a number of its own, so it is known who wrote it, whatever it says itself. What is held at the end:
 
 - whatever anybody got, by any way, matches one of his subscribe filters;
-- whoever wrote it might publish it, under the name that it has.
+- whoever wrote it might publish it, under the name that it has;
+- a neighbour that may not everything was told of what others want of what it may publish, and offer
+  of what it may read, and of nothing else; and what it offers is what it may publish.
 
 In a network the brokers `near`, `far` and `end` stand in a line, and forward and merge in one of
 the ways of brokers. `far` is a neighbour that may only do a part of everything at `near`, and so is
@@ -32,6 +34,8 @@ from contrada.delivery.messages import CloseLog
 from contrada.errors import ContradaError, NotPermittedError, ServiceError
 from contrada.gateway import Gateway, beside
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.product import product_meets
+from contrada.model.algebra.valueset import ABSENT
 from contrada.model.domains.line import EMPTY
 from contrada.model.encoding import from_msgpack
 from contrada.model.languages.atoms import Atom
@@ -47,11 +51,22 @@ from contrada.net.promises import packed as promised
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
 from contrada.routing.forwarding import Strategy
-from contrada.routing.messages import Answer, Cancel, More, SourceReport, SourceState
+from contrada.routing.messages import (
+    Advertise,
+    Answer,
+    Cancel,
+    Message,
+    More,
+    SourceReport,
+    SourceState,
+    Subscribe,
+)
+from contrada.runtime.exchange import LinkRoute
 from contrada.security.principals import Principal, free, owns
 from contrada.typed.names import marks_of
 from tests.asynchronous import until
 from tests.net.networks import are_linked
+from tests.security.singles import singles
 
 FILTERS: Final = (
     *("k = 1", "k = 2", "k in (1, 3)", "k < 2", "k >= 2", "k any", "k != 1", "not (k = 2)"),
@@ -141,17 +156,20 @@ class World:
         self.kept = ["p0"]
         """Names of durable subscriptions that there are."""
         self.done: dict[str, int] = {}
+        self.told: list[tuple[Principal, bool, Message]] = []
+        """What went over links: what that may, whether it was said to who may that, and what."""
         self.refused = 0
         self.stack = AsyncExitStack()
 
     # --- what there is ------------------------------------------------------------------------
 
     def settings(self, name: str) -> UserSettings:
-        """What a principal may, by chance."""
+        """What a principal may, by chance; a neighbour less: else it may mostly hear of all."""
+        many = (1, 1, 2) if name in LINKED else (1, 2, 3, 4)
         return UserSettings(
             token=SECRETS[name][1],
-            publish=self.chance.sample(FILTERS, self.chance.choice((1, 2, 3, 4))),
-            subscribe=self.chance.sample(FILTERS, self.chance.choice((1, 2, 3, 4))),
+            publish=self.chance.sample(FILTERS, self.chance.choice(many)),
+            subscribe=self.chance.sample(FILTERS, self.chance.choice(many)),
             narrow=self.chance.random() < 0.8,
             link=name in LINKED,
         )
@@ -206,15 +224,30 @@ class World:
             },
         )
         bounds: tuple[Principal, ...] = (may,)
+        self.listen(self.brokers[0], "far", may, is_to_it=False)
         for name, users in (("far", theirs), ("end", None)):
             at = Wanted(parse_address(self.brokers[-1].address))
             broker = Broker(port=0, network=member(name, at), users=users)
+            self.listen(broker, "near" if name == "far" else "far", bounds[-1], is_to_it=True)
+            if name == "far":
+                self.listen(broker, "end", theirs.principals["end"], is_to_it=False)
             self.brokers.append(await self.stack.enter_async_context(broker))
             for number in range(2):
                 who = free(f"{name}{number}")
                 await self.join(broker, who, SECRETS["free"][0] if users else "", bounds)
             bounds = (*bounds, theirs.principals["end"])
         await until(lambda: are_linked(self.brokers, 2))
+
+    def listen(self, broker: Broker, to: str, may: Principal, *, is_to_it: bool) -> None:
+        """Notes what a broker takes of a neighbour, at a link that may this."""
+        exchange, hear = broker.exchange, broker.exchange.hear
+
+        def noting(link: LinkRoute, message: Message) -> Any:
+            if link.neighbour.name == to:
+                self.told.append((may, is_to_it, message))
+            return hear(link, message)
+
+        exchange.hear = noting  # type: ignore[method-assign]
 
     async def join(
         self, broker: Broker, who: Principal, token: str, held_to: tuple[Principal, ...] = ()
@@ -535,13 +568,34 @@ class World:
                 for bound in reader.held_to[len(writer.held_to) :]:
                     assert bound.subscribe.matches(it), (bound, way, it)
                 count += 1
+        for may, is_to_it, message in self.told:
+            assert may_say(may, is_to_it, message), (may, is_to_it, message)
         return count
 
 
 def may_write(principal: Principal, it: Notification) -> bool:
     """Whether a principal may have published this. What is answered has no name."""
-    name = it.envelope.publisher
-    return principal.publish.matches(it) and owns(principal.publishers, name)
+    is_covered = all(map(principal.publish.matches, singles(it)))
+    return is_covered and owns(principal.publishers, it.envelope.publisher)
+
+
+def may_say(may: Principal, is_to_it: bool, message: Message) -> bool:
+    """Whether a neighbour that may this may be told something by a broker, or tell it that."""
+    if isinstance(message, Subscribe):
+        # What is said to it is about what it may publish; what it wants is looked at as it comes.
+        asked = message.filters.filters if is_to_it else ()
+        return all(any(product_meets(it, each) for it in may.publish.filters) for each in asked)
+    if not isinstance(message, Advertise):
+        return True
+    offer = message.offer
+    if is_to_it:
+        return any(product_meets(one, offer) for one in may.subscribe.filters)
+    # Each attribute lies in that of one filter; that it is absent is no matter of offers.
+    return any(
+        all((one.set_of(name) | ABSENT).issuperset(it) for name, it in offer.sides.items())
+        and all(name in offer.sides or it.meets(ABSENT) for name, it in one.sides.items())
+        for one in may.publish.filters
+    )
 
 
 def _result(data: Any, kind: Any) -> Any:

@@ -20,8 +20,8 @@ from contrada.delivery.durable import Retention
 from contrada.delivery.messages import (
     AnnounceHome,
     AskPast,
-    Body,
     Carry,
+    CausalRow,
     Closed,
     CloseLog,
     Destination,
@@ -33,11 +33,11 @@ from contrada.delivery.messages import (
     OpenLog,
     Parcel,
     Past,
+    Payload,
     ReadLog,
     Records,
     Resumed,
     Returned,
-    Row,
     Sequenced,
     Standing,
     Taken,
@@ -163,7 +163,7 @@ NETWORK: Final[dict[str, int | str | bool]] = {
 SURE: Final = Notification(
     {"symbol": "DIS"}, envelope=Envelope("4", "p", 4, AT_US, delivery="certified fifo")
 )
-ROW: Final = Row("a", 5, 1, 9, (("b", 6, 3),))
+ROW: Final = CausalRow("a", 5, 1, 9, (("b", 6, 3),))
 KEPT: Final = FilterSet("price < 100")
 
 _STRETCH: Final = Stretch(
@@ -201,7 +201,7 @@ GIVEN: Final[dict[str, tuple[str, Any]]] = {
 }
 """What stands in a LogDelivery."""
 
-BODIES: Final[tuple[Body, ...]] = (
+BODIES: Final[tuple[Payload, ...]] = (
     Notice(SURE),
     ToSequence(SURE, 1),
     Returned(SURE, 1, 2, "b"),
@@ -241,6 +241,10 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "hello of a broker": (
         "the answer of a broker that is alone",
         Hello("broker", "contrada", {"frame_bytes_max": FRAME_BYTES_MAX}),
+    ),
+    "hello of a broker with users": (
+        "the answer to one who may publish under desk, and below it",
+        Hello("broker", "contrada", {"frame_bytes_max": FRAME_BYTES_MAX, "publisher": "desk"}),
     ),
     "hello of a neighbour": (
         "a broker asks another one for a link",

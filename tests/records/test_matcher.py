@@ -18,6 +18,7 @@ from contrada.records import (
     Matcher,
     Outcomes,
     Reading,
+    cutting,
     lines,
     matcher,
     plain_attributes,
@@ -292,9 +293,10 @@ def check(path: Path, text: str, kind: str, reading: Reading) -> None:
     *read, told = expected(path, kind, reading)
     assert outcomes(path, kind, reading, bulk=False) == (*read, told)
     shown = sorted(map(in_order, told), key=repr)
-    for doubtful_max in (0.1, 1.0) if kind == "json" else (0.1,):
+    for doubtful_max in (0.1, 1.0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scanning, "DOUBTFUL_MAX", doubtful_max)
+            for module in (scanning, cutting):
+                patch.setattr(module, "DOUBTFUL_MAX", doubtful_max)
             assert outcomes(path, kind, reading, bulk=True) == (*read, told)
             assert in_columns(path, kind, reading) == (*read, shown)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.model import Filter, Notification, Pattern, Query
-from contrada.routing.admission import Admission, Request
+from contrada.routing.admission import Admission, HoldingMessage
 from contrada.routing.delegation import HandBack, SubscribePattern
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.messages import (
@@ -60,7 +60,7 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
     ],
 )
 def test_a_request_is_taken_from_whom_it_may_come(
-    origin: Origin, message: Request, reason: Reason | None
+    origin: Origin, message: HoldingMessage, reason: Reason | None
 ) -> None:
     """A stranger could change what is held, or one server speak for another."""
     assert reason_of(admission().check, origin, message) is reason

@@ -9,8 +9,8 @@ from contrada.patterns import Match
 from contrada.patterns.assembly import Piece
 from contrada.routing.delegation import (
     VERSION,
-    Answer,
     AskWatermark,
+    DelegateMessage,
     Demand,
     HandOver,
     PatternMessage,
@@ -25,7 +25,7 @@ A = Notification({"a": 1}, envelope=Envelope(id="a"))
 
 def test_every_message_goes_one_way() -> None:
     """A server could not tell what it was asked from what it was answered."""
-    demands, answers = set(get_args(Demand)), set(get_args(Answer))
+    demands, answers = set(get_args(Demand)), set(get_args(DelegateMessage))
     assert not demands & answers
     assert demands | answers == set(get_args(PatternMessage))
 
@@ -43,7 +43,7 @@ def test_messages_are_values() -> None:
     """A message would change on its way, or two that say the same be told apart."""
     piece = Piece(0, None, A)
     assert HandOver("1", 5, (piece,)) == HandOver("1", 5, (Piece(0, None, A),))
-    there: Demand | Answer = ReturnPattern("1", 5, (piece,))
+    there: Demand | DelegateMessage = ReturnPattern("1", 5, (piece,))
     assert there != HandOver("1", 5, (piece,))
     assert AskWatermark("1", 5) != AskWatermark("1", 6)
     assert SubscribePattern("1", AB) == SubscribePattern("1", Pattern("a = 1 -> b = 1"), hops=0)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.model import Advertisement, Filter, Product, ValueSet
-from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.product import example_of, product_covers
 from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
-from contrada.routing.tables.front import FilterFront, OfferFront, example_of
+from contrada.routing.tables.front import FilterFront, OfferFront
 from tests import strategies
 
 POOL = [
@@ -64,7 +64,7 @@ OFFERS = [
 
 def covering(front: Any, held: Mapping[int, Product], product: Product) -> list[int]:
     """What a front finds that covers a product."""
-    found = front.covering(product, example_of(product))
+    found = front.covering(product, example_of(product.sides))
     assert found == sorted(set(found))
     return [number for number in found if product_covers(held[number], product)]
 
@@ -79,7 +79,7 @@ def covered(front: Any, held: Mapping[int, Product], product: Product) -> list[i
 def asked_of(front: Any, products: list[Product]) -> None:
     """Every product asked against every other, also after some have gone."""
     for number, product in enumerate(products):
-        front.add(number, product, example_of(product))
+        front.add(number, product, example_of(product.sides))
     front.validate()
     held = dict(enumerate(products))
     for gone in (None, *range(0, len(products), 3)):
@@ -108,16 +108,16 @@ def test_any_filters(filters: list[Filter]) -> None:
     front = FilterFront()
     usable = [each for each in filters if not each.is_empty]
     for number, each in enumerate(usable):
-        front.add(number, each, example_of(each))
+        front.add(number, each, example_of(each.sides))
     front.validate()
     held = dict(enumerate(usable))
     for each in usable:
         if all(side.text is None for side in each.sides.values()):
             below = [n for n, other in held.items() if product_covers(each, other)]
             found = covered(front, held, each)
-            assert [n for n in below if example_of(held[n]) is not None] == found
+            assert [n for n in below if example_of(held[n].sides) is not None] == found
             above = [n for n, other in held.items() if product_covers(other, each)]
-            assert example_of(each) is None or covering(front, held, each) == above
+            assert example_of(each.sides) is None or covering(front, held, each) == above
 
 
 def test_few_are_looked_at() -> None:
@@ -125,9 +125,9 @@ def test_few_are_looked_at() -> None:
     front = FilterFront()
     filters = [Filter(f"a = {a} and b >= {b} and c any") for a in range(30) for b in range(30)]
     for number, each in enumerate(filters):
-        front.add(number, each, example_of(each))
+        front.add(number, each, example_of(each.sides))
     for each in filters:
-        assert 1 <= len(front.covering(each, example_of(each))) <= 30
+        assert 1 <= len(front.covering(each, example_of(each.sides))) <= 30
         assert 1 <= len(front.covered(each)) <= 30
     assert front.covered(Filter("a = 30")) == front.covered(Filter("d any")) == []
 
@@ -139,7 +139,7 @@ def test_an_unknown_operator_covers_nothing() -> None:
     front = FilterFront()
     held = {0: strange, 1: Filter("a any")}
     for number, each in held.items():
-        front.add(number, each, example_of(each))
+        front.add(number, each, example_of(each.sides))
     assert covering(front, held, strange) == []
     assert covered(front, held, Filter("a any")) == [1]
     assert covered(front, held, strange) == []

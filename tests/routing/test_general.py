@@ -8,7 +8,7 @@ import pytest
 from contrada.model import Advertisement, Envelope, Filter, Notification
 from contrada.model.algebra.sets import between
 from contrada.routing.forwarding import EVERYTHING
-from contrada.routing.links.paths import Edge, beyond, weights_of
+from contrada.routing.links.paths import ConfirmedLink, beyond, weights_of
 from contrada.routing.messages import (
     Advertise,
     Client,
@@ -465,7 +465,9 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
     """It would be sent to servers from which nobody who wants it is reached."""
     world = Changing(5_000 + seed, "general", Strategy.SUBSCRIPTIONS)
     network = world.network
-    weights = weights_of(Edge(f"{a}", f"{b}", Role.PEER, 1) for a, b, _ in ordered(world.edges))
+    weights = weights_of(
+        ConfirmedLink(f"{a}", f"{b}", Role.PEER, 1) for a, b, _ in ordered(world.edges)
+    )
     for number in range(20):
         filters = Filter({"a": between(number % 7, number % 7 + number % 3)})
         network.say(world.chance.randrange(world.brokers), "c", Subscribe(f"{number}", filters))

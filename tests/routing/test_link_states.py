@@ -4,7 +4,7 @@ import pytest
 
 from contrada.routing.links import link_states as module
 from contrada.routing.links.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
-from contrada.routing.links.paths import Edge
+from contrada.routing.links.paths import ConfirmedLink
 from contrada.routing.messages import Adjacency, LinkState, Reason, Role
 from tests.routing.refused import reason_of
 
@@ -35,12 +35,15 @@ def test_a_link_counts_when_both_ends_name_it_alike() -> None:
     states.learn(LinkState("b", 1, (Adjacency("a", Role.PEER, 3),)))
     states.learn(LinkState("c", 1, (Adjacency("a", Role.CHILD),)))
     states.learn(LinkState("d", 1, (Adjacency("a", Role.PEER),)))
-    assert set(states.graph) == {Edge("a", "b", Role.PEER, 3), Edge("a", "c", Role.PARENT, 1)}
-    assert states.graph.edge("c", "a") == Edge("a", "c", Role.PARENT, 1)
+    assert set(states.graph) == {
+        ConfirmedLink("a", "b", Role.PEER, 3),
+        ConfirmedLink("a", "c", Role.PARENT, 1),
+    }
+    assert states.graph.edge("c", "a") == ConfirmedLink("a", "c", Role.PARENT, 1)
     assert states.graph.edge("a", "d") is None
     changes = states.changes
     states.learn(LinkState("b", 2, ()))
-    assert set(states.graph) == {Edge("a", "c", Role.PARENT, 1)}
+    assert set(states.graph) == {ConfirmedLink("a", "c", Role.PARENT, 1)}
     assert states.changes == changes + 1
     states.learn(LinkState("e", 1, peer("x")))
     assert states.changes == changes + 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.routing.links.paths import (
-    Edge,
+    ConfirmedLink,
     Graph,
     beyond,
     distances,
@@ -20,13 +20,13 @@ from contrada.routing.links.paths import (
 from contrada.routing.messages import Role
 
 
-def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Edge]]:
+def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[ConfirmedLink]]:
     """A random graph, not always connected, in which many paths cost the same."""
     chance = random.Random(seed)
     names = [f"{each}" for each in range(chance.randint(2, 8))]
     roles = (Role.PEER, Role.PEER, Role.PARENT) if trees else (Role.PEER,)
     edges = [
-        Edge(a, b, chance.choice(roles), chance.randint(1, 2))
+        ConfirmedLink(a, b, chance.choice(roles), chance.randint(1, 2))
         for a, b in itertools.combinations(names, 2)
         if chance.random() < 0.5
     ]
@@ -34,11 +34,13 @@ def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[Edg
     return names, edges
 
 
-def simple_paths(edges: list[Edge], start: str) -> dict[str, list[tuple[Edge, ...]]]:
+def simple_paths(
+    edges: list[ConfirmedLink], start: str
+) -> dict[str, list[tuple[ConfirmedLink, ...]]]:
     """All paths from a server that visit none twice, by where they end."""
-    found: dict[str, list[tuple[Edge, ...]]] = {start: [()]}
+    found: dict[str, list[tuple[ConfirmedLink, ...]]] = {start: [()]}
 
-    def go_on(here: str, path: tuple[Edge, ...], seen: frozenset[str]) -> None:
+    def go_on(here: str, path: tuple[ConfirmedLink, ...], seen: frozenset[str]) -> None:
         for edge in edges:
             there = {edge.a: edge.b, edge.b: edge.a}.get(here)
             if there is not None and there not in seen:
@@ -106,7 +108,7 @@ def test_what_lies_beyond_is_where_the_path_from_a_source_leads(seed: int) -> No
 def test_other_links_do_not_turn_the_scales(seed: int) -> None:
     """A link that nobody's path needs would send subscriptions other ways when it comes."""
     names, edges = random_edges(seed)
-    more = [*edges, Edge("x", "y", Role.PEER, 1), Edge("y", "z", Role.PEER, 1)]
+    more = [*edges, ConfirmedLink("x", "y", Role.PEER, 1), ConfirmedLink("y", "z", Role.PEER, 1)]
     assert {name: towards(weights_of(edges), name) for name in names if edges} == {
         name: towards(weights_of(more), name) for name in names if edges
     }
@@ -133,7 +135,7 @@ def test_links_that_are_used_close_no_cycle(seed: int, general: bool) -> None:
 
 PAIRS: Final = list(itertools.combinations("abcde", 2))
 EDGES: Final = st.builds(
-    lambda pair, role, cost: Edge(pair[0], pair[1], role, cost),
+    lambda pair, role, cost: ConfirmedLink(pair[0], pair[1], role, cost),
     st.sampled_from(PAIRS),
     st.sampled_from((Role.PEER, Role.PARENT)),
     st.integers(1, 2),
@@ -142,11 +144,11 @@ EDGES: Final = st.builds(
 
 @given(st.lists(EDGES, max_size=30), st.booleans(), st.booleans())
 def test_links_that_come_and_go_are_used_as_if_all_came_at_once(
-    steps: list[Edge], general: bool, is_always_asked: bool
+    steps: list[ConfirmedLink], general: bool, is_always_asked: bool
 ) -> None:
     """Servers that heard of the same links in another order would use others."""
     graph = Graph(general=general)
-    held: dict[tuple[str, str], Edge] = {}
+    held: dict[tuple[str, str], ConfirmedLink] = {}
     for each in steps:
         known = held.pop((each.a, each.b), None)
         if known is not None:

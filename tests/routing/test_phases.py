@@ -14,8 +14,8 @@ from contrada.routing.assembly.phases import (
 )
 from contrada.routing.delegation import (
     AcceptPattern,
-    Answer,
     AskWatermark,
+    DelegateMessage,
     Demand,
     HandBack,
     HandOver,
@@ -80,14 +80,14 @@ def test_a_delegate_takes_what_fits(
     ],
 )
 def test_who_asks_takes_what_fits(
-    messages: list[type[Answer]], phases: list[DelegationPhase | None]
+    messages: list[type[DelegateMessage]], phases: list[DelegationPhase | None]
 ) -> None:
     """Matches would be taken from a delegate that has nothing, or pieces that nobody asked back."""
     assert walk(AT_ASKER, messages) == phases
 
 
 def walk(
-    table: Transitions, messages: Sequence[type[Demand | Answer]]
+    table: Transitions, messages: Sequence[type[Demand | DelegateMessage]]
 ) -> list[DelegationPhase | None]:
     """The phases that messages lead through, from the first offer on; None where one misfits."""
     phase: DelegationPhase | None = OFFERED

@@ -1,6 +1,7 @@
 """Copies of stores: whole, of one moment, and safe to start on."""
 
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def test_a_copy_is_taken_while_it_is_in_use_and_restored(
     with pytest.raises(StoreError, match="not written over"):
         restore(tmp_path / "a.copy", target)
     assert list(tmp_path.glob(".*")) == [], "nothing is left behind"
+    for each in (tmp_path / "a.copy", target):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600, "it has what was published in it"
     with closing(open_store(target)) as again:
         assert again.append("a", [b"4"], 2) == 3 + RESTORED_GAP
         assert again.read("a", 1, 10) == [LogRecord(1, 1, b"1"), LogRecord(2, 1, b"2")]

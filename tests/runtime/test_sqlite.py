@@ -1,6 +1,8 @@
 """The store in one SQLite file: what such a file may be; `test_stores` has what all stores do."""
 
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,8 +16,11 @@ from contrada.runtime.sqlite import SqliteStore
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
+def path(tmp_path: Path) -> Iterator[Path]:
+    """Where nothing forbids everybody to read what is made."""
+    before = os.umask(0o022)
+    yield tmp_path / "store.db"
+    os.umask(before)
 
 
 @pytest.fixture
@@ -23,6 +28,23 @@ def store(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(path)
     yield store
     store.close()
+
+
+def test_only_its_owner_reads_a_store(path: Path, store: SqliteStore) -> None:
+    """Everybody on the machine would read what was published, under the usual umask."""
+    store.append("a", [b"secret"], 1)
+    store.sync()
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert {f"store.db{end}" for end in ("", "-wal", "-shm", ".lock")} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_store_that_was_there_keeps_its_mode(path: Path) -> None:
+    """Whoever was let read it, as to back it up, would be locked out."""
+    path.touch(0o640)
+    path.chmod(0o640)
+    SqliteStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_a_link_leads_to_the_same_store(path: Path, store: SqliteStore) -> None:

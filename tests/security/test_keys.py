@@ -87,3 +87,19 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(MissingRequirementError, match=r"contrada\[signing\]"):
         check_signing()
+
+
+def test_a_private_key_that_everybody_reads_is_told_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everybody on the machine could sign, and nobody would notice."""
+    write_private_key(private_key(1), path)
+    private_key_in(path)
+    path.chmod(0o640)
+    private_key_in(path)
+    assert not caplog.messages
+    path.chmod(0o644)
+    private_key_in(path)
+    assert caplog.messages == [
+        f"everybody on this machine can read {path}, which is secret: chmod 600"
+    ]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from contrada.errors import LimitError, NotPermittedError
-from contrada.matching.kernels import jit
 from contrada.matching.spans import BUNDLE_MIN, Bundle
 from contrada.model import (
     Advertisement,
@@ -30,7 +29,8 @@ from contrada.security import permits
 from contrada.security.permits import SHARED_FILTERS_MAX, Permit, PublishFilters
 from contrada.security.principals import EVERYTHING, NOTHING, Principal, free, owns
 from tests import strategies
-from tests.matching.engines import needs_numba
+from tests.matching.engines import load_kernels, needs_numba
+from tests.security.singles import singles
 
 narrows = st.booleans()
 several = st.lists(strategies.notifications(), min_size=1, max_size=8)
@@ -300,12 +300,39 @@ def test_what_is_published_is_allowed_and_under_names_of_ones_own(
     assert found == [
         at
         for at, each in enumerate(items)
-        if not allowed.matches(each) or not owns(mine, each.envelope.publisher)
+        if not all(map(allowed.matches, singles(each))) or not owns(mine, each.envelope.publisher)
     ]
     for at in found:
         error = permit.why_unpublishable(items[at])
         is_name = not owns(mine, items[at].envelope.publisher)
         assert ("may not publish as" in str(error)) is is_name
+
+
+@pytest.mark.parametrize(
+    ("allowed", "attributes", "is_allowed"),
+    [
+        ("what = 'quote'", {"what": ["quote", "alert"]}, False),
+        ("what = 'quote' or what = 'alert'", {"what": ["quote", "alert"]}, True),
+        ("what in ('quote', 'alert')", {"what": ["quote", "alert"], "x": [1, 2]}, True),
+        ("a = 1 and b = 1 or a = 2 and b = 2", {"a": [1, 2], "b": [1, 2]}, False),
+        ("a = 1 or b = 2", {"a": [1, 2], "b": [1, 2]}, False),
+        ("a = 1 or b = 2", {"a": [1, 2], "b": 2}, True),
+        ("a prefix 'x' or a = 3", {"a": ["xy", "x", 3]}, True),
+        ("a prefix 'x' and not (a = 'xy')", {"a": ["xy", "x"]}, False),
+        ("a matches '^x+$' and b absent", {"a": ["xx", "x"]}, True),
+    ],
+)
+def test_of_several_values_each_has_to_be_allowed(
+    allowed: str, attributes: dict[str, Any], is_allowed: bool
+) -> None:
+    """With one value that he may one could publish others beside it, that he may not."""
+    permit = writer(FilterSet(allowed), "*")
+    item = Notification(attributes)
+    assert (refused(permit, [item]) == []) is is_allowed
+    if not is_allowed:
+        error = permit.why_unpublishable(item)
+        assert "of several values it has to be allowed with each" in str(error)
+    assert reader(FilterSet(allowed)).readable([item]) == [item], "who may read it reads all of it"
 
 
 PLAIN = Envelope("i", "desk", 1, 1_700_000_000_000_000)
@@ -341,7 +368,7 @@ def test_bundles_are_looked_at_as_notifications_are(
     others: FilterSet,
 ) -> None:
     """What is refused alone could be published among others."""
-    jit.compiled()
+    load_kernels()
     stamped = [
         each.with_envelope(replace(PLAIN, publisher=names[at % len(names)]))
         for at, each in enumerate(items)
@@ -360,7 +387,7 @@ def test_bundles_are_looked_at_as_notifications_are(
 @needs_numba
 def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
     """One could publish what another one may; or all would be looked at at length."""
-    jit.compiled()
+    load_kernels()
     together = PublishFilters()
     bundle = bundle_of([Notification({"a": n, "b": "x"}, envelope=PLAIN) for n in range(8)])
     assert bundle is not None
@@ -393,7 +420,7 @@ def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
 @needs_numba
 def test_of_a_bundle_every_publisher_is_looked_at() -> None:
     """Another one's name in the middle, of the same length, would not be seen."""
-    jit.compiled()
+    load_kernels()
     items = [
         Notification({"a": n}, envelope=replace(PLAIN, publisher=name))
         for n, name in enumerate(["desk", "desk", "task", "desk", "desk/1", "desk"])

@@ -16,7 +16,6 @@ from contrada.errors import (
     LimitError,
     NotVerifiedError,
 )
-from contrada.matching.kernels import jit
 from contrada.matching.spans import BUNDLE_MIN, Bundle
 from contrada.model import Envelope, Notification, from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.encoding import notification_to_read
@@ -34,7 +33,7 @@ from contrada.security.signing import (
     signed_bytes,
 )
 from tests import strategies
-from tests.matching.engines import needs_numba
+from tests.matching.engines import load_kernels, needs_numba
 from tests.security.signing_keys import DESK, FEED, FORGER, STRANGER, VERIFIER, private_key
 
 STAMPED: Final = Envelope("desk.4f0c.17", "desk", 17, 1_700_000_000_000_000)
@@ -223,7 +222,7 @@ def test_only_its_own_is_signed_and_once() -> None:
 @needs_numba
 def test_signed_notifications_stay_on_the_fast_way() -> None:
     """Signed traffic would be looked at one by one by every broker."""
-    jit.compiled()
+    load_kernels()
     plain = Notification({"symbol": "DIS", "price": 61.5}, envelope=STAMPED)
     packed = [to_msgpack(DESK.signed(plain))] * BUNDLE_MIN
     bundle = Bundle.of(packed)

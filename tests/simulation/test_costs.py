@@ -10,7 +10,7 @@ from contrada.routing.messages import Neighbour, Way
 from contrada.routing.router import Strategy
 from contrada.simulation.line import SILENCE_US, Faults
 from contrada.simulation.making import made
-from contrada.simulation.steps import Connect, Cut, Kind, Move, Notify, Script, Step, Wish
+from contrada.simulation.steps import Connect, CutLine, Kind, Move, Notify, Script, Step, WishFilter
 from contrada.simulation.weaving import woven
 from contrada.simulation.world import run
 
@@ -35,8 +35,8 @@ def test_what_must_come_goes_by_the_costs_of_links(
         Connect(0, 1, 2, False, SILENCE_US),
         Move(0, "p", 0),
         Move(0, "s", 1),
-        Wish(0, "s", "wish", "a any"),
-        Cut(SETTLED_US, *cut),
+        WishFilter(0, "s", "wish", "a any"),
+        CutLine(SETTLED_US, *cut),
         Notify(SETTLED_US + SILENCE_US - 1, "p", "n", {"a": 1}),
         Move(SETTLED_US + 10 * SILENCE_US, "s", 1),
     ]

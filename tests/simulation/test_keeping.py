@@ -37,11 +37,11 @@ from contrada.simulation.steps import (
     Crash,
     Kind,
     Move,
+    NetworkShape,
     Notify,
     Pass,
     Restart,
     Script,
-    Shape,
     Stand,
     Step,
 )
@@ -54,7 +54,7 @@ SEEDS = range(8)
 Way = Callable[..., Any]
 
 
-def promising(seed: int, shape: Shape) -> Script:
+def promising(seed: int, shape: NetworkShape) -> Script:
     """A small world in which something is promised."""
     return made(seed, Kind(shape, Strategy.SUBSCRIPTIONS, promises=True), BROKERS_MAX)
 
@@ -99,7 +99,7 @@ def pair(*steps: Step) -> Script:
 
 @pytest.mark.quick_first
 @pytest.mark.parametrize("shape", SHAPES)
-def test_worlds_with_promises_hold(shape: Shape) -> None:
+def test_worlds_with_promises_hold(shape: NetworkShape) -> None:
     """Something promised would be lost, come twice, unasked or out of order; or nothing is."""
     outcomes = [run(promising(seed, shape)) for seed in SEEDS]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(SEEDS)

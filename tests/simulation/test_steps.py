@@ -13,7 +13,12 @@ from contrada.simulation.steps import Crash, Kind, Script, from_text, to_text
 def test_what_is_written_is_read(strategy: Strategy) -> None:
     """A script that shows a fault could not be run again."""
     script = made(3, Kind("hybrid", strategy, merging=True))
-    assert {type(step).__name__ for step in script.steps} >= {"Connect", "Move", "Wish", "Notify"}
+    assert {type(step).__name__ for step in script.steps} >= {
+        "Connect",
+        "Move",
+        "WishFilter",
+        "Notify",
+    }
     assert from_text(to_text(script), "text") == script
 
 

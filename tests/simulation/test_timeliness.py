@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contrada.delivery.backlog import Backlog, Entry
+from contrada.delivery.backlog import Backlog, QueueEntry
 from contrada.model import Envelope
 from contrada.routing import downstream
 from contrada.routing.router import Strategy
@@ -22,7 +22,7 @@ from contrada.simulation.steps import (
     Pause,
     Resume,
     Script,
-    Wish,
+    WishFilter,
     from_text,
     to_text,
 )
@@ -34,14 +34,14 @@ BROKERS_MAX = 8
 SEEDS = range(20)
 
 
-def first_of_all(backlog: Backlog[Any]) -> Entry[Any]:
+def first_of_all(backlog: Backlog[Any]) -> QueueEntry[Any]:
     """As if nothing had a priority: the oldest."""
     levels = backlog._levels
     number, priority = min((next(iter(levels[each].entries)), each) for each in levels)
     return backlog._remove(priority, number)
 
 
-def drop_timed(backlog: Backlog[Any], now_us: int) -> list[Entry[Any]]:
+def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
     """As if all that has a time to live were over."""
     return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._waits(due)]
 
@@ -122,7 +122,7 @@ def test_a_client_that_comes_back_reads_what_is_good_by_priority() -> None:
     """The steps would not say what happens, or old scripts would mean something else."""
     steps = (
         Move(0, "c", 0),
-        Wish(1, "c", "s", "a any"),
+        WishFilter(1, "c", "s", "a any"),
         Pause(2, "c"),
         Notify(3, "c", "low", {"a": 1}, None, 0),
         Notify(4, "c", "over", {"a": 1}, 5, 9),

@@ -11,11 +11,11 @@ from contrada.records import FORMATS
 from contrada.records.cells import CONVERTERS
 from contrada.records.rule_files import DIALECTS
 from contrada.spark.pipeline.description import (
-    _Pipeline,
-    _Sequence,
-    _Source,
-    _Subscribed,
-    _Table,
+    _PipelineFields,
+    _SequenceFields,
+    _SourceFields,
+    _SubscribedFields,
+    _TableFields,
     read_pipeline,
 )
 from contrada.spark.pipeline.output import PROGRESS_FILE
@@ -226,11 +226,11 @@ def test_every_key_is_explained() -> None:
         for part in page.split("## ")[1:]
     }
     for title, struct in (
-        ("The pipeline", _Pipeline),
-        ("A source", _Source),
-        ("Subscriptions", _Subscribed),
-        ("Patterns", _Sequence),
-        ("Tables", _Table),
+        ("The pipeline", _PipelineFields),
+        ("A source", _SourceFields),
+        ("Subscriptions", _SubscribedFields),
+        ("Patterns", _SequenceFields),
+        ("Tables", _TableFields),
     ):
         assert keys[title] == set(struct.__struct_fields__), title
     assert keys["Types"] == set(CONVERTERS)

@@ -2,9 +2,8 @@
 
 Exit status: 0 all went well; 1 a service cannot be reached or went away, Spark ended a run, the
 output cannot be written, or a simulated world does not hold; 2 bad input, a bad address or wrong
-usage; 3 what was named is nowhere in what was read; 4 answers to a question are missing; 130 ended
-by Ctrl-C.
-Every error is one line on standard error.
+usage; 3 a name that was given is nowhere in the input; 4 answers to a question are missing; 130
+ended by Ctrl-C. Every error is one line on standard error.
 """
 
 import click

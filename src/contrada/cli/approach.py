@@ -3,18 +3,22 @@
 import os
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from contrada.errors import InputError
 from contrada.net.tls import Tls
+from contrada.net.tokens import TOKEN_CHARS_MAX, name_in
 from contrada.net.wire import Approach
+from contrada.security.files import read_secret
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PEM: Final = click.Path(dir_okay=False)
+
+TOKEN_BYTES_MAX: Final = 4 * TOKEN_CHARS_MAX
+"""Bytes of a file with a token. Beyond it: InputError."""
 
 TOKEN_VARIABLE: Final = "CONTRADA_TOKEN"
 """The environment variable that holds a token, where no file is named."""
@@ -62,11 +66,22 @@ def token_from(path: str | None) -> str:
     Raises InputError.
     """
     if path is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
-    try:
-        token = Path(path).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(path, getattr(error, "strerror", None) or "expected a token") from None
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        if token:
+            _check_form(TOKEN_VARIABLE, token)
+        return token
+    data = read_secret(path, TOKEN_BYTES_MAX)
+    token = data.decode(errors="replace").strip()
     if not token:
         raise InputError(path, "expected a token, found nothing")
+    _check_form(path, token)
     return token
+
+
+def _check_form(source: str, token: str) -> None:
+    """Raises InputError for what is no token: else another secret would be sent to a broker."""
+    is_one = name_in(token) and token.isprintable() and " " not in token
+    if not is_one or "\N{REPLACEMENT CHARACTER}" in token:
+        found = "found a private key, " if "PRIVATE KEY" in token else ""
+        expected = "expected a token, NAME.SECRET, as `contrada user add` gives it"
+        raise InputError(source, f"{found}{expected}")

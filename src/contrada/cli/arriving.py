@@ -83,7 +83,7 @@ class RowRecords:
 
 
 def size_of_stream(stream: IO[bytes]) -> int | None:
-    """The bytes of a file; None of what is none, and ends nobody knows where."""
+    """The bytes of a regular file; None of a stream, whose end is unknown."""
     found = os.fstat(stream.fileno())
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 

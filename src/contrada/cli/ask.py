@@ -166,7 +166,7 @@ def _tell(reports: Iterable[SourceReport]) -> None:
 
 
 def _plain(told: str) -> str:
-    """What others have told, with nothing in it that a terminal obeys."""
+    """A text of others, without control characters that a terminal would obey."""
     return told if told.isprintable() else repr(told)
 
 

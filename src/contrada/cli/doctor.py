@@ -29,7 +29,7 @@ from contrada.records.settings import read_toml
 from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL
 
-Level: TypeAlias = Literal["ok", "warning", "fault"]
+FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
 
 SLOW_S: Final = 0.5
 """How long a broker may take to say hello and to answer. Beyond it: that is a warning."""
@@ -44,7 +44,7 @@ _DROPPED: Final = {
     LINK_DOWN: "a link broke with something waiting for it; see the log of serve -v",
     ON_ITS_WAY: "a link broke; what was on its way may be lost; see the log of serve -v",
 }
-"""What to do about what is dropped, by reason."""
+"""Remedies for dropped notifications, by reason."""
 
 _COUNTED: Final = {
     "refused": "peers or requests did not fit; the log of serve -v tells each, with the reason",
@@ -52,13 +52,13 @@ _COUNTED: Final = {
     "more was sent than needed, and nothing lost: simpler filters, or --extension at that broker",
     "operator_failures": "an operator of an extension raised: see the log, and mend the extension",
 }
-"""What other counts of a broker mean, and what to do."""
+"""The meaning of other counts of a broker, and remedies."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that was looked at: how it is, and what to do where it is not well."""
+    """The result of one check: its level and, where something is wrong, the remedy."""
 
-    level: Level
+    level: FindingLevel
     what: str
     found: str
     todo: str = ""

@@ -36,8 +36,7 @@ EVERY_S: Final = 300.0
 """Seconds from one poll to the next, where nothing else is said."""
 
 BAD_SHOWN_MAX: Final = 20
-"""Entries of one poll that cannot be read and are told of one by one. Beyond it: they are only
-counted."""
+"""Unreadable entries of one poll that are reported one by one. Beyond it: they are only counted."""
 
 Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 
@@ -157,7 +156,7 @@ async def _print(records: list[Record]) -> None:
 
 
 class _PollReport:
-    """Tells what became of each poll, and of all."""
+    """Reports the result of each poll, and of all together."""
 
     def __init__(self, again_s: float | None) -> None:
         self.status = 0
@@ -190,7 +189,7 @@ class _PollReport:
         click.echo(f"{poll.source}: {_counted(counts)}", err=True)
 
     def end(self) -> None:
-        """What became of all, where that was not said already."""
+        """Reports the result of all polls, unless there was only one."""
         if self._polls > 1:
             failed = self._counts.pop("failed", 0)
             said = f"in {self._polls} polls: {_counted(self._counts)}"

@@ -15,7 +15,7 @@ from contrada.cli.arriving import LineRecords, arriving
 from contrada.cli.extension import extension_option
 from contrada.cli.logs import log_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import first_of, run
+from contrada.cli.running import run
 from contrada.cli.sub import as_json_line, print_each, tell_losses
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
@@ -36,6 +36,7 @@ from contrada.net.gossip.group import (
 from contrada.net.gossip.node import GROUP_JOIN_WAIT_S, GossipNode
 from contrada.net.gossip.sealing import GroupKey
 from contrada.records import BadRecord, notification_of_shown
+from contrada.runtime.calling import first_of
 from contrada.service import filters_of
 
 _IP: Final = "ip"
@@ -172,7 +173,7 @@ def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
+class _ParticipantPlan:
     """What a participant is to do in its group."""
 
     subscribe: str | None
@@ -195,7 +196,7 @@ def start(
     contrada gossip start --key group.key --at 10.0.0.7:7656
     """  # noqa: D301 - click reads the escape
     options["at"] = options["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
-    _participate(_node_of((), **options), _Wishes(subscribe, publish, count, envelope))
+    _participate(_node_of((), **options), _ParticipantPlan(subscribe, publish, count, envelope))
 
 
 @gossip.command()
@@ -218,7 +219,7 @@ def join(
     \b
     contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
     """  # noqa: D301 - click reads the escape
-    _participate(_node_of(places, **options), _Wishes(subscribe, publish, count, envelope))
+    _participate(_node_of(places, **options), _ParticipantPlan(subscribe, publish, count, envelope))
 
 
 @gossip.command()
@@ -339,13 +340,13 @@ def _digits(text: str) -> LogicalAddress:
         raise InvalidValueError(text, reason) from None
 
 
-def _participate(node: GossipNode, wishes: _Wishes) -> None:
+def _participate(node: GossipNode, wishes: _ParticipantPlan) -> None:
     if wishes.subscribe is None and (wishes.count is not None or wishes.envelope):
         raise click.UsageError("--count and --envelope are for --subscribe FILTER")
     run(_take_part(node, wishes))
 
 
-async def _take_part(node: GossipNode, wishes: _Wishes) -> None:
+async def _take_part(node: GossipNode, wishes: _ParticipantPlan) -> None:
     wanted = None if wishes.subscribe is None else node.subscribe(wishes.subscribe)
     try:
         async with node:

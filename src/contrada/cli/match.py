@@ -53,7 +53,7 @@ _READS_ARRAY: Final = {
 """What reads a JSON array where a format is for lines."""
 
 ERRORS_SHOWN_MAX: Final = 20
-"""Records that cannot be read and are told of one by one. Beyond it: they are only counted."""
+"""Unreadable records that are reported one by one. Beyond it: they are only counted."""
 
 
 @click.command()
@@ -165,7 +165,7 @@ def _input(path: Path, format_name: str | None, reading: Reading) -> tuple[Path,
 
 
 def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, Wish], bool]:
-    """What is asked for, by name; and whether some rules of it were refused, which is told."""
+    """The subscriptions by name, and whether some rules were refused, which are reported."""
     if dialect is None:
         return load_subscriptions(place), False
     found, refused = load_rules(place, dialect)

@@ -12,14 +12,14 @@ from contrada.cli.adv import show
 from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import first_of, lost, run
+from contrada.cli.running import lost, run, seconds_option
 from contrada.net import connect
 from contrada.net.wire import Approach
 from contrada.query import DataSource, FileSource, Question, TableSource
 from contrada.query.sources.describing import FRESH_S
 from contrada.query.sources.files import FileFormat
 from contrada.routing.messages import Offer
-from contrada.runtime.calling import checked_timeout
+from contrada.runtime.calling import checked_timeout, first_of
 from contrada.service import Service, SourceOffer
 
 SHOWN_EVERY_S: Final = 0.25
@@ -62,9 +62,7 @@ _EVERYTHING: Final = Question("everything")
     help=f"Work that out again each S seconds; {FRESH_S:g} if nothing is said.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@seconds_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
 @extension_option
@@ -109,7 +107,7 @@ def offer(
     else:
         source = FileSource(files, file_format, fresh_s=0)
     service = connect(at, reconnect=False, tls=approach.tls, token=approach.token)
-    told = _Told(source, checked_timeout(fresh, "fresh") or FRESH_S)
+    told = _TellingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, told, name=name)
     _check(source)
     run(_offer(service, offered, told, checked_timeout(seconds, "seconds"), as_json))
@@ -121,8 +119,8 @@ def _check(source: Any) -> None:
         next(rows, None)
 
 
-class _Told:
-    """A source that tells of each question before it answers it."""
+class _TellingSource:
+    """A source that reports each question before it answers it."""
 
     def __init__(self, source: DataSource, fresh_s: float) -> None:
         self.describe = source.describe
@@ -145,7 +143,7 @@ class _Told:
 async def _offer(
     service: Service,
     offered: SourceOffer,
-    told: _Told,
+    told: _TellingSource,
     seconds: float | None,
     as_json: bool,
 ) -> None:
@@ -159,7 +157,7 @@ async def _offer(
         click.echo(f"asked {told.count} times", err=True)
 
 
-async def _print(told: _Told, as_json: bool) -> None:
+async def _print(told: _TellingSource, as_json: bool) -> None:
     while True:
         text = str(await told.next())
         line = msgspec.json.encode({"question": text}).decode() if as_json else f"? {text}"
@@ -168,7 +166,7 @@ async def _print(told: _Told, as_json: bool) -> None:
 
 
 async def _show(offered: SourceOffer, as_json: bool) -> None:
-    """Shows what it is described by, and each change: the service works it out again by itself."""
+    """Shows the description of a source, and each change: the service renews it by itself."""
     shown: tuple[Offer, ...] = ()
     while True:
         before, shown = shown, offered.described

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from contrada.spark.pipeline.counting import PipelineSummary
     from contrada.spark.pipeline.description import Pipeline
-    from contrada.spark.pipeline.watching import Told
+    from contrada.spark.pipeline.watching import ProgressListener
 
 SUBSCRIPTIONS_LISTED_MAX: Final = 100
 """Subscriptions that the terminal lists, those with the most matches. Beyond it: how many more
@@ -81,7 +81,7 @@ def run(
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
     contrada pipeline run operations.toml --publish contrada://127.0.0.1:7655 --json
     contrada pipeline run operations.toml --master spark://10.0.0.1:7077 --dry-run
-    contrada pipeline run events.toml --conf spark.jars.packages=org.apache.spark:spark-avro_2.13:4.3.0
+    contrada pipeline run operations.toml --conf spark.jars.packages=GROUP:NAME:VERSION
     """  # noqa: D301 - click reads the escape
     asked = _RunOptions(**options)
     if asked.master and asked.remote:
@@ -96,7 +96,7 @@ def run(
     described = replace(described, spark={**described.spark, **conf})
     address = asked.publish or described.publish
     if address:
-        parse_addresses(address)  # Else one would wait for Spark to hear that it is wrong.
+        parse_addresses(address)  # A wrong address is reported now, not after Spark's start.
     with _progress() as told:
         _run(described, asked, told, as_json=as_json)
 
@@ -120,8 +120,10 @@ class _RunOptions:
         return spark_session(self.cores, "contrada", self.master, self.remote, conf=conf)
 
 
-def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bool) -> None:
-    """Do what is asked for, and tell of it."""
+def _run(
+    described: "Pipeline", asked: _RunOptions, told: "ProgressListener", *, as_json: bool
+) -> None:
+    """Carry out the command, and report."""
     from contrada.spark.pipeline.checking import check_places, plan_lines, problems
     from contrada.spark.pipeline.output import unfinished_run
     from contrada.spark.pipeline.publishing import publish_rest
@@ -167,7 +169,7 @@ def _run(described: "Pipeline", asked: _RunOptions, told: "Told", *, as_json: bo
         _tell_problems(found)
         return
     if asked.resume and not described.is_stream and isinstance(described.output, Path):
-        is_done()  # Else one would wait for Spark to hear that there is none.
+        is_done()  # Its absence is reported now, not after Spark's start.
     if described.is_stream:  # Whoever supervises a service ends it so.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = interruptible(work, is_endless=described.is_stream)
@@ -203,7 +205,7 @@ def _tell_problems(problems: list[str]) -> None:
 
 
 def _problems(summary: "PipelineSummary") -> Iterator[str]:
-    """What is likely not as its author meant it."""
+    """Warnings of results that the pipeline's author likely did not intend."""
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
         if not each.read and (each.bad or summary.mode == "batch"):
@@ -215,7 +217,7 @@ def _problems(summary: "PipelineSummary") -> Iterator[str]:
 
 
 @contextmanager
-def _progress() -> Iterator["Told"]:
+def _progress() -> Iterator["ProgressListener"]:
     """A bar on standard error where a person looks at it."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None

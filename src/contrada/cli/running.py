@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -14,10 +14,29 @@ from contrada.errors import ConnectionFailedError
 from contrada.service import Service
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 END_WAIT_S: Final = 1.0
 """How long a command may take to end in order after Ctrl-C, such as to say goodbye to a broker.
 Beyond it: it ends as it is, as with the second Ctrl-C."""
+
+SECONDS: Final = click.FloatRange(0, min_open=True)
+
+
+def seconds_option(command: F) -> F:
+    """Adds the option --seconds."""
+    added = click.option("--seconds", type=SECONDS, metavar="S", help="End after S seconds.")
+    return added(command)
+
+
+def end_options(command: F) -> F:
+    """Adds the options --count, --timeout and --seconds of what prints notifications."""
+    silent = "End when nothing came for S seconds."
+    command = click.option("--timeout", type=SECONDS, metavar="S", help=silent)(
+        seconds_option(command)
+    )
+    most = "End after N notifications."
+    return click.option("--count", type=click.IntRange(1), metavar="N", help=most)(command)
 
 
 def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
@@ -41,7 +60,7 @@ def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
                 os._exit(statuses[signal.Signals(number)])
             ended_by.append(number)
             loop.call_soon_threadsafe(task.cancel)
-            # Not by the loop: what works for long without awaiting keeps that from all else.
+            # Not by the loop: a coroutine that works for long without awaiting would hold it up.
             end = threading.Timer(END_WAIT_S, os._exit, (statuses[signal.Signals(number)],))
             end.daemon = True
             end.start()
@@ -72,16 +91,3 @@ async def lost(service: Service) -> NoReturn:
         if state.state == "closed":
             raise ConnectionFailedError(state.address, state.reason)
     raise ConnectionFailedError(service.connection.address, "the service was closed")
-
-
-async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
-    """Does all at once until one has ended, and ends the others. Raises what that one raises."""
-    tasks = [asyncio.ensure_future(each) for each in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.wait(tasks)
-    for each in done:
-        each.result()

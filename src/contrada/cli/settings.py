@@ -38,7 +38,7 @@ _PORT_MAX: Final = 65_535
 LEVELS: Final = ("warning", "info", "debug")
 """How much is logged; each `-v` is one more."""
 
-_Given: TypeAlias = Mapping[str, Any]
+_FileSettings: TypeAlias = Mapping[str, Any]
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
         return Path(f"{beside}.sinks.json")
 
 
-def settings_of(path: Path | None, flags: _Given) -> BrokerSettings:
+def settings_of(path: Path | None, flags: _FileSettings) -> BrokerSettings:
     """What a broker is told by a file, where there is one, and by flags, which win.
 
     Raises InputError, AddressError, ServiceError.
@@ -145,7 +145,7 @@ def settings_of_network(path: Path) -> dict[str, BrokerSettings]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What a file says of all brokers, and all that it says of each."""
+    """The settings of a file for all brokers, and for each broker its own settings."""
     common = read_toml(path)
     described = common.pop("brokers", {})
     brokers = {}
@@ -173,7 +173,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 
 
 def _check_reach(settings: BrokerSettings) -> None:
-    """Raises AddressError, and ServiceError where others reach it and it asks nobody."""
+    """Raises AddressError, and ServiceError where other machines reach a broker without users."""
     check_host(settings.host)
     hosts = [settings.host]
     if settings.http.listen:
@@ -188,7 +188,7 @@ def _check_reach(settings: BrokerSettings) -> None:
         )
 
 
-def _joined(below: _Given, above: _Given) -> dict[str, Any]:
+def _joined(below: _FileSettings, above: _FileSettings) -> dict[str, Any]:
     """Both; what is above wins, in tables key by key."""
     joined = {**below, **above}
     for key in below.keys() & above.keys():
@@ -197,7 +197,9 @@ def _joined(below: _Given, above: _Given) -> dict[str, Any]:
     return joined
 
 
-def _resolved(source: str, given: _Given, brokers: Mapping[str, _Given]) -> BrokerSettings:
+def _resolved(
+    source: str, given: _FileSettings, brokers: Mapping[str, _FileSettings]
+) -> BrokerSettings:
     """What was given, with the addresses of the neighbours that it names."""
     found = checked(source, given, BrokerSettings)
     links: dict[str, LinkSettings] = {}

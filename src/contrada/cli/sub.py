@@ -12,7 +12,7 @@ import click
 from contrada.cli.approach import approach_options
 from contrada.cli.extension import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
+from contrada.cli.running import end_options, run
 from contrada.cli.showing import ENVELOPE, json_line, parts_of
 from contrada.model import Notification
 from contrada.net import connect
@@ -31,16 +31,7 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 @click.command()
 @click.argument("filter_text", metavar="FILTER", required=False)
 @click.option("--to", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N notifications.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
-    help="End when nothing came for S seconds.",
-)
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@end_options
 @click.option(
     "--durable",
     metavar="NAME",

@@ -1,4 +1,4 @@
-"""Sweeps of simulations where there are cores: on Spark where it is there, else in processes."""
+"""Sweeps of simulations over all cores: on Spark if it is installed, else in processes."""
 
 import threading
 from collections.abc import Callable, Sequence

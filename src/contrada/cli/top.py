@@ -120,7 +120,7 @@ class _Watched:
 def _rate(now: Any, before: Any, seconds: float, is_partial: bool = False) -> Any:
     """The change in a second, of each where there are several; what began anew counts from 0.
 
-    Of what was perhaps there before and not told of, where that is partial, nobody knows: 0.
+    Where `before` is partial, a count missing in it may be old: its change is unknown, so 0.
     """
     if isinstance(now, Mapping):
         held = before if isinstance(before, Mapping) else {}

@@ -1,4 +1,6 @@
-"""`contrada translate`: other people's rules as filters, and which of them are none."""
+"""`contrada translate`: rules of other dialects as filters, and the rules that cannot become
+filters.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """`contrada user`: who may come to a broker, and what each may do, in a file of TOML."""
 
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,12 +15,17 @@ from rich.markup import escape
 from rich.table import Table
 from tomlkit.exceptions import TOMLKitError
 
+from contrada.cli.changing import changing, write_anew
 from contrada.cli.tables import output
 from contrada.errors import InputError
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
+from contrada.security.files import write_secret
 
 USERS_FILE: Final = "users.toml"
+
+IN_FORCE: Final = "in force once brokers read the file again: at SIGHUP (systemctl reload contrada)"
+"""What is said of a user who is removed, and may still be there."""
 
 _PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
@@ -82,22 +85,28 @@ def user() -> None:
 )
 @click.option("--expires", metavar="TIME", help="When he ends: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
 @click.option("--replace", is_flag=True, help="Where he is there: what is said now, a new token.")
-def add(name: str, path: str, everything: bool, replace: bool, **said: Any) -> None:
-    """Add a user, and print his token: it is nowhere kept, and cannot be printed again.
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write his token there, for its owner alone, and do not print it; FILE must be new.",
+)
+def add(
+    name: str, path: str, everything: bool, replace: bool, token_file: str | None, **said: Any
+) -> None:
+    """Add a user, and give his token: it is nowhere kept, and cannot be given again.
 
     The user `anonymous` is who shows nothing; he has no token.
 
     \b
-    contrada user add desk --publish "what = 'quote'" --subscribe "what = 'quote'" > desk.token
-    contrada sub --to contradas://broker.example --token-file desk.token "what = 'quote'"
+    contrada user add desk --publish "symbol any" --subscribe "price < 100" --token-file desk.token
+    contrada sub --to contradas://broker.example --token-file desk.token "price < 50"
     contrada user add oslo --everything --publisher '*' --durable '*' --link --inspect
     contrada user add anonymous --subscribe "public = true"
     """  # noqa: D301 - click reads the escape
-    file = Path(path)
-    document, known = _read(file)
-    if name in known and not replace:
-        raise InputError(path, f"there is a user {name!r} already: --replace gives him a new token")
     has_token = not said["certificate"] and name != "anonymous"
+    if token_file is not None and not has_token:
+        raise click.UsageError(f"--token-file: the user {name!r} gets no token")
     token, record = new_token(name) if has_token else ("", "")
     settings = UserSettings(
         token=record,
@@ -111,11 +120,23 @@ def add(name: str, path: str, everything: bool, replace: bool, **said: Any) -> N
         inspect=said["inspect"],
         expires=None if said["expires"] is None else _time(said["expires"]),
     )
-    Users.of(path, {**known, name: settings})
-    users = document.setdefault("users", tomlkit.table(is_super_table=True))
-    users[name] = _table(settings)
-    _write(file, document)
-    if token:
+    with changing(Path(path)) as file:
+        document, known = _read(file) if file.exists() else (tomlkit.document(), {})
+        if name in known and not replace:
+            reason = f"there is a user {name!r} already: --replace gives him a new token"
+            raise InputError(path, reason)
+        Users.of(path, {**known, name: settings})
+        users = document.setdefault("users", tomlkit.table(is_super_table=True))
+        users[name] = _table(settings)
+        if token_file is not None:
+            write_secret(token_file, f"{token}\n".encode())
+        try:
+            write_anew(file, tomlkit.dumps(document))
+        except BaseException:
+            if token_file is not None:
+                Path(token_file).unlink(missing_ok=True)
+            raise
+    if token and token_file is None:
         click.echo(token)
 
 
@@ -141,38 +162,30 @@ def list_(path: str, as_json: bool) -> None:
 @click.argument("name")
 @users_option
 def remove(name: str, path: str) -> None:
-    """Remove a user: his connections end when brokers read the file again."""
-    file = Path(path)
-    document, known = _read(file)
-    if name not in known:
-        found = ", ".join(known) or "none"
-        raise InputError(path, f"there is no user {name!r}; there are: {found}")
-    del document["users"][name]
-    _write(file, document)
+    """Remove a user: his connections end when brokers read the file again, at SIGHUP.
+
+    `systemctl reload` does that to a broker that is a service.
+    """
+    with changing(Path(path)) as file:
+        document, known = _read(file)
+        if name not in known:
+            found = ", ".join(known) or "none"
+            raise InputError(path, f"there is no user {name!r}; there are: {found}")
+        del document["users"][name]
+        write_anew(file, tomlkit.dumps(document))
+    click.echo(IN_FORCE, err=True)
 
 
 def _read(path: Path) -> tuple[tomlkit.TOMLDocument, dict[str, UserSettings]]:
-    """The file with its comments, and what it says of each user; empty where there is none."""
+    """The file with its comments, and what it says of each user. Raises InputError."""
     if not path.exists():
-        return tomlkit.document(), {}
+        raise InputError(str(path), "there is no such file; `contrada user add NAME` makes it")
     try:
         return tomlkit.parse(path.read_text("utf-8")), Users.settings(path)
     except (TOMLKitError, UnicodeDecodeError) as error:
         raise InputError(str(path), str(error)) from None
-
-
-def _write(path: Path, document: tomlkit.TOMLDocument) -> None:
-    """All of it or nothing, for its owner alone."""
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(tomlkit.dumps(document))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error)) from None
 
 
 def _table(settings: UserSettings) -> tomlkit.items.Table:

@@ -24,7 +24,7 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.running import first_of, lost, run
+from contrada.cli.running import end_options, lost, run, seconds_option
 from contrada.cli.settings import MEMORY
 from contrada.cli.showing import json_line, parts_of
 from contrada.cli.tables import output
@@ -38,7 +38,7 @@ from contrada.model import Filter, Notification
 from contrada.net import connect
 from contrada.net.wire import Approach
 from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
-from contrada.runtime.calling import checked_timeout
+from contrada.runtime.calling import checked_timeout, first_of
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.service import Service
 from contrada.xml import document_of
@@ -105,7 +105,7 @@ class _Rendering:
                 self._tell_bad(each)
 
     def end(self) -> None:
-        """Says what was bad, what is repeated, and what was lost."""
+        """Reports bad documents, repeated elements, and lost parts."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
         repeated = {
@@ -241,16 +241,7 @@ def send(
     help="A name that patterns stand for; may be repeated.",
 )
 @click.option("--document", is_flag=True, help="The document itself, as it was.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N notifications.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
-    help="End when nothing came for S seconds.",
-)
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@end_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object of attributes per line.")
 @approach_options
 def receive(
@@ -351,9 +342,7 @@ def _document(found: Notification) -> str:
     help="Where names survive: a file, or postgresql://user@host/name; memory: for nowhere.",
 )
 @click.option("--name", default="", help="What it is called; a random name otherwise.")
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="End after S seconds."
-)
+@seconds_option
 @click.option("-v", "--verbose", count=True, help="Log more.")
 @approach_options
 def daemon(

@@ -1,13 +1,13 @@
-"""`Collection`: what all collections of obvents do, whatever they promise.
+"""`Collection`: the behaviour that all collections of obvents share, in every delivery class.
 
 A collection is an access point to a space that is everywhere: the obvents of a type, or of a
-subject. To add is to publish; to ask whether it contains what one is called with is to subscribe.
-It is asynchronous: elements come some time after they were added.
+subject. To add an element is to publish it; to ask for the elements that the collection contains is
+to subscribe. A collection is asynchronous: elements come some time after they were added.
 
 What a collection *holds* is what this object has seen lately. Inside its own `async with` it keeps
 the last elements that came, its own too, as many as `holds` says; a persistent one begins with
-those that it held when it was closed. So `contains` of a value says what was seen here, and nothing
-of what is elsewhere, or on its way.
+those that it held when it was closed. So `contains` of a value tells of elements seen here, and of
+none that are elsewhere, or on their way.
 
 Source: EPFL 2503 §4.2, §4.3, §4.7.
 """
@@ -30,8 +30,7 @@ from contrada.delivery.durable import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
 from contrada.runtime.handles import ThreadPolicy, policy_for
-from contrada.service import Interest, Predicate, Service, StandingOptions
-from contrada.service import Subject as Wanted
+from contrada.service import Interest, Predicate, Service, StandingOptions, Subscribable
 from contrada.service.in_force import InForce
 
 T = TypeVar("T")
@@ -49,16 +48,16 @@ class Subscriber(Protocol[T_contra]):
 Called: TypeAlias = Callable[[T], Awaitable[object] | object] | Subscriber[T]
 """A function, or an object with `notify`; `async` ones are awaited."""
 
-Where: TypeAlias = Wanted | Predicate[T] | None
+Where: TypeAlias = Subscribable | Predicate[T] | None
 """What narrows: a filter, its text, a condition, or a predicate over elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:
-    """What became of elements, at one moment.
+    """Counts of a collection's elements, at one moment.
 
-    `held` are held now and `forgotten` had to make room; `dropped` are what did not come to what it
-    holds, by reason, duplicates among them. `added` were published here.
+    `held` are held now and `forgotten` had to make room; `dropped` did not come into the
+    collection, by reason, duplicates among them. `added` were published here.
     """
 
     added: int
@@ -123,8 +122,8 @@ class Collection(InForce, Generic[T]):
     ) -> None:
         """`of` is a class of obvents, or a subject, whose elements are notifications.
 
-        `name` is that of a persistent collection, by which it is known when it comes back. Raises
-        InvalidObventError where it promises more than its type is published with; ServiceError.
+        `name` identifies a persistent collection when it comes back. Raises InvalidObventError
+        where it promises more than its type is published with; ServiceError.
         """
         self.service = service
         self.space: CollectionSpace[T] = CollectionSpace(of, subject)
@@ -170,9 +169,9 @@ class Collection(InForce, Generic[T]):
         return stamped
 
     async def add_all(self, obvents: Iterable[T], /) -> Envelope:
-        """Publish several as one: each consumer gets those that it asks for together, or none.
+        """Publish several obvents as one: each consumer gets all that it asks for, or none.
 
-        Who subscribes without a collection gets them as `Together`. All are promised the same.
+        A subscriber without a collection gets them as `Together`. All have the same delivery class.
         Raises as `add`, and LimitError beyond TOGETHER_MAX.
 
         Source: EPFL 2503 §7.
@@ -211,10 +210,11 @@ class Collection(InForce, Generic[T]):
     def contains(self, value: Any, where: Where[T] = None, /, **options: Any) -> Any:
         """Whether it holds a value; or a handle by which a subscriber is called with elements.
 
-        A value is held where an equal one is, or one that is carried the same: cost, all that is
-        held. Raises ServiceError outside `async with`, or where what brings elements has failed.
+        A value is held where an equal element is, or one with the same encoding: cost, all held
+        elements. Raises ServiceError outside `async with`, or where the subscription for the
+        elements has failed.
 
-        A subscriber is called once its handle is active, with what is added from then on; see
+        A subscriber is called once its handle is active, with elements added from then on; see
         `Handle`, which has `threads` and `on_error`, too. A persistent collection needs a `name` of
         it: under this name it goes on when it is activated again.
         """
@@ -226,7 +226,7 @@ class Collection(InForce, Generic[T]):
         return self.space.holds(value) and self._is_held(cast(T, value))
 
     def contains_all(self, values: "Iterable[T] | Collection[T]", /) -> bool:
-        """Whether it holds all of these at this moment, or all that another collection holds."""
+        """Whether it now holds all these values, or all elements that another collection holds."""
         wanted = values.held if isinstance(values, Collection) else values
         return all(each in self for each in wanted)
 
@@ -252,9 +252,9 @@ class Collection(InForce, Generic[T]):
                 yield each
 
     def arrival_of(self, obvent: T) -> Arrival[T] | None:
-        """How this very object came to a consumer of this collection: from whom, and under what.
+        """How this very object came to a consumer of this collection: its publisher and subject.
 
-        None where it did not, or ARRIVALS_MAX came since.
+        None where it did not come, or ARRIVALS_MAX others came since.
         """
         return self._arrivals.of(obvent)
 
@@ -288,11 +288,11 @@ class Collection(InForce, Generic[T]):
     ) -> Any:
         """A consumer that shares elements with others: each goes to one, by push or by pull.
 
-        All that remove from one queue share it, in whatever process. Without a name it is that of
-        the type and subject; another condition is another queue, and needs one. What a consumer has
-        not acknowledged when it goes comes to another; what is added while none is there waits. A
-        queue begins with its first consumer, in the store, and stands until
-        `Service.unsubscribe(queue)`. Raises ServiceError.
+        All consumers that remove from one queue share it, in whatever process. Without a name the
+        queue is that of the type and subject; another condition makes another queue, which needs a
+        name. Unacknowledged elements of a consumer that goes come to another; elements added while
+        there is no consumer wait. A queue begins with its first consumer, in the store, and stands
+        until `Service.unsubscribe(queue)`. Raises ServiceError.
 
         Source: EPFL 2503 §4.7.2, figure 4.25.
         """
@@ -343,7 +343,7 @@ class Collection(InForce, Generic[T]):
         self._held.clear()
 
     def statistics(self) -> CollectionStatistics:
-        """What was added and held, and what was lost of what it was to hold."""
+        """Counts of elements added, held, and lost before they could be held."""
         held = self._held
         return CollectionStatistics(self._added, len(held), held.forgotten, held.dropped)
 

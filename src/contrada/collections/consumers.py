@@ -46,11 +46,13 @@ class Consumer(InForce, AsyncIterator[T], Generic[T]):
 
     @property
     def durable(self) -> str:
-        """The name of the subscription that it reads, "" where that ends with it."""
+        """The name of the durable subscription that it reads; "" where the subscription ends with
+        it.
+        """
         return self.joining.durable
 
     async def open(self) -> None:
-        """Join: what is added from when this has returned comes. Raises as `Subscription.open`."""
+        """Join: elements added after this has returned come. Raises as `Subscription.open`."""
         await self._reader.open()
 
     async def get(self, timeout_s: float | None = None) -> T:
@@ -118,7 +120,7 @@ class Consumer(InForce, AsyncIterator[T], Generic[T]):
         await self.aclose()
 
     def statistics(self) -> SubscriptionStatistics:
-        """What it got, what waits, and what was lost, by reason."""
+        """Counts of elements that it got, that wait, and that were lost, by reason."""
         found = self._reader.statistics()
         waiting = len(self._stack or ())
         return SubscriptionStatistics(

@@ -15,8 +15,7 @@ from contrada.runtime.handles import ThreadPolicy
 T = TypeVar("T")
 
 ELEMENTS_HELD_MAX: Final = 1_000
-"""Elements that a collection holds where nothing else is said. Beyond it: the oldest are forgotten,
-and counted."""
+"""Elements that a collection holds by default. Beyond it: the oldest are forgotten, and counted."""
 
 ARRIVALS_MAX: Final = 1_000
 """Elements of which a collection knows how they arrived. Beyond it: that of the oldest is
@@ -98,7 +97,7 @@ class Arrivals(Generic[T]):
 
     def of(self, obvent: T) -> Arrival[T] | None:
         """How this object arrived."""
-        return self._known.get(id(obvent))  # Objects that are known live on, so this is no other.
+        return self._known.get(id(obvent))  # Known objects are kept alive, so no other has this id.
 
 
 async def _held(_: object) -> None:

@@ -21,10 +21,10 @@ OnError: TypeAlias = Callable[[Exception, T], Awaitable[object] | object]
 
 @dataclass(slots=True, eq=False)
 class CollectionJoining(Generic[T]):
-    """How one consumer joins a collection: what it asks for, under which name, kept how.
+    """How one consumer joins a collection: its condition, its name, and its retention.
 
-    Without a name `subscribed` says by which subscription. `replays` makes it begin with all that
-    is kept. `arrived` is told what arrives for it.
+    Without a name `subscribed` gives the subscription. With `replays` it begins with all kept
+    elements. `arrived` is called with each arrival for it.
     """
 
     owner: object

@@ -1,4 +1,4 @@
-"""The collections: with duplicates or without, each with what it promises.
+"""The collection classes: with duplicates or without, each with its promises.
 
                          WeakBag                    WeakSet          (each *Set* is the *Bag* of its
                             |                                         name without duplicates)
@@ -9,8 +9,8 @@
          |
      CausalBag
 
-A collection of less than its type promises is allowed, and gets it weaker. Who wants two of these
-derives from both: `class Ledger(PersistentSet[T], CausalSet[T])`.
+A collection that promises less than its type is allowed, and gets the weaker delivery. To combine
+two promises derive from both: `class Ledger(PersistentSet[T], CausalSet[T])`.
 
 Source: EPFL 2503 §4.4, figure 4.7.
 """
@@ -81,4 +81,7 @@ class PersistentBag(StrongBag[T], promises=["certified"]):
 
 
 class PersistentSet(PersistentBag[T], StrongSet[T]):
-    """The same; once while a consumer runs. What it had in hand when it died comes again."""
+    """The same; once while a consumer runs.
+
+    Elements in the consumer's hands when it died come again.
+    """

@@ -13,7 +13,7 @@ from contrada.errors import InvalidObventError
 
 
 class Quality(StrEnum):
-    """One thing that is promised of what is published."""
+    """One promise of delivery."""
 
     RELIABLE = "reliable"
     CERTIFIED = "certified"
@@ -57,7 +57,7 @@ def check_given(collection: str, asked: AbstractSet[Quality], name: str, deliver
 
 
 def delivery_of(asked: AbstractSet[Quality]) -> str:
-    """The class of delivery that promises it, of what has no type to say it."""
+    """The delivery class with these qualities, for elements without a type."""
     if Quality.RELIABLE not in asked:
         return BEST_EFFORT
     words = [Quality.CERTIFIED if Quality.CERTIFIED in asked else Quality.RELIABLE]

@@ -1,7 +1,7 @@
-"""How a consumer reads a subscription: taken apart, without duplicates where that is asked.
+"""How a consumer reads a subscription: obvent by obvent, for a set without duplicates.
 
-Invariant: what was published together is acknowledged when all of it is done with, so that all of
-it comes again where not.
+Invariant: obvents published together are acknowledged together, once the consumer is done with all.
+Until then all of them come again.
 """
 
 from collections import Counter, deque
@@ -136,7 +136,7 @@ class ElementReader(StandingSubscription[T]):
         return True
 
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """One part of each of these is done with, and all up to a position."""
+        """Acknowledges one part of each of these positions, and all up to a position."""
         done = [each for each in self._out if up_to is not None and each <= up_to]
         for position in positions:
             out = self._out.get(position)
@@ -158,7 +158,7 @@ class ElementReader(StandingSubscription[T]):
             await self._held.acknowledge(*positions)
 
     async def give_back(self, *positions: int) -> None:
-        """These come again, with all that was published together with them, to whoever reads."""
+        """Lets these come again, with all parts published together with them, to whoever reads."""
         returned = [each for each in dict.fromkeys(positions) if each in self._out]
         for each in returned:
             out = self._out.pop(each)

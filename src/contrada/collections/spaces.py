@@ -18,8 +18,7 @@ from contrada.delivery.classes import BEST_EFFORT
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, InvalidObventError
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.service import Subject as Wanted
-from contrada.service import filters_of, narrowing_of, notification_of, residue_of
+from contrada.service import Subscribable, filters_of, narrowing_of, notification_of, residue_of
 from contrada.typed.publishing import type_of
 
 T = TypeVar("T")
@@ -91,7 +90,7 @@ class CollectionSpace(Generic[T]):
         self._kind: Any = Filter({}) if self.cls is None else self.cls
         of_type = "" if self.cls is None else type_of(self.cls).name
         self.name = of_type + ("" if self.subject is None else str(self.subject))
-        """Names it in messages, and the queue of those that remove from it."""
+        """The name of the space in messages, and of the default queue of consumers that remove."""
 
     def holds(self, item: object) -> bool:
         """Whether an object may be an element."""
@@ -103,7 +102,7 @@ class CollectionSpace(Generic[T]):
 
     @property
     def offered(self) -> Filter:
-        """What its elements are published as, one by one."""
+        """The filter that its elements match when they are published one by one."""
         own = Filter({}) if self.cls is None else type_of(self.cls).filters
         return own & self._under()
 
@@ -130,7 +129,7 @@ class CollectionSpace(Generic[T]):
         attributes = {**made.attributes, SUBJECT: self.subject.text}
         return Notification.restored(attributes, made.body, made.content_type, envelope)
 
-    def asked(self, where: Wanted | Callable[[T], object] | None) -> Asked[T]:
+    def asked(self, where: Subscribable | Callable[[T], object] | None) -> Asked[T]:
         """What a consumer with this condition asks for, of single obvents and of parts.
 
         Raises as `Service.subscribe`.

@@ -3,9 +3,9 @@
     Subject("/Chat/Insomnia")     this one, and all that are nested in it
     Subject("/Chat/*/en")         `*` stands for one name
 
-A subject is the attribute `@subject` of what is published under it, a text that ends in a slash:
-`/Chat/Insomnia/`. So a subject with all that is nested in it is one prefix, and which subjects lie
-in which falls out of the algebra.
+A subject is the attribute `@subject` of the notifications published under it, a text that ends in a
+slash: `/Chat/Insomnia/`. So a subject with all nested subjects is one prefix, and the algebra's
+covering gives the nesting of subjects.
 
 Source: EPFL 2503 §4.7.1, §3.7.1.
 """
@@ -76,7 +76,7 @@ class Subject:
         return Filter({SUBJECT: prefix(start) if self.nested else eq(start)})
 
     def from_notification(self, notification: Notification) -> Notification:
-        """The notification itself: a subject says nothing of what is published under it."""
+        """The notification itself: a subject does not determine a class."""
         return notification
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Producers that are asked: a collection polls them, and adds what they give.
+"""Producers that a collection polls: it adds the obvents that they give.
 
 Source: EPFL 2503 §4.3.1 (an asynchronous `add` that announces what will be produced).
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Producer: TypeAlias = Callable[[], Awaitable[T | None] | T | None]
-"""Gives an obvent when it is asked, or None where there is none."""
+"""Gives an obvent when it is polled, or None where it has none."""
 
 _LOG: Final = logging.getLogger("contrada.typed")
 
@@ -37,7 +37,7 @@ class Adding(Protocol[T_contra]):
 
 
 class Supply(InForce, Generic[T]):
-    """A producer that is asked for what it has. Inside `async with` what it may give is advertised.
+    """A producer that is polled for obvents. Inside `async with` its obvents are advertised.
 
     `failed` counts how often `run` could not get or publish something.
     """

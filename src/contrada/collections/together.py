@@ -2,8 +2,8 @@
 
 Its attributes say what filters may ask before it is taken apart: the mark `@is.Together`, for each
 type mark `@is.NAME` of a part the attribute `@of.NAME`, and the subjects. The parts are its body, a
-list of msgpack. So a filter over content cannot decide at a server which of the parts it wants; it
-is asked of each part where it is subscribed, exactly.
+list of msgpack. So a server cannot decide which parts a filter over content wants; the subscriber
+decides that exactly, for each part.
 
 Source: EPFL 2503 §7 (several events as one).
 """
@@ -37,7 +37,7 @@ _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 class Together:
     """Notifications that were published together, in their order.
 
-    It can be subscribed, by who wants them undivided; collections take it apart.
+    Subscribers that want the parts undivided can subscribe it; collections take it apart.
     """
 
     parts: tuple[Notification, ...]

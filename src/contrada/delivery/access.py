@@ -1,17 +1,17 @@
 """`AccessPoint`: what a server does for the publishers that are connected to it.
 
-What is published more than at best effort is matched here, once, against all that stands anywhere,
-and addressed to the homes of what it matches. What is in a sequence goes to its sequencer, which
-does the same as its access point.
+A publication of a class above best effort is matched here, once, against the standing subscriptions
+of all servers. It is addressed to the homes of those that it matches. A publication in a sequence
+goes to its sequencer instead, which then acts as its access point.
 
     publish ==> not a duplicate? ==> in a sequence? --no--> address, number, hold ==> parcels
                                           `---yes--> to the sequencer, or wait for it
 
-What must wait waits in order, a bounded time: for a sequencer that cannot be reached, and for what
-a publisher did elsewhere before it came here.
+Some publications wait, in order and for a bounded time. They wait for a sequencer that cannot be
+reached, or until this server knows what their publisher did at other servers before.
 
-Invariants: a publication is accepted whole or fails whole; of a publisher, what has a number not
-above the highest one accepted is a duplicate, and is published no second time.
+Invariants: a publication is accepted whole or fails whole; a notification whose number is not above
+its publisher's highest accepted one is a duplicate, and is not published again.
 
 Source: EPFL 2503 §5.2.2 (QoS of obvents).
 """
@@ -27,19 +27,19 @@ from contrada.delivery.inbox import Inbox
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
     AskPast,
-    Body,
+    CausalRow,
     Context,
     Notice,
     Parcel,
     Past,
+    Payload,
     Returned,
-    Row,
     Sequenced,
     ToSequence,
 )
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
-from contrada.delivery.publishers import HERE, Publisher, Publishers, Visit, Way
+from contrada.delivery.publishers import HERE, Publisher, Publishers, SequencerEpoch, Visit
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import Addressees, StandingTable
 from contrada.delivery.store import KEPT_BYTES_MAX, Store
@@ -81,7 +81,10 @@ class Failed(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """Notifications that are published together, all of one class. `token` tells it from others."""
+    """Notifications of one class that are published together.
+
+    `token` identifies the publication.
+    """
 
     token: int
     publisher: str
@@ -145,9 +148,9 @@ class AccessPoint:
             self._wait(of)
 
     def await_past(self, publisher: str, past: Mapping[str, int], now_us: int) -> None:
-        """What a publisher publishes waits until it is known what it did at other servers.
+        """A publisher's publications wait here until its past at other servers is known.
 
-        It was there in these lives of theirs. Raises LimitError.
+        `past`: those servers, each with its life at the time. Raises LimitError.
         """
         if publisher not in self._awaited and len(self._awaited) >= WAITING_MAX:
             raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
@@ -157,7 +160,7 @@ class AccessPoint:
             self._ask_past(publisher, now_us)
 
     def forget_past(self, server: str, life: int) -> None:
-        """A server has this life: nothing is left of what publishers did in an earlier one."""
+        """A server has begun this life: of its earlier lives no publisher's past is left there."""
         for publisher, visit in list(self._awaited.items()):
             if visit.lives.get(server, life) < life:
                 self.meet(publisher, server)
@@ -165,7 +168,7 @@ class AccessPoint:
     def meet(self, publisher: str, server: str, past: Past | None = None) -> None:
         """What a publisher did at another server is known; None: nothing is left of it.
 
-        An answer to what was asked at an earlier visit is not: the publisher was there again since.
+        An answer to a question of an earlier visit is ignored: the publisher was there again since.
         """
         visit = self._awaited.get(publisher)
         is_late = past is not None and visit is not None and past.visit != visit.number
@@ -177,6 +180,7 @@ class AccessPoint:
         known = self._publishers.known(publisher)
         if past is not None:
             known.learn(past.sequence, past.failed, past.untold)
+        # Its publications there went another way, and may still be on it.
         known.carries = True
         self._publishers.remember(publisher, known)
         self.look_again()
@@ -208,7 +212,7 @@ class AccessPoint:
         return _highest(self._publishers.known(publisher).sequence, publisher, self._waiting)
 
     def _hindrance(self, of: Publication) -> str | None:
-        """Why a publication has to wait; None where it need not."""
+        """Why a publication must wait; None where it need not."""
         if of.publisher in self._awaited:
             return f"what {of.publisher!r} published elsewhere is not known here"
         known = self._publishers.known(of.publisher)
@@ -256,7 +260,7 @@ class AccessPoint:
         self._is_stale = bool(self._waiting)
 
     def go_on(self, now_us: int) -> None:
-        """Publishes what need not wait any longer, and gives up what has waited too long."""
+        """Publishes publications that need wait no longer, gives up those that waited too long."""
         if not self._is_stale and (self.due_us is None or now_us < self.due_us):
             return
         self._ask_again(now_us)
@@ -281,7 +285,7 @@ class AccessPoint:
         self._kept_back.update(_orders(of))
 
     def _would_overtake(self, of: Publication) -> bool:
-        """Whether something that waits is to come before it."""
+        """Whether a publication that waits must come before this one."""
         return bool(self._kept_back) and not self._kept_back.isdisjoint(_orders(of))
 
     @property
@@ -357,8 +361,8 @@ class AccessPoint:
         if promised.is_fifo:
             self._publishers.note_way(known, way, carries=carries)
 
-    def _way_of(self, promised: DeliveryClass) -> Way:
-        """By which way goes what has an order."""
+    def _way_of(self, promised: DeliveryClass) -> SequencerEpoch:
+        """The way of an ordered publication."""
         epoch, server = self._sequences.where(promised.sequence)
         is_here = not promised.sequence or server == self.name
         return HERE if is_here else (promised.sequence, server, epoch)
@@ -368,12 +372,12 @@ class AccessPoint:
         notification = said.notification
         promised = delivery_class(notification.envelope.delivery)
         if said.epoch > self._sequences.where(promised.sequence)[0]:
-            # The news that this server has it is late; what was before it came with the parcel.
+            # The parcel overtook the news of this epoch; its context tells of the epochs before.
             self.move(Sequenced(promised.sequence, said.epoch, self.name))
         epoch, server = self._sequences.where(promised.sequence)
-        # What was sent to it as a sequencer of before: others of its publisher may be elsewhere.
+        # It was sent to an earlier epoch: other notifications of its publisher may be elsewhere.
         is_late = promised.is_fifo and said.epoch < epoch
-        # It has the sequence also where it has no room to remember that: it cannot pass it on then.
+        # It is the sequencer even where it has no room to remember that; then it cannot pass it on.
         if said.epoch > epoch or (server == self.name and not is_late):
             self.sequence([notification], HERE, now_us, carries=carries)
         else:
@@ -399,7 +403,7 @@ class AccessPoint:
     def sequence(
         self,
         notifications: Sequence[Notification],
-        way: Way,
+        way: SequencerEpoch,
         now_us: int,
         *,
         carries: bool,
@@ -407,6 +411,7 @@ class AccessPoint:
     ) -> None:
         """Publishes what is in a sequence, here or at its sequencer; raises as `publish` fails."""
         promised = delivery_class(notifications[0].envelope.delivery)
+        # After a hand-over, earlier notifications may still come from the sequencer before.
         carries = carries or promised.is_causal or self._sequences.where(promised.sequence)[0] > 0
         if way == HERE:
             if not self._table.own.sequences:
@@ -449,11 +454,9 @@ class AccessPoint:
         self.parcels += self._outbox.post(postings, now_us, spools=spools)
 
     def send(
-        self, home: str, body: Body, now_us: int, context: Context = (), *, spools: bool = False
+        self, home: str, body: Payload, now_us: int, context: Context = (), *, spools: bool = False
     ) -> None:
-        """Sends something to one server that is known, to arrive there once; `spools`: whatever
-        crashes. To one that is not known nothing is sent.
-        """
+        """Sends a body once to a known server, else to nobody. `spools`: it survives a crash."""
         if home not in self._table.homes:
             return
         spools = spools and self._store is not None
@@ -464,19 +467,19 @@ class AccessPoint:
         self._outbox.check_room((home,))
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
-        """What others must have who get what is published here now, so much to some homes."""
+        """The causal predecessors of what is published now. `more`: parcels posted now, by home."""
         self._is_causal = True
         return self._causality.context(self.row(more or {}))
 
     def known_context(self) -> Context:
-        """The same, if there has been anything for which it matters."""
+        """The context, or () if no causal message was ever seen."""
         return self.context() if self._is_causal or len(self._causality) else ()
 
-    def row(self, more: Mapping[str, int]) -> Row:
-        """What this server has sent and was not taken yet."""
+    def row(self, more: Mapping[str, int]) -> CausalRow:
+        """This server's row: what it has sent, by home, that was not acknowledged yet."""
         self._rows += 1
         own = self._table.own
-        return Row(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
+        return CausalRow(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
 
     def _give_up(self, of: Publication, error: ContradaError) -> None:
         """A publication fails, and is known to have failed where it comes again."""
@@ -511,6 +514,6 @@ def _highest(known: int, publisher: str, waiting: Mapping[int, Publication]) -> 
 
 
 def _orders(of: Publication) -> list[tuple[str, str]]:
-    """In which lines a publication stands: its publisher's and its sequence's, if it has these."""
+    """The queues in which a publication waits: its publisher's and its sequence's, if any."""
     lines = ("publisher", of.publisher), ("sequence", of.promised.sequence)
     return [each for each in lines if each[1]]

@@ -1,12 +1,13 @@
-"""`Backlog`: what waits for one reader, by priority, until its time is over.
+"""`Backlog`: the entries that wait for one reader, by priority, until their time is over.
 
     append --> [ 9: oldest … newest ] --popleft--> the oldest of the highest
                [ 4: oldest … newest ]
                [ 0: oldest … newest ] --pop-->     the newest of the lowest
 
-Invariants: what waits leaves by priority, among equals in the order in which it came; `expire`
-leaves nothing behind whose time is over. It reads no clock. Where nothing has a time to live or a
-priority of its own, a plain deque is the same: what takes from the one takes from the other.
+Invariants: entries leave by priority, among equals in the order in which they came; `expire` leaves
+no entry behind whose time is over. It reads no clock. Where no entry has a time to live or a
+priority of its own, a plain deque behaves the same: code that takes entries from a backlog may take
+them from a deque.
 
 Source: EPFL 2503 §5.2.2 (prioritary and timely obvents).
 """
@@ -30,7 +31,7 @@ class Transmission(NamedTuple):
     expires_us: int | None = None
 
 
-Entry: TypeAlias = tuple[P, int, Transmission | None]
+QueueEntry: TypeAlias = tuple[P, int, Transmission | None]
 """What waits, its size in bytes, and how it waits: None is the default, without an end."""
 
 _DEFAULT: Final = Transmission()
@@ -48,22 +49,22 @@ def transmission_of(envelope: Envelope) -> Transmission | None:
     return None if found == _DEFAULT else found
 
 
-class _Level(Generic[P]):
+class _PriorityQueue(Generic[P]):
     """What waits with one priority, by number, oldest first, and its bytes together."""
 
     __slots__ = ("entries", "size")
 
     def __init__(self) -> None:
-        self.entries: OrderedDict[int, Entry[P]] = OrderedDict()
+        self.entries: OrderedDict[int, QueueEntry[P]] = OrderedDict()
         self.size = 0
 
 
 class Backlog(Generic[P]):
     """Entries that wait. Cost of each step: the logarithm of how many have a time to live."""
 
-    def __init__(self, entries: Iterable[Entry[P]] = ()) -> None:
-        self._levels: dict[int, _Level[P]] = {}  # none of them empty
-        self._expiring: list[tuple[int, int, int]] = []  # a heap; what has left is in it for a time
+    def __init__(self, entries: Iterable[QueueEntry[P]] = ()) -> None:
+        self._levels: dict[int, _PriorityQueue[P]] = {}  # none of them empty
+        self._expiring: list[tuple[int, int, int]] = []  # a heap; may name entries that left
         self._numbered = 0
         self._count = 0
         self.extend(entries)
@@ -71,12 +72,12 @@ class Backlog(Generic[P]):
     def __len__(self) -> int:
         return self._count
 
-    def append(self, entry: Entry[P]) -> None:
+    def append(self, entry: QueueEntry[P]) -> None:
         """One more waits."""
         priority, expires_us = entry[2] or _DEFAULT
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = _Level()
+            level = self._levels[priority] = _PriorityQueue()
         self._numbered += 1
         level.entries[self._numbered] = entry
         level.size += entry[1]
@@ -87,33 +88,33 @@ class Backlog(Generic[P]):
                 self._expiring = [each for each in self._expiring if self._waits(each)]
                 heapify(self._expiring)
 
-    def extend(self, entries: Iterable[Entry[P]]) -> None:
+    def extend(self, entries: Iterable[QueueEntry[P]]) -> None:
         """Several more wait, in this order."""
         for entry in entries:
             self.append(entry)
 
-    def popleft(self) -> Entry[P]:
+    def popleft(self) -> QueueEntry[P]:
         """Takes the oldest of the highest priority; IndexError where nothing waits."""
         if not self._count:
             raise IndexError("nothing waits")
         priority = max(self._levels)
         return self._remove(priority, next(iter(self._levels[priority].entries)))
 
-    def pop(self) -> Entry[P]:
+    def pop(self) -> QueueEntry[P]:
         """Takes the newest of the lowest priority; IndexError where nothing waits."""
         if not self._count:
             raise IndexError("nothing waits")
         priority = min(self._levels)
         return self._remove(priority, next(reversed(self._levels[priority].entries)))
 
-    def pop_oldest(self) -> Entry[P]:
+    def pop_oldest(self) -> QueueEntry[P]:
         """Takes the oldest of the lowest priority; IndexError where nothing waits."""
         if not self._count:
             raise IndexError("nothing waits")
         priority = min(self._levels)
         return self._remove(priority, next(iter(self._levels[priority].entries)))
 
-    def expire(self, now_us: int) -> list[Entry[P]]:
+    def expire(self, now_us: int) -> list[QueueEntry[P]]:
         """Takes what it is too late for now: all whose end has come."""
         late = []
         while self._expiring and self._expiring[0][0] <= now_us:
@@ -130,7 +131,7 @@ class Backlog(Generic[P]):
         _, priority, number = expiring
         return priority in self._levels and number in self._levels[priority].entries
 
-    def _remove(self, priority: int, number: int) -> Entry[P]:
+    def _remove(self, priority: int, number: int) -> QueueEntry[P]:
         level = self._levels[priority]
         entry = level.entries.pop(number)
         level.size -= entry[1]

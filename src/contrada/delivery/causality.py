@@ -1,24 +1,26 @@
-"""`Causality`: what must have arrived elsewhere before what is published here is delivered.
+"""`Causality`: what a home must have received before it delivers what is published here.
 
-Each server has a *row*: to each home the last number of its stream that was not taken yet. What is
-causally ordered carries the rows that its server knows, its own too. Whoever takes it waits until
-what each row sends to itself has come; then these rows are known here, too.
+Each server has a *row*: for each home, the last number of its stream to that home that is not
+acknowledged yet. A causally ordered parcel carries all rows that its server knows, with its own.
+The home that takes the parcel waits until it has what each row says was sent to it. From then on
+the home knows these rows, too.
 
     A  -- n1 to H (7), to B (3) -->  B takes n1, with A's row: H 7, B 3
                                      B -- n2 to H, with the rows of A and B -->  H
     H  waits with n2 until it has taken 7 from A
 
-A newer row of a server replaces an older one, so what was taken is forgotten with it.
+A newer row of a server replaces an older one, so acknowledged numbers are forgotten with the old
+row.
 
-Invariant: who delivers something has delivered all that is for it, was sent before by what its
-publisher's server knew, and was not lost with a server's memory.
+Invariant: before a home delivers a parcel, it has delivered every parcel for it that the
+publisher's server knew to be sent earlier, unless that was lost with a server's memory.
 
 Source: EPFL 2503 §5.2.2 (causal order).
 """
 
 from collections.abc import Mapping
 
-from contrada.delivery.messages import Context, Row
+from contrada.delivery.messages import CausalRow, Context
 from contrada.delivery.notes import Notes
 from contrada.routing.links.link_states import SERVERS_MAX
 
@@ -29,7 +31,7 @@ class Causality:
     def __init__(self, name: str, notes: Notes) -> None:
         self.name = name
         self._notes = notes
-        self._rows = dict(notes.of("row", Row))
+        self._rows = dict(notes.of("row", CausalRow))
 
     def merge(self, context: Context) -> None:
         """Takes in rows of other servers that are newer."""
@@ -50,8 +52,8 @@ class Causality:
         row = self._rows.get(server)
         return () if row is None else (row,)
 
-    def context(self, own: Row) -> Context:
-        """All rows that say something, with this server's own."""
+    def context(self, own: CausalRow) -> Context:
+        """All rows that name a home, with this server's own."""
         rows = [row for row in self._rows.values() if row.numbers]
         return (*rows, own) if own.numbers else tuple(rows)
 
@@ -59,17 +61,17 @@ class Causality:
         return len(self._rows)
 
 
-def _age(row: Row) -> tuple[int, int, int]:
+def _age(row: CausalRow) -> tuple[int, int, int]:
     return row.life, row.boot, row.count
 
 
 def waits_for(
     context: Context, home: str, life: int, source: str, taken: Mapping[str, tuple[int, int]]
 ) -> str | None:
-    """The server from which something must come here before; None where nothing must.
+    """A server of which a parcel must arrive here first; None if there is none.
 
-    `taken` has the life of each server and what was taken from it in this life. What was sent in
-    an earlier life, of either end, will not come.
+    `taken`: of each server its life, and the number taken from it in this life. Parcels of an
+    earlier life, of either end, will not come.
     """
     for row in context:
         if row.server == source:

@@ -1,8 +1,8 @@
 """`Consumers`: the clients of a server that read standing subscriptions, wherever their logs are.
 
-What a consumer says goes to the home of the subscription, what it gets comes from there; both in
-the streams between the two servers, so a consumer may be a client of any server. Where the home is
-this server they are at one place.
+A consumer's messages go to the home of its subscription, and its records come from there. Both
+travel in the streams between the two servers, so a consumer may be a client of any server. Where
+this server is the home itself, nothing travels.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
@@ -10,7 +10,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 from typing import NamedTuple
 
 from contrada.delivery.access import AccessPoint
-from contrada.delivery.logs import Logs, Reader
+from contrada.delivery.logs import ConsumerKey, Logs
 from contrada.delivery.messages import Closed, CloseLog, Consuming, OpenLog, Records
 from contrada.delivery.standing import StandingTable
 from contrada.errors import CannotPublishError
@@ -30,7 +30,9 @@ class Consumers:
         self.name = name
         self.gives: list[Give] = []
         self._table, self._logs, self._access = table, logs, access
-        self._homes: dict[Reader, str] = {}  # where clients here read; by subscription and client
+        self._homes: dict[
+            ConsumerKey, str
+        ] = {}  # where clients here read; by subscription and client
 
     def consume(self, client: str, said: Consuming, now_us: int) -> None:
         """A client here says something as a consumer; what cannot be done closes it."""
@@ -58,7 +60,7 @@ class Consumers:
                 self._homes[reader] = home
             self._say(home, said, now_us)
 
-    def _close(self, reader: Reader, reason: str, *, again: bool = False) -> None:
+    def _close(self, reader: ConsumerKey, reason: str, *, again: bool = False) -> None:
         self._homes.pop(reader, None)
         name, client = reader
         self.gives.append(Give(client, Closed(name, client, reason, again)))
@@ -74,7 +76,7 @@ class Consumers:
         for reader, closed in self._logs.consume(server, said):
             self.give(reader, closed, now_us)
 
-    def give(self, reader: Reader, said: Records | Closed, now_us: int) -> None:
+    def give(self, reader: ConsumerKey, said: Records | Closed, now_us: int) -> None:
         """Hands something from a log here to a consumer, wherever it is."""
         server, client = reader
         if server != self.name:
@@ -92,7 +94,8 @@ class Consumers:
                 del self._homes[reader]
             self.gives.append(Give(said.consumer, said))
         elif isinstance(said, Records):
-            # What it was told before it restarted is not true any more; others may have these.
+            # The home restarted: this consumer is unknown there now, or other consumers may have
+            # the records.
             self._access.send(home, CloseLog(said.name, said.consumer), now_us)
 
     def gone(self, home: str, reason: str, *, again: bool = False) -> None:

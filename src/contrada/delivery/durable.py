@@ -1,16 +1,16 @@
 """`DurableSubscription`: a log that keeps what a subscription matches until it is acknowledged.
 
-What matches is appended, be its clients there or not. A *consumer* is a client that reads; one may
-have several, and each record goes to one of them. A record that was handed out and not acknowledged
-when its consumer goes, or that the consumer gives back, is handed out again and says how often it
-was. A log may be read again from any position that is kept.
+A matching notification is appended whether or not a client is connected. A *consumer* is a client
+that reads. A subscription may have several consumers; each record goes to one of them. A record
+that was handed out and not acknowledged when its consumer goes, or that the consumer gives back, is
+handed out again and says how often it was. A log may be read again from any position that is kept.
 
     given up | acknowledged | handed out, to come again, acknowledged | not handed out yet
              first                                                    cursor              next
 
-Invariant: each kept record before the cursor is acknowledged, handed out to one consumer, or to
-come again; none is two of these. What a store does not keep in a crash (who has a record, how often
-it came) begins anew: a record may come again, none is lost.
+Invariant: each kept record before the cursor is in exactly one of three states: acknowledged,
+handed out to one consumer, or to come again. A crash loses which consumer had a record and how
+often it was handed out. So a record may come again, and none is lost.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (one of n).
 """
@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from contrada.delivery.positions import Positions
-from contrada.delivery.store import Damaged, Entry, Extent, LogRecord, Store
+from contrada.delivery.store import Damaged, Extent, LogRecord, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 RECORDS_MAX: Final = 1_000_000
@@ -35,7 +35,7 @@ CONSUMERS_MAX: Final = 1_000
 """Consumers of a durable subscription. Beyond it: DeliveryError."""
 
 OUT_MAX: Final = 10_000
-"""Records that one consumer has and has not acknowledged. Beyond it: it gets no more."""
+"""Unacknowledged records of one consumer. Beyond it: it gets no more."""
 
 
 READ_AT_ONCE: Final = 1_000
@@ -110,7 +110,7 @@ class DurableStatistics:
 
 
 @dataclass(slots=True)
-class _Consumer:
+class _ConsumerState:
     """Its credit, and what it has."""
 
     credit: int = 0
@@ -142,8 +142,8 @@ class DurableSubscription:
         self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
         self._again: list[int] = []  # a heap
         self._attempts: dict[int, int] = {}
-        self._consumers: dict[str, _Consumer] = {}
-        self._holders: dict[int, _Consumer] = {}  # who has a record
+        self._consumers: dict[str, _ConsumerState] = {}
+        self._holders: dict[int, _ConsumerState] = {}  # who has a record
 
     @property
     def extent(self) -> Extent:
@@ -208,8 +208,8 @@ class DurableSubscription:
     def append(self, records: Sequence[bytes], time_us: int) -> None:
         """Keeps records; by `OnFull` the oldest go, or the subscription ends.
 
-        Where publishers are refused, what they had published before they knew is kept all the same.
-        Raises StoreError: none of them is kept.
+        Where publishers are refused, publications accepted before they learnt that are kept all the
+        same. Raises StoreError: none of them is kept.
         """
         kept = () if self.has_ended else self._make_room(records)
         if kept and not self.has_ended:
@@ -257,12 +257,13 @@ class DurableSubscription:
             raise DeliveryError(f"{consumer!r} reads {self.name!r} already")
         if len(self._consumers) >= CONSUMERS_MAX:
             raise DeliveryError(f"{self.name!r} has CONSUMERS_MAX = {CONSUMERS_MAX} consumers")
-        self._consumers[consumer] = _Consumer()
+        self._consumers[consumer] = _ConsumerState()
 
     def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
-        """Forgets a consumer; what it has comes again, to another or to it when it is back.
+        """Forgets a consumer; its records come again, to another one or to itself when it is back.
 
-        Where it says what of that it has seen, the rest counts as not handed out.
+        `seen`: those that it has seen; the others count as not handed out. None: it may have seen
+        all.
         """
         of = self._consumers.pop(consumer, None)
         if of is not None:  # None where the subscription has ended
@@ -298,10 +299,11 @@ class DurableSubscription:
         return self._cursor
 
     def take(self, consumer: str, count: int = OUT_MAX) -> list[Handed]:
-        """What a consumer gets now: as many as it has credit for, those that come again first.
+        """The records that a consumer gets now, within its credit; those that come again go first.
 
-        At most `count`. A damaged record is told once, and counts as acknowledged. What is dead is
-        `buried`. Where the store cannot be read, `is_stuck` says so. Cost: what is handed out.
+        At most `count`. A damaged record is told once, and counts as acknowledged. Dead records are
+        put into `buried`. Where the store cannot be read, `is_stuck` says so. Cost: what is handed
+        out.
         """
         of = self._consumers[consumer]
         handed: list[Handed] = []
@@ -315,7 +317,7 @@ class DurableSubscription:
         self.statistics.handed += len(handed)
         return handed
 
-    def _take(self, of: _Consumer, handed: list[Handed], count: int) -> None:
+    def _take(self, of: _ConsumerState, handed: list[Handed], count: int) -> None:
         """Reads before it changes anything, so that an error of the store loses nothing."""
         while self._again and len(handed) < count:
             position = self._again[0]
@@ -334,7 +336,7 @@ class DurableSubscription:
             self._cursor = entries[-1].position + 1
             handed += self._handed(of, entries)
 
-    def entries(self, first: int, count: int, *, is_again: bool) -> list[Entry]:
+    def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Up to so many entries from a position on, whoever has them: nothing is handed out.
 
         Without those that are acknowledged, unless `is_again`. Raises DeliveryError where one of
@@ -366,7 +368,7 @@ class DurableSubscription:
         of = self._consumers[consumer]
         return of.credit > 0 and len(of.has) < OUT_MAX
 
-    def _handed(self, of: _Consumer, entries: Iterable[Entry]) -> Iterator[Handed]:
+    def _handed(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
         """Notes who has the entries; without those that are acknowledged, or die."""
         for entry in entries:
             position = entry.position

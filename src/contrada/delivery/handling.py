@@ -7,7 +7,7 @@ from itertools import groupby
 from contrada.delivery.access import AccessPoint
 from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers
-from contrada.delivery.inbox import Arrival
+from contrada.delivery.inbox import ArrivedParcel
 from contrada.delivery.logs import Logs
 from contrada.delivery.messages import (
     AskPast,
@@ -34,7 +34,7 @@ class Handler:
         self._logs, self._access = logs, access
         self._causality, self._consumers = causality, consumers
 
-    def use(self, source: str, turn: Sequence[Arrival], now_us: int) -> int:
+    def use(self, source: str, turn: Sequence[ArrivedParcel], now_us: int) -> int:
         """Does what parcels are for, in order; of how many it could be done now."""
         done = 0
         for is_notice, group in groupby(turn, key=_is_notice):
@@ -49,7 +49,7 @@ class Handler:
                 done += 1
         return done
 
-    def _keep(self, arrivals: Sequence[Arrival], now_us: int) -> bool:
+    def _keep(self, arrivals: Sequence[ArrivedParcel], now_us: int) -> bool:
         """Takes notifications into the logs; False where the stores have no room for all."""
         found = [
             (address.ids, parcel.body.notification)
@@ -65,7 +65,7 @@ class Handler:
                 self._causality.merge(last)
         return True
 
-    def _use_one(self, source: str, arrival: Arrival, now_us: int) -> bool:
+    def _use_one(self, source: str, arrival: ArrivedParcel, now_us: int) -> bool:
         parcel = arrival[1]
         body = parcel.body
         self._causality.merge(parcel.context)
@@ -79,7 +79,7 @@ class Handler:
                 case Returned():
                     self._access.returned(source, body, now_us)
                 case Resumed():
-                    pass  # It has its number, for which others may wait.
+                    pass  # It is empty. Its number in the stream is what others may wait for.
                 case AskPast():
                     past = self._access.past_of(body)
                     if past is not None:
@@ -93,9 +93,9 @@ class Handler:
         except (CannotPublishError, StoreError):
             return False
         except ContradaError:
-            self.refused += 1  # It never could be done; what is behind it must not wait for it.
+            self.refused += 1  # It would always fail, and hold up the parcels behind it.
         return True
 
 
-def _is_notice(arrival: Arrival) -> bool:
+def _is_notice(arrival: ArrivedParcel) -> bool:
     return isinstance(arrival[1].body, Notice)

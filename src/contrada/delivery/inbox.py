@@ -22,13 +22,13 @@ from typing import Final, TypeAlias
 from contrada.delivery.causality import waits_for
 from contrada.delivery.messages import Context, Destination, Notice, Parcel, ToSequence
 from contrada.delivery.notes import Notes
-from contrada.delivery.streams import Incoming, Run
+from contrada.delivery.streams import Incoming, NumberedRun
 
 EARLY_MAX: Final = 1_000
 """Parcels from one source that came too early, and as many that came in order and cannot be used.
 Beyond it: what comes is dropped, counted, and sent again later. One message may go beyond."""
 
-Arrival: TypeAlias = tuple[Destination, Parcel]
+ArrivedParcel: TypeAlias = tuple[Destination, Parcel]
 """A parcel that has come, and its address here."""
 
 
@@ -39,10 +39,10 @@ class _From:
     life: int
     boot: int
     taken: int
-    incoming: Incoming[Arrival]
+    incoming: Incoming[ArrivedParcel]
     is_gone: bool = False
-    ready: deque[Arrival] = field(default_factory=deque)
-    early: dict[int, Arrival] = field(default_factory=dict)
+    ready: deque[ArrivedParcel] = field(default_factory=deque)
+    early: dict[int, ArrivedParcel] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of what is early, a heap
 
 
@@ -72,7 +72,7 @@ class Inbox:
         self._taken[source] = of.life, maxsize if of.is_gone else until
 
     def meet(self, source: str, life: int, boot: int) -> None:
-        """A source has started: of what came early, it sends again what is to come."""
+        """A source has started anew: drops parcels that came early, since it sends them again."""
         known = self._streams.get(source)
         if known is None or known.life < life:
             self._ready.pop(source, None)
@@ -95,7 +95,7 @@ class Inbox:
         of = self._streams[source]
         self._notes.put("in", source, (of.life, of.taken, of.is_gone))
 
-    def put(self, source: str, life: int, boot: int, arrivals: Sequence[Arrival]) -> None:
+    def put(self, source: str, life: int, boot: int, arrivals: Sequence[ArrivedParcel]) -> None:
         """Takes in what is addressed to this server, in the order of its numbers."""
         of = self._streams.get(source)
         if of is None or (of.life, of.boot, of.is_gone) != (life, boot, False):
@@ -115,13 +115,13 @@ class Inbox:
             address, _ = arrival = of.early[of.numbers[0]]
             if address.before > of.incoming.taken:
                 break
-            of.ready += of.incoming.take(Run(address.before, address.number, (arrival,)))
+            of.ready += of.incoming.take(NumberedRun(address.before, address.number, (arrival,)))
             del of.early[heappop(of.numbers)]
         if of.ready:
             self._ready[source] = None
             self._told(source)
 
-    def _keep_early(self, of: _From, run: Run[Arrival]) -> None:
+    def _keep_early(self, of: _From, run: NumberedRun[ArrivedParcel]) -> None:
         for number, arrival in enumerate(run.items, run.first):
             if number not in of.early:
                 if len(of.early) >= EARLY_MAX:
@@ -130,10 +130,10 @@ class Inbox:
                 heappush(of.numbers, number)
             of.early[number] = arrival
 
-    def take(self, use: Callable[[str, Sequence[Arrival]], int]) -> Mapping[str, None]:
-        """Lets all be used whose turn it is; the sources of what was used.
+    def take(self, use: Callable[[str, Sequence[ArrivedParcel]], int]) -> Mapping[str, None]:
+        """Hands all parcels whose turn it is to `use`; returns the sources of those used.
 
-        `use` says how many of what it gets it has used; what it could not use it gets again.
+        `use` returns how many of its parcels it has used. It gets the others again.
         """
         changed: dict[str, None] = {}
         while self._pass(use, changed):
@@ -142,7 +142,9 @@ class Inbox:
             self._note(source)
         return changed
 
-    def _pass(self, use: Callable[[str, Sequence[Arrival]], int], changed: dict[str, None]) -> bool:
+    def _pass(
+        self, use: Callable[[str, Sequence[ArrivedParcel]], int], changed: dict[str, None]
+    ) -> bool:
         """Goes over all streams once; whether something was used for which others may wait."""
         waited = progress = False
         for source in list(self._ready):
@@ -161,7 +163,7 @@ class Inbox:
                 del self._ready[source]
         return waited and progress
 
-    def _turn(self, source: str, of: _From) -> list[Arrival]:
+    def _turn(self, source: str, of: _From) -> list[ArrivedParcel]:
         """What is ready and waits for nothing."""
         turn = []
         for arrival in of.ready:
@@ -195,10 +197,10 @@ class Inbox:
         return sum(of.incoming.repeated for of in self._streams.values())
 
 
-def _runs(arrivals: Sequence[Arrival], life: int) -> list[Run[Arrival]]:
+def _runs(arrivals: Sequence[ArrivedParcel], life: int) -> list[NumberedRun[ArrivedParcel]]:
     """What came for this life, as runs of numbers without gaps."""
-    runs: list[Run[Arrival]] = []
-    items: list[Arrival] = []
+    runs: list[NumberedRun[ArrivedParcel]] = []
+    items: list[ArrivedParcel] = []
     following = -1
     for arrival in arrivals:
         address = arrival[0]
@@ -206,7 +208,7 @@ def _runs(arrivals: Sequence[Arrival], life: int) -> list[Run[Arrival]]:
             continue
         if address.number != following or address.before != following - 1:
             items = []
-            runs.append(Run(address.before, address.number, items))
+            runs.append(NumberedRun(address.before, address.number, items))
         items.append(arrival)
         following = address.number + 1
     return runs

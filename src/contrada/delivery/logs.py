@@ -1,11 +1,11 @@
-"""`Logs`: the standing subscriptions at home here, and who reads them.
+"""`Logs`: the standing subscriptions whose home this server is, and their consumers.
 
 A durable subscription has its log in the server's store and comes back with it; another one has it
 in memory and ends with the server. Consumers are clients of this server or of another one, each
-known by its server and its name. What they get is pushed to them within their credit.
+known by its server and its name. Records are pushed to consumers within their credit.
 
-Invariant: what was taken in for a subscription is in its log or acknowledged, unless the policy of
-the subscription gave it up, counted.
+Invariant: a notification taken in for a subscription is in its log or acknowledged, unless the
+subscription's policy gave it up, counted.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
@@ -31,7 +31,14 @@ from contrada.delivery.messages import (
     Standing,
 )
 from contrada.delivery.notes import Notes
-from contrada.delivery.store import OWN_LOGS, Entry, LogRecord, Store, check_log_name, check_records
+from contrada.delivery.store import (
+    OWN_LOGS,
+    LogRecord,
+    Store,
+    StoredRecord,
+    check_log_name,
+    check_records,
+)
 from contrada.errors import (
     CannotPublishError,
     ContradaError,
@@ -41,12 +48,13 @@ from contrada.errors import (
 )
 from contrada.model import Notification, Selection, from_msgpack, to_msgpack
 
-Reader: TypeAlias = tuple[str, str]
+ConsumerKey: TypeAlias = tuple[str, str]
 """A consumer: its server and its name."""
 
 
 Since: TypeAlias = tuple[range, Iterator[tuple[int, Standing, bool]]]
-"""Numbers that were given, and what stands under them, each with whether it is durable."""
+"""A range of numbers that were given to subscriptions; and each of these subscriptions that still
+stands, with its number and whether it is durable."""
 
 
 class Terms(NamedTuple):
@@ -58,13 +66,15 @@ class Terms(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _HomeSubscription:
     """A standing subscription at home, and its consumers."""
 
     subscription: DurableSubscription
     standing: Standing
     is_durable: bool
-    readers: dict[Reader, None] = field(default_factory=dict)  # who had something last comes last
+    readers: dict[ConsumerKey, None] = field(
+        default_factory=dict
+    )  # who had something last comes last
 
 
 class Logs:
@@ -73,7 +83,7 @@ class Logs:
     def __init__(self, store: Store | None) -> None:
         self.volatile = MemoryStore(survives=False)
         self._store = store
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _HomeSubscription] = {}
         self._numbers: dict[str, int] = {}
         self.is_stuck = False  # `push` could not read all: it is to be called again
         self._touched: dict[int, None] = {}  # their consumers may get something
@@ -91,7 +101,7 @@ class Logs:
         self, number: int, standing: Standing, retention: Retention, *, is_durable: bool
     ) -> None:
         kept = DurableSubscription(standing.name, self._store_of(is_durable), retention)
-        self._kept[number] = _Kept(kept, standing, is_durable)
+        self._kept[number] = _HomeSubscription(kept, standing, is_durable)
         self._numbers[standing.name] = number
         self._touch(number)
 
@@ -181,7 +191,7 @@ class Logs:
             raise DeliveryError(f"there is no standing subscription {name!r} here")
         return self._numbers[name]
 
-    def end(self, number: int) -> Iterator[tuple[Reader, Closed]]:
+    def end(self, number: int) -> Iterator[tuple[ConsumerKey, Closed]]:
         """A subscription ends, with its log; what its consumers are told."""
         kept = self._kept.pop(number)
         del self._numbers[kept.standing.name]
@@ -229,7 +239,7 @@ class Logs:
         return True
 
     def keep(self, number: int, notification: Notification, time_us: int) -> None:
-        """Keeps what came at best effort; where there is no room it is dropped, counted."""
+        """Keeps a notification of best effort; where there is no room, drops and counts it."""
         of = self._kept[number].subscription
         try:
             of.check_room([_packed(notification)])
@@ -240,7 +250,7 @@ class Logs:
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def consume(self, server: str, said: Consuming) -> Iterator[tuple[Reader, Closed]]:
+    def consume(self, server: str, said: Consuming) -> Iterator[tuple[ConsumerKey, Closed]]:
         """Does what a consumer says. What cannot be done closes it."""
         reader = server, said.consumer
         try:
@@ -257,7 +267,7 @@ class Logs:
                 self._close(self._kept[self._numbers[said.name]], reader)
             yield reader, Closed(said.name, said.consumer, str(error))
 
-    def _do(self, kept: _Kept, reader: Reader, said: Consuming) -> None:
+    def _do(self, kept: _HomeSubscription, reader: ConsumerKey, said: Consuming) -> None:
         of, consumer = kept.subscription, _consumer(reader)
         match said:
             case OpenLog():
@@ -277,7 +287,9 @@ class Logs:
                 if ends:
                     of.end()
 
-    def _close(self, kept: _Kept, reader: Reader, seen: Iterable[int] | None = None) -> None:
+    def _close(
+        self, kept: _HomeSubscription, reader: ConsumerKey, seen: Iterable[int] | None = None
+    ) -> None:
         if reader in kept.readers:
             del kept.readers[reader]
             kept.subscription.close(_consumer(reader), seen)
@@ -291,7 +303,7 @@ class Logs:
         at = 0 if time_us is None else of.store.position_at(name, time_us)
         return of.extent.first, of.undone, of.extent.next, at
 
-    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[Entry]:
+    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Up to so many entries of a log here, whoever has them; `is_again`: acknowledged, too.
 
         Raises DeliveryError for what is not kept any more, StoreError.
@@ -320,7 +332,7 @@ class Logs:
 
     def push(
         self, has_room: Callable[[str], bool], time_us: int
-    ) -> Iterator[tuple[Reader, Records]]:
+    ) -> Iterator[tuple[ConsumerKey, Records]]:
         """What consumers get now, since something changed, and the servers they are at have room.
 
         Those of one subscription share what there is: each gets as much as the others, and who got
@@ -333,7 +345,7 @@ class Logs:
             kept = self._kept.get(number)
             if kept is None or kept.subscription.has_ended:
                 continue
-            of, handed = kept.subscription, dict[Reader, list[Handed]]()
+            of, handed = kept.subscription, dict[ConsumerKey, list[Handed]]()
             wanting = [each for each in kept.readers if of.wants(_consumer(each))]
             ready = [each for each in wanting if has_room(each[0])]
             if len(ready) < len(wanting):
@@ -361,11 +373,11 @@ class Logs:
             return LogEntry(entry.position, entry.time_us, notification, attempt)
         return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
-    def _bury(self, kept: _Kept, time_us: int) -> None:
-        """Hands what is dead to the subscription for it.
+    def _bury(self, kept: _HomeSubscription, time_us: int) -> None:
+        """Hands dead records to the subscription for dead letters.
 
-        Where that has ended, refuses it, or its store has no room for it, it is lost; it is counted
-        as dead, and as dropped where it should have come.
+        If that has ended, refuses them, or has no room in its store, they are lost. They count as
+        dead in their own subscription, and as dropped in the one for dead letters.
         """
         dead, kept.subscription.buried = kept.subscription.buried, []
         number = self._numbers.get(kept.subscription.retention.dead_letter)
@@ -413,11 +425,11 @@ class Logs:
             kept.subscription.validate()
 
 
-def _consumer(reader: Reader) -> str:
+def _consumer(reader: ConsumerKey) -> str:
     return "/".join(reader)
 
 
-def _of(kept: _Kept, reader: Reader) -> tuple[str, str]:
+def _of(kept: _HomeSubscription, reader: ConsumerKey) -> tuple[str, str]:
     return kept.standing.name, reader[1]
 
 

@@ -1,7 +1,7 @@
 """A store in memory, whose failures are made on purpose.
 
-It does what a disk may do: lose what was not synced, tear a record that was being written, flip a
-byte, lose a record in the middle, be full. Worlds run on it; a broker that need not survive may.
+It does what a disk may do: lose what was not synced, and be full. Worlds run on it; a broker that
+need not survive may.
 """
 
 from collections import deque
@@ -11,10 +11,10 @@ from itertools import takewhile
 from typing import Final, TypeAlias
 
 from contrada.delivery.store import (
-    Entry,
     Extent,
     Head,
     Stored,
+    StoredRecord,
     check_log_name,
     check_note_name,
     check_records,
@@ -26,7 +26,7 @@ MEMORY_BYTES_MAX: Final = 2**30
 """Bytes of the records of a store in memory. Beyond it: StoreFullError."""
 
 
-_Step: TypeAlias = "Callable[[_Disk], object]"
+_DiskStep: TypeAlias = "Callable[[_Disk], object]"
 
 
 class _MemoryLog:
@@ -39,7 +39,7 @@ class _MemoryLog:
 
 
 class _Disk:
-    """Logs and notes; each method is one step, which is done whole or not at all."""
+    """Logs and notes. Each method is one atomic step."""
 
     def __init__(self) -> None:
         self.logs: dict[str, _MemoryLog] = {}
@@ -79,7 +79,7 @@ class _Disk:
 
 
 class MemoryStore:
-    """See `Store`. `is_full`, `crash`, `flip` and `lose` are the failures."""
+    """See `Store`. `is_full` and `crash` are the failures."""
 
     def __init__(self, bytes_max: int = MEMORY_BYTES_MAX, *, survives: bool = True) -> None:
         """`survives`: it plays a disk, and has what was synced after a crash."""
@@ -88,8 +88,8 @@ class MemoryStore:
         self._survives = survives
         self._stable = _Disk()
         self._now = _Disk()
-        self._group: list[_Step] = []
-        self._sealed: deque[tuple[int, list[_Step]]] = deque()
+        self._group: list[_DiskStep] = []
+        self._sealed: deque[tuple[int, list[_DiskStep]]] = deque()
         self._seals = 0
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
@@ -104,7 +104,7 @@ class MemoryStore:
             self._group.append(lambda disk: disk.append(log, records, time_us))
         return first
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """See `Store.read`."""
         of = self._now.logs.get(log)
         if of is None:
@@ -209,21 +209,3 @@ class MemoryStore:
         self._sealed.clear()
         self._group = []
         self._now = deepcopy(self._stable)
-
-    def flip(self, log: str, position: int, at: int) -> None:
-        """Changes a byte of a record."""
-        for disk in (self._stable, self._now):
-            _, time_us, data, summed = disk.logs[log].records[position]
-            changed = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
-            disk.logs[log].records[position] = position, time_us, changed, summed
-
-    def tear(self, log: str, position: int, length: int) -> None:
-        """Leaves of a record no more than so many bytes."""
-        for disk in (self._stable, self._now):
-            _, time_us, data, summed = disk.logs[log].records[position]
-            disk.logs[log].records[position] = position, time_us, data[:length], summed
-
-    def lose(self, log: str, position: int) -> None:
-        """Takes a record away."""
-        for disk in (self._stable, self._now):
-            del disk.logs[log].records[position]

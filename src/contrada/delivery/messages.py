@@ -1,9 +1,9 @@
 """What servers say to one another so that delivery can be promised.
 
-A server's *life* is a number that it has as long as it remembers: as long as its store lasts, or
-without one from start to end. Of two lives the later one is higher. Its *boot* counts its starts
-within a life. Standing subscriptions are *announced* to all servers. What is to arrive goes in
-*parcels*: each has one or more *addresses*, one for each server that is to take it.
+A server's *life* is a number that it keeps as long as its memory lasts: as long as its store or,
+without a store, from start to end. Of two lives the later one is higher. Its *boot* counts its
+starts within a life. Standing subscriptions are *announced* to all servers. Content travels in
+*parcels*. A parcel has one *address* for each server that is to take it.
 """
 
 from typing import TypeAlias
@@ -25,10 +25,10 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnnounceHome(Saying, frozen=True, tag="announce"):
-    """What stands at a server, flooded: all of it, or what makes a version of the one before.
+    """The standing subscriptions of a server, flooded: all, or the changes of one version.
 
-    A number without a subscription has ended. `has_store`: what is certified survives its crashes.
-    `sequences`: it remembers all that it ever was asked to put in order.
+    A number without a subscription has ended. `has_store`: certified notifications survive its
+    crashes. `sequences`: the server remembers every sequence that it ever was asked to order.
     """
 
     home: Label
@@ -54,11 +54,11 @@ class Destination(msgspec.Struct, frozen=True, array_like=True):
     ids: tuple[int, ...] = ()
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
-    """The last number that a server had sent to each home and that was not taken yet, as known.
+class CausalRow(msgspec.Struct, frozen=True, array_like=True):
+    """By home, the last number that a server had sent to it and that was not acknowledged.
 
-    Of two rows of one server the one with the later (life, boot, count) is newer, and holds alone:
-    what it does not name any longer was taken.
+    Of two rows of one server the one with the later (life, boot, count) is newer and replaces the
+    other: a home that it names no longer has acknowledged all.
     """
 
     server: Label
@@ -68,8 +68,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     numbers: tuple[tuple[str, int, int], ...]  # the home, its life, the number
 
 
-Context: TypeAlias = tuple[Row, ...]
-"""What must have arrived before what carries this is delivered."""
+Context: TypeAlias = tuple[CausalRow, ...]
+"""The rows of what must have arrived before a parcel with this context is delivered."""
 
 
 class Sequenced(Saying, frozen=True, tag="sequenced"):
@@ -127,8 +127,10 @@ class AskPast(msgspec.Struct, frozen=True, array_like=True, tag="ask past"):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
-    """The answer: the publisher's highest number that was accepted, and those that failed; up to
-    `untold` it is not known which did. The parcel's context is what must be known of it.
+    """The answer: a publisher's highest number that was accepted, and the numbers that failed.
+
+    Up to `untold` it is unknown which numbers failed. The parcel's context holds the causal
+    predecessors.
     """
 
     publisher: Label
@@ -189,7 +191,7 @@ class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
 class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """A consumer is gone; `ends`: and the subscription is to end.
 
-    Of what it has not acknowledged it had read `seen`; None where that may be all.
+    `seen`: the unacknowledged positions that it had read; None where it may have read all.
     """
 
     name: str
@@ -226,7 +228,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
 
 
 Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
-Body: TypeAlias = (
+Payload: TypeAlias = (
     Notice | ToSequence | Returned | Resumed | AskPast | Past | Consuming | Records | Closed
 )
 
@@ -235,7 +237,7 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True):
     """Something that is to arrive once at each address."""
 
     to: tuple[Destination, ...]
-    body: Body
+    body: Payload
     context: Context = ()
 
 

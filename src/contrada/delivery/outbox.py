@@ -1,17 +1,18 @@
 """`Outbox`: the streams from this server to all homes, and the log of what must survive a crash.
 
-What is posted is numbered in the stream of each home that it is for, and held until all of these
-have taken it. What is certified is held in a log of the store, too, the *spool*: one record, be it
-for many homes. What is not taken in time is sent again, at first soon, then more seldom; and at
-once when the way to its home has become another one.
+A posted parcel gets a number in the stream to each of its homes, and is held until all of these
+have acknowledged it. A certified parcel is held in a log of the store, too, the *spool*: one
+record, even for many homes. A parcel that is not acknowledged in time is sent again, at first soon,
+then more seldom. It is sent again at once when the route to its home has changed.
 
     post ==> streams ==> parcels to be sent              spool: 5 6 7 8 9
     taken  <== home      what all have taken leaves             6 for A and C, 8 for C ...
 
-After a restart the streams go on with what the spool holds, under numbers behind all that were
-given out: many of these are reserved at once, so that few are written down.
+After a restart the streams go on with the parcels of the spool, under numbers above all that were
+given out. Many numbers are reserved at once, so that reservations are seldom written down.
 
-Invariant: what was posted is held for each home until that has taken it, or has lost its memory.
+Invariant: a posted parcel is held for each home until that home has acknowledged it, or has lost
+its memory.
 
 Source: EPFL 2503 §5.2.2 (reliable and certified obvents).
 """
@@ -22,20 +23,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from contrada.delivery.classes import delivery_class
 from contrada.delivery.messages import (
-    Body,
     Context,
     Destination,
     Notice,
     Parcel,
+    Payload,
     Records,
     Resumed,
     ToSequence,
 )
 from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import OWN_LOGS, LogRecord, Store
-from contrada.delivery.streams import Outgoing, Run
+from contrada.delivery.streams import NumberedRun, Outgoing
 from contrada.errors import CannotPublishError, StoreError
 from contrada.model import Notification
 
@@ -78,12 +78,12 @@ class _To:
     since: int = 1  # numbers before it were given up
     wait_us: int = AGAIN_US
     due_us: int | None = None
-    again_to: int = 0  # up to which number was sent again, while that was not all; or 0
+    again_to: int = 0  # last number resent, while more are to be resent; else 0
 
 
 @dataclass(slots=True)
 class _Draft:
-    """What goes to one home of what is being posted, and which numbers it gets."""
+    """Of the parcels being posted, those for one home, with the numbers that they get."""
 
     life: int
     before: int
@@ -95,13 +95,13 @@ class _Draft:
 class Posting(NamedTuple):
     """Something to be posted: for which subscriptions of which homes."""
 
-    body: Body
+    body: Payload
     homes: Mapping[str, Sequence[int]]
     context: Context = ()
 
 
 class Outbox:
-    """What a server sends to homes that it has met."""
+    """The streams from a server to the homes that it has met."""
 
     def __init__(self, name: str, store: Store | None) -> None:
         self.name = name
@@ -119,6 +119,7 @@ class Outbox:
 
     def _restore(self, store: Store) -> None:
         for home, (life, reserved, since) in self._notes.of("out", tuple[int, int, int]):
+            # Numbers below `reserved` may have been given out before the crash.
             self._streams[home] = _To(life, Outgoing(reserved, since - 1), reserved, since)
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
@@ -133,6 +134,7 @@ class Outbox:
     def _put_back(self, position: int, parcel: Parcel) -> None:
         for address in parcel.to:
             of = self._streams[address.home]
+            # Parcels for an earlier life of the home, and those given up by `forget`, are over.
             if of.life == address.life and of.since <= address.number:
                 posted = _Posted(parcel, position)
                 of.outgoing.restore(address.number, posted, _size(parcel.body))
@@ -143,6 +145,7 @@ class Outbox:
 
     def resume(self, homes: Iterable[str]) -> list[Parcel]:
         """After a restart: lets no home wait for what was lost with it; the parcels to send."""
+        # An empty parcel: by the number before its own a home learns that those between are lost.
         begun = [home for home in homes if self._streams[home].outgoing.next > 1]
         return self.post([Posting(Resumed(), {home: ()}) for home in begun], 0, spools=False)
 
@@ -204,6 +207,7 @@ class Outbox:
                 of.before = of.number
                 of.number += 1
             parcels.append(Parcel(tuple(to), body, context))
+        # The spool comes first: where it fails, the streams have not changed.
         spooled = self._spool(parcels, now_us) if spools and self._store is not None else 0
         for at, parcel in enumerate(parcels):
             posted = _Posted(parcel, spooled + at if spooled else 0)
@@ -221,7 +225,7 @@ class Outbox:
         of.outgoing.send(items, size)
         if of.due_us is None:
             of.due_us = now_us + of.wait_us
-        if of.outgoing.next > of.reserved:
+        if of.outgoing.next > of.reserved:  # Parcels leave only after this is synced.
             of.reserved = of.outgoing.next + RESERVED
             self._note(home)
 
@@ -267,6 +271,7 @@ class Outbox:
         extent = self._store.extent(SPOOL)
         while extent is not None and self._first < extent.next and self._first not in self._open:
             self._first += 1
+        # Truncated in pieces, since each costs a write; all at once when nothing is held any more.
         if self._first - self._truncated >= (READ_AT_ONCE if self._open else 1):
             try:
                 self._store.truncate(SPOOL, self._first)
@@ -297,7 +302,7 @@ class Outbox:
             if of.due_us is None or of.due_us > now_us:
                 continue
             if home not in self._ways:
-                of.due_us = None
+                of.due_us = None  # A new route makes it due: see `change_ways`.
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
             for run in of.outgoing.again(AGAIN_MAX):
@@ -324,34 +329,20 @@ class Outbox:
         of = self._streams.get(home)
         return (0, 0, 0) if of is None else (of.life, of.outgoing.last, of.outgoing.taken)
 
-    def held_for_sequencers(self) -> dict[str, tuple[str, int, int]]:
-        """For each sequence the server that something in it is held for, its life, the number.
-
-        Cost: all that is held.
-        """
-        found = {}
-        for home, of in self._streams.items():
-            for run in of.outgoing.untaken():
-                for number, posted in enumerate(run.items, run.first):
-                    if isinstance(posted.parcel.body, ToSequence):
-                        promised = delivery_class(posted.parcel.body.notification.envelope.delivery)
-                        found[promised.sequence] = home, of.life, number
-        return found
-
     @property
     def held(self) -> int:
-        """Parcels that are held, each for each of its homes."""
+        """Parcels that are held; a parcel counts once for each of its homes."""
         return sum(of.outgoing.held for of in self._streams.values())
 
     @property
     def due(self) -> int:
-        """Of these, for other homes to which there is a way."""
+        """Held parcels for other homes that can be reached now."""
         ways = self._ways.keys() - {self.name}
         return sum(of.outgoing.held for home, of in self._streams.items() if home in ways)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of these."""
+        """Bytes of the held parcels."""
         return sum(of.outgoing.held_bytes for of in self._streams.values())
 
     @property
@@ -365,7 +356,7 @@ class Outbox:
         return len(self._open)
 
 
-def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
+def _parcels(home: str, life: int, run: NumberedRun[_Posted]) -> Iterator[Parcel]:
     before = run.before
     for number, (parcel, _) in enumerate(run.items, run.first):
         ids = next(each.ids for each in parcel.to if each.home == home)
@@ -373,7 +364,7 @@ def _parcels(home: str, life: int, run: Run[_Posted]) -> Iterator[Parcel]:
         before = number
 
 
-def _size(body: Body) -> int:
+def _size(body: Payload) -> int:
     if isinstance(body, Notice | ToSequence):
         return PARCEL_BYTES + _bytes(body.notification)
     if isinstance(body, Records):

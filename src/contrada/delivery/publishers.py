@@ -1,4 +1,4 @@
-"""`Publishers`: what a server knows of those who publish there more than at best effort."""
+"""`Publishers`: what a server knows of the publishers there of classes above best effort."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -15,44 +15,48 @@ from contrada.errors import CannotPublishError
 from contrada.model import Notification
 
 PUBLISHERS_MAX: Final = 100_000
-"""Publishers whose last number is known. Beyond it: who published longest ago is forgotten;
-duplicates of its last publications would be taken for new, and what has an order and goes by
-another way than these may come before them."""
+"""Publishers whose last number is known. Beyond it: the publisher that published longest ago is
+forgotten. Duplicates of its last publications would be taken for new, and its ordered publications
+may overtake earlier ones that go by another sequencer."""
 
 
 FAILED_MAX: Final = 100
-"""Numbers of one publisher that failed and are known. Beyond it: the lowest are forgotten; what has
-no higher number and comes again fails, since it may have been published or not."""
+"""Numbers of one publisher that failed and are known. Beyond it: the lowest are forgotten; a
+notification with such a number that comes again fails, since it may or may not have been
+published."""
 
 
-Way: TypeAlias = tuple[str, str, int]
-"""A sequence, its sequencer, and the epoch in which it is that."""
+SequencerEpoch: TypeAlias = tuple[str, str, int]
+"""A sequence, its sequencer, and the epoch in which that server is the sequencer. Publications that
+have an order go this way."""
 
-HERE: Final[Way] = ("", "", 0)
-"""The way of what is published by its access point itself."""
+HERE: Final[SequencerEpoch] = ("", "", 0)
+"""The way of notifications that their access point publishes itself."""
 
 
 class Publisher(msgspec.Struct, array_like=True):
-    """The highest number accepted, those that failed, and by which ways went what has an order.
+    """What a server knows of one publisher: its numbers, and the ways of its ordered publications.
 
-    `way` is that of the last. `ways` has for each of them the sequencer's life and the place of the
-    last in the stream to it, until all that went there has its place in the sequence; what went by
-    a later one of them came before. `carries`: it does not all go one way, so it carries the
-    context that keeps its order.
+    `sequence`: the highest number accepted. `failed`: numbers that failed; up to `untold` it is
+    unknown which did. `way` is that of the last ordered publication. `ways` holds each way with the
+    sequencer's life and the last publication's place in the stream to it, until all that went there
+    has its place in the sequence. Publications by a way that is later in `ways` precede those by an
+    earlier one. `carries`: not all went one way, so publications carry the context that keeps their
+    order.
     """
 
     sequence: int = 0
     failed: tuple[int, ...] = ()
     untold: int = 0
-    way: Way | None = None
+    way: SequencerEpoch | None = None
     ways: tuple[tuple[str, str, int, int, int], ...] = ()
     carries: bool = False
 
     def fresh(self, notifications: Iterable[Notification]) -> list[Notification]:
-        """What is no duplicate; what has no number never is one.
+        """The notifications that are no duplicates; one without a number never is a duplicate.
 
-        Raises CannotPublishError for what failed before others that were accepted: it cannot come
-        before them any more; or may have, as far as is known.
+        Raises CannotPublishError for a number that failed, or may have failed, before higher ones
+        were accepted: it cannot be published before them any more.
         """
         fresh, numbers = [], set[int]()
         for each in notifications:
@@ -72,7 +76,7 @@ class Publisher(msgspec.Struct, array_like=True):
         self.failed = tuple([each for each in self.failed if each not in accepted])
 
     def learn(self, sequence: int, failed: Iterable[int], untold: int) -> None:
-        """What another server knows: what failed at one of them may be published by the other."""
+        """Takes in what another server knows. A number failed only where it failed at both."""
         ours, theirs = set(self.failed), set(failed)
         nowhere = ours & theirs
         nowhere |= {each for each in ours if each > sequence}
@@ -81,7 +85,7 @@ class Publisher(msgspec.Struct, array_like=True):
         self.fail(nowhere, untold)
 
     def fail(self, numbers: Iterable[int], untold: int = 0) -> None:
-        """These were not published; up to a number it is not known which were."""
+        """These numbers were not published; up to `untold` it is unknown which were."""
         failed = sorted({*self.failed, *numbers} - {0})
         forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
         self.failed = tuple(failed[len(forgotten) :])
@@ -90,10 +94,11 @@ class Publisher(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class Visit:
-    """A publisher has come; `number` tells its visits from one another.
+    """A publisher has come to this server; `number` tells its visits from one another.
 
-    `lives` has the servers of which it is not known what it did there, and in which life of each.
-    `asked` has for each of them in which life it was asked, and the question's place in the stream.
+    `lives`: servers whose record of this publisher is still unknown, with each server's life.
+    `asked`: for each of these servers, the life in which it was asked, and the question's place in
+    the stream to it.
     """
 
     number: int
@@ -113,20 +118,20 @@ class Publishers:
         """What is known of a publisher; to be changed, and then remembered."""
         return self._publishers.get(publisher) or Publisher()
 
-    def on_their_way(self, known: Publisher, way: Way) -> str | None:
-        """A sequencer at which what has an order may have no place in its sequence yet.
+    def on_their_way(self, known: Publisher, way: SequencerEpoch) -> str | None:
+        """A sequencer where an ordered publication may still lack its place in the sequence.
 
-        But by this way: what goes there stays behind it.
+        Publications by the given way do not count: a new one that goes there stays behind them.
         """
         self._close_ways(known)
         return next((each[1] for each in known.ways if each[:3] != way), None)
 
-    def following(self, known: Publisher, back: Way) -> Way | None:
-        """Where what comes back by a way must go, to stay behind what came back before it.
+    def following(self, known: Publisher, back: SequencerEpoch) -> SequencerEpoch | None:
+        """The way by which a returned notification goes on, to stay behind earlier returned ones.
 
-        None where it may go to the sequencer that there is now. As long as something is on its way
-        nothing new goes by another one. So what was first goes on first, and the rest goes after
-        it, from one former sequencer to the next.
+        None: it may go to the present sequencer. As long as notifications are under way, no new one
+        goes by another way. So the first goes on first, and the others follow it, from one former
+        sequencer to the next.
         """
         self._close_ways(known)
         ways = [each[:3] for each in known.ways]
@@ -134,10 +139,10 @@ class Publishers:
         return after[0] if after else None
 
     def _close_ways(self, known: Publisher) -> None:
-        """Forgets the ways by which all that went there has its place.
+        """Forgets each way whose publications all have their place in the sequence.
 
-        It has one when the sequencer has taken it, unless that returned it. What it returns it has
-        sent before it says what it has taken, and its row says so.
+        An item has its place once the sequencer acknowledged it and did not return it. Returns are
+        sent before the acknowledgement, and the sequencer's row counts them.
         """
         kept = []
         for each in known.ways:
@@ -148,8 +153,8 @@ class Publishers:
                 kept.append(each)
         known.ways = tuple(kept)
 
-    def note_way(self, known: Publisher, way: Way, *, carries: bool) -> None:
-        """Something that has an order went by this way."""
+    def note_way(self, known: Publisher, way: SequencerEpoch, *, carries: bool) -> None:
+        """An ordered publication went by this way."""
         known.carries, known.way = carries, way
         if way == HERE:
             return
@@ -159,7 +164,10 @@ class Publishers:
         known.ways = tuple(ways if noted in ways else [*ways, noted])
 
     def remember(self, publisher: str, known: Publisher) -> None:
-        """Something of a publisher has changed. Who was remembered longest ago may be forgotten."""
+        """A publisher's entry has changed.
+
+        The entry that was remembered longest ago may be forgotten.
+        """
         self._publishers.pop(publisher, None)
         self._publishers[publisher] = known
         self._notes.put("publisher", publisher, known)

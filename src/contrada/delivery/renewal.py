@@ -1,10 +1,11 @@
 """What is done to a copy of a store before a server starts on it.
 
-Such a server has forgotten what came after the copy, and others have not. So all that it gave
-numbers to goes on far behind what it may have given out meanwhile, and a position, or a place in a
-stream, is never that of two things. It keeps its life: what its streams held when the copy was made
-is sent again under the same numbers, and homes that have it know it. Its boot is far higher, too:
-by that others see that it may lack what it had taken from them, and let it take what they hold.
+Such a server has forgotten what came after the copy, and others have not. So each of its sequences
+of numbers goes on far above what the server may have given out since. No position of a log, and no
+place in a stream, ever stands for two things. The server keeps its life: what its streams held when
+the copy was made is sent again under the same numbers, and homes that have it recognise it. The
+boot number is far higher, too. Others see the higher boot number and resend what this server may
+have lost.
 
     positions of a log     kept in the copy | left out: given out since, or never | what comes now
 """

@@ -1,12 +1,13 @@
 """`Sequences`: which server gives the order of each sequence.
 
-All that is in a sequence goes to one server, its *sequencer*, and is published by it; its streams
-keep that order. First it is the server that the network's configuration names. It moves only when
-the sequencer itself passes it on, which it writes down before it tells anybody: from then on it
-gives no order, and whoever it has named does, in the next epoch. So there are never two, not even
-in a parted network; while the sequencer is away, nothing of its sequences is published. Whoever
-learns of the new one learns what those before it have published, too, and that comes first. A
-server that has lost its memory is the first sequencer no longer: it may have passed sequences on.
+All publications in a sequence go to one server, its *sequencer*, which publishes them; its streams
+keep that order. The first sequencer is the server that the network's configuration names. The role
+moves only when the sequencer itself passes it on. It writes that down before it tells anybody. From
+then on it gives no order, and the server that it named does, in the next epoch. So there are never
+two sequencers, not even in a partitioned network. While the sequencer is away, nothing in its
+sequences is published. The news of a new sequencer carries the context of what the earlier ones
+have published, which is delivered first. A server that has lost its memory is the first sequencer
+no longer: it may have passed sequences on.
 
 Invariant: each epoch of a sequence has one sequencer, named by that of the epoch before.
 

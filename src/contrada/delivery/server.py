@@ -1,11 +1,11 @@
-"""`DeliveryServer`: what a server does beside routing so that delivery can be promised.
+"""`DeliveryServer`: what a server does beside routing to promise delivery.
 
 It is a pure state machine, like the router, and has the same neighbours. Best effort stays with the
-router. What is promised more is addressed by its access point to the homes of what it matches (see
-`access`), and held there until each home has taken it into its logs (see `outbox`, `inbox`,
-`logs`). Servers in between hold nothing: they pass parcels on by the ways that link states give. So
-their crashes cost time only; what was lost with a link is sent again, by the way that there is
-then.
+router. A notification of a higher class is addressed by its access point to the homes of the
+subscriptions that it matches (see `access`). The access point holds it until each home has taken it
+into its logs (see `outbox`, `inbox`, `logs`). Servers in between hold nothing: they pass parcels on
+along the routes that link states give. So their crashes cost only time: a parcel lost with a link
+is sent again, by the route that there is then.
 
     publisher         access point              between        home                reader
     publish  =======> match, number, hold
@@ -15,12 +15,12 @@ then.
                       gives it up  <==== Taken <====                     Records ==>
                                                                done    <== Done
 
-Who owns it carries out the effects in order, once what was done before is on stable storage
+Its owner carries out the effects in order, once everything done before is on stable storage
 (`Store.seal`), and calls `tick` when `due_us` has come.
 
-Invariants: what was accepted is held here or taken by all homes that it was addressed to; each home
-takes it once, in the order of the stream, and after what causally precedes it where that is
-promised. What does not hold then is counted: a home that has lost its memory.
+Invariants: an accepted notification is held here or taken by all homes that it was addressed to.
+Each home takes it once, in the order of the stream, and after its causal predecessors where that is
+promised. The one exception, a home that has lost its memory, is counted.
 
 Source: EPFL 2503 §5.2.2 (delivery semantics), §5.3.6 (durable subscriptions).
 """
@@ -34,7 +34,7 @@ from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers, Give
 from contrada.delivery.durable import DurableStatistics, OnFull, Retention
 from contrada.delivery.handling import Handler
-from contrada.delivery.inbox import Arrival, Inbox
+from contrada.delivery.inbox import ArrivedParcel, Inbox
 from contrada.delivery.logs import Logs, Since, Terms
 from contrada.delivery.messages import (
     AnnounceHome,
@@ -50,7 +50,7 @@ from contrada.delivery.outbox import Outbox
 from contrada.delivery.renewal import RESTORED_GAP
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.standing import Home, StandingTable
-from contrada.delivery.store import Entry, Store
+from contrada.delivery.store import Store, StoredRecord
 from contrada.delivery.transit import Tell, Transit
 from contrada.errors import (
     DeliveryError,
@@ -73,7 +73,7 @@ DeliveryEffect: TypeAlias = Tell | Confirmed | Failed | Give
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatistics:
-    """What a server holds so that delivery can be promised, and what it did.
+    """What a server holds to promise delivery, and what it did.
 
     `held` counts parcels for each home that has not taken them, `spooled` those on stable storage,
     `early` those that came and wait for their turn, `waiting` publications that wait. `resent` were
@@ -109,9 +109,9 @@ _DEAD_LETTERS: Final = Retention(on_full=OnFull.DROP_OLDEST)
 class DeliveryServer:
     """One server's part in keeping promises. Each method gives what is to be done, in order.
 
-    `life` tells this start from others where the store does not know the server yet; a later one is
-    higher, so the time will do. `is_new` says that no server of this name was there before: it may
-    be the first sequencer. `sequencer` names the first sequencer of the network, the same at all.
+    `life` identifies this start where the store does not know the server yet; a later life is
+    higher, so the time will do. `is_new`: no server of this name existed before, so this one may be
+    the first sequencer. `sequencer` is the network's first sequencer, the same at all servers.
     """
 
     def __init__(
@@ -178,14 +178,14 @@ class DeliveryServer:
 
     @property
     def life(self) -> int:
-        """What a publisher is told that connects here, so that it can say it to another server."""
+        """This server's life. A publisher learns it here, and tells it to its later servers."""
         return self._table.own.life
 
     def arrive(self, publisher: str, past: Mapping[str, int], now_us: int) -> list[DeliveryEffect]:
-        """A publisher comes from other servers: all at which it was since something it published
-        was confirmed, with the last `life` that it was told by each.
+        """A publisher comes. Its publications wait until its other servers have told its past.
 
-        What it publishes here waits until they have said what others must know. Raises LimitError.
+        `past`: the servers at which it was since one of its publications was confirmed, each with
+        the last `life` that it told the publisher. Raises LimitError.
         """
         self._access.await_past(publisher, past, now_us)
         return self._settle(now_us)
@@ -193,7 +193,7 @@ class DeliveryServer:
     def pass_sequence(self, sequence: str, server: str, now_us: int) -> list[DeliveryEffect]:
         """Another server gives the order of a sequence from now on.
 
-        Raises DeliveryError: this is not its sequencer, or that one cannot be; LimitError.
+        Raises DeliveryError: this is not its sequencer, or the other cannot be it; LimitError.
         """
         self._access.pass_sequence(sequence, server)
         return self._settle(now_us)
@@ -321,7 +321,7 @@ class DeliveryServer:
         self._meet(said.home, home)
         if start != (home.life, home.boot):
             self._consumers.gone(said.home, f"server {said.home!r} has restarted", again=True)
-        if start[0] == home.life and home.boot - start[1] >= RESTORED_GAP:
+        if start[0] == home.life and home.boot - start[1] >= RESTORED_GAP:  # a restored copy
             self._access.parcels += self._outbox.reopen(said.home, now_us)
         self._access.forget_past(said.home, home.life)
         self._access.look_again()
@@ -329,7 +329,7 @@ class DeliveryServer:
     # --- parcels ------------------------------------------------------------------------------
 
     def _carry(self, message: Carry) -> None:
-        """Takes what is for this server, and passes on what is for others."""
+        """Takes the parcels for this server, and passes on those for others."""
         arrivals = _addressed(self.name, message.parcels)
         if arrivals and message.source != self.name:
             self._inbox.put(message.source, message.life, message.boot, arrivals)
@@ -340,7 +340,7 @@ class DeliveryServer:
         """Sends parcels of this server on their ways."""
         if parcels:
             own, arrivals = self._table.own, _addressed(self.name, parcels)
-            self._inbox.put(self.name, own.life, own.boot, arrivals)
+            self._inbox.put(self.name, own.life, own.boot, arrivals)  # in the order of all others
             self._transit.carry(Carry(self.name, own.life, own.boot, tuple(parcels)))
 
     def _acknowledged(self, message: Taken, now_us: int) -> None:
@@ -371,13 +371,13 @@ class DeliveryServer:
         """Does all that follows from what has happened; the effects, in order."""
         own, is_stuck = self._table.own, False
 
-        def use(source: str, turn: Sequence[Arrival]) -> int:
+        def use(source: str, turn: Sequence[ArrivedParcel]) -> int:
             nonlocal is_stuck
             count = self._handler.use(source, turn, now_us)
             is_stuck |= count < len(turn)
             return count
 
-        while True:
+        while True:  # Each step may enable another one: until nothing was posted or taken.
             self._access.go_on(now_us)
             self._post()
             changed = self._inbox.take(use)
@@ -441,7 +441,7 @@ class DeliveryServer:
         """Positions of a log here; see `Logs.positions`."""
         return self._logs.positions(name, time_us)
 
-    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[Entry]:
+    def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Entries of a log here; see `Logs.entries`."""
         return self._logs.entries(name, first, count, is_again=is_again)
 
@@ -476,7 +476,7 @@ class DeliveryServer:
 
     @property
     def due(self) -> int:
-        """Parcels that other homes have not taken, though there is a way to them."""
+        """Parcels that other homes have not acknowledged, though there is a route to them."""
         return self._outbox.due
 
     def statistics(self) -> DeliveryStatistics:
@@ -508,6 +508,6 @@ class DeliveryServer:
         assert self._table.own.standing == self._logs.standing(), "others know of other logs"
 
 
-def _addressed(name: str, parcels: Sequence[Parcel]) -> list[Arrival]:
+def _addressed(name: str, parcels: Sequence[Parcel]) -> list[ArrivedParcel]:
     """The parcels for a server, each with the address there."""
     return [(each, parcel) for parcel in parcels for each in parcel.to if each.home == name]

@@ -1,13 +1,13 @@
-"""`StandingTable`: the subscriptions of all servers that are promised more than best effort.
+"""`StandingTable`: the standing subscriptions of all servers.
 
-A *standing* subscription is one for which its home keeps a log. All servers know all of them, so
-that the access point of what is promised knows which homes must take it, be they reachable or not.
-Each home announces its own, in versions; a server passes on what is news to it, and tells a new
-neighbour all. So what stands is known wherever a way leads, after as many delays as there are
-links.
+A *standing* subscription is one for which its home keeps a log. All servers know all standing
+subscriptions. So an access point knows which homes must take a notification, reachable or not. Each
+home announces its own subscriptions, in versions. A server passes on an announcement that is news
+to it, and sends all that it knows to a new neighbour. So an announcement reaches every reachable
+server, after one delay per link.
 
-Invariants: of a home, what is held is what it announced with one version of its newest life; a
-server alone changes what it says of itself.
+Invariants: of each home exactly what it announced with one version of its newest life is held; only
+a server itself changes its own announcements.
 
 Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (subscriptions are forwarded).
 """
@@ -37,7 +37,7 @@ Addressees: TypeAlias = dict[str, list[int]]
 
 @dataclass(slots=True)
 class Home:
-    """What is known of a server: its life, how often it started in it, and what stands there."""
+    """What is known of a server: its life, its starts in this life, its standing subscriptions."""
 
     life: int
     boot: int

@@ -1,13 +1,12 @@
 """What a store promises: logs of records that survive a crash.
 
 A *log* has a name and records. A record has a position, one more than that of the record before, a
-time and bytes. It stays until it is truncated; that it was acknowledged is written down beside it.
-A *note* is a small value by name, for whatever else must survive.
+time and bytes. It stays until it is truncated. Which records are acknowledged is written down
+beside the log. A *note* is a small value by name, for whatever else must survive.
 
-What is done is seen at once by whoever reads, and is on stable storage when a later `sync` has
-returned. What is done between two syncs survives a crash whole or not at all. A record that comes
-back damaged is found by its checksum, or by the gap that it leaves; it is reported as `Damaged` in
-its place, and never served.
+Readers see each change at once; it is on stable storage when a later `sync` has returned. The
+changes between two syncs survive a crash all or not at all. A damaged record is found by its
+checksum, or by the gap that it leaves. It is reported as `Damaged` in its place, and never served.
 
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (certified delivery).
 """
@@ -57,7 +56,7 @@ class Damaged(NamedTuple):
     reason: str
 
 
-Entry: TypeAlias = LogRecord | Damaged
+StoredRecord: TypeAlias = LogRecord | Damaged
 
 Stored: TypeAlias = tuple[int, int, bytes, int]
 """What was read back: a position, a time, bytes, and the sum that was written with them."""
@@ -93,14 +92,14 @@ class Store(Protocol):
     """Logs and notes on stable storage. Errors: StoreError and its kinds."""
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
-        """Appends records to a log, which it makes if there is none; the first one's position.
+        """Appends records to a log, made if there is none; returns the position of the first.
 
-        All of them or, with an error, none. Times of a log never go back: an earlier one is taken
-        for the last.
+        All of them are appended or, with an error, none. Times of a log never go back: instead of
+        an earlier time the log's last one is kept.
         """
         ...
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """Up to so many entries from a position on, or from the first that is kept, in order."""
         ...
 
@@ -187,12 +186,12 @@ class Head:
         self.seed = zlib.crc32(name.encode())  # where the sums of its records begin
         self.first = self.next = 1
         self.time_us = 0
-        self.total = self.truncated = 0  # bytes of all records there were, and of those given up
+        self.total = self.truncated = 0  # bytes of all records ever appended, and of those given up
         self.acknowledged = Positions()
         self.left_out: tuple[tuple[int, int], ...] = ()
 
     def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[Stored, int]]:
-        """Gives records their positions: what to store, each with the bytes before it."""
+        """Gives records their positions. Yields what to store of each, with the bytes before it."""
         self.time_us = time_us = max(self.time_us, time_us)
         for data in records:
             position, before = self.next, self.total
@@ -200,7 +199,7 @@ class Head:
             yield (position, time_us, data, checksum(self.seed, position, time_us, data)), before
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
-        """Adds to what is acknowledged, of what is there; LimitError beyond `APART_MAX`."""
+        """Marks positions that exist as acknowledged. Raises LimitError beyond `APART_MAX`."""
         intervals = list(intervals)
         if len(self.acknowledged) + len(intervals) > APART_MAX:
             merged = Positions([*self.acknowledged, *intervals])
@@ -257,12 +256,12 @@ def check_records(records: Sequence[bytes]) -> None:
         raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
 
 
-def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[Entry]:
+def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> list[StoredRecord]:
     """The entries from one position to before another, of what was found of them, in order.
 
     What was not found and not left out, or has another sum than was written down, is damaged.
     """
-    entries: list[Entry] = []
+    entries: list[StoredRecord] = []
     due, seed = first, head.seed
     crc, pack = zlib.crc32, _SUMMED.pack  # Calls cost more than what is summed here.
     for position, time_us, data, summed in found:

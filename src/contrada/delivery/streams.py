@@ -1,9 +1,9 @@
 """`Outgoing` and `Incoming`: a stream of items from one server to another.
 
-Each is taken once, in order. A stream outlives connections, ways, and crashes after which its ends
-come back with their disks. What is sent is numbered, and kept until the other end says that it has
-taken it. What was not taken in time, since it was lost on its way, is sent again, maybe by another
-way.
+Each item is taken once, in order. A stream outlives connections, routes, and crashes after which
+its ends come back with their disks. Items are numbered, and kept until the other end acknowledges
+them. An item that is not acknowledged in time was lost on its way: it is sent again, maybe by
+another route.
 
     Outgoing                                          Incoming
     send       -- a1 b2 c3 ----------------------->   take: a b c
@@ -13,10 +13,11 @@ way.
                <------------------- taken: 3 ------
     again      -- d4 e5 f6 ---------------------->    take: d e f
 
-Each run of items says what number the item before it has. After a crash that took items which need
-not survive, numbers go on behind all that were given out; so what is new is never taken for old.
+Each run of items says what number the item before it has. A crash takes items that need not
+survive. After it numbers go on above all that were given out, so that a new item is never taken for
+an old one.
 
-Invariant: what was handed to `send` is taken once, in order, or it is still held.
+Invariant: an item handed to `send` is taken once, in order, or it is still held.
 
 Source: EPFL 2503 §5.2.2 (reliable obvents).
 """
@@ -37,7 +38,7 @@ HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 T = TypeVar("T")
 
 
-class Run(NamedTuple, Generic[T]):
+class NumberedRun(NamedTuple, Generic[T]):
     """Items in order, the number of the first, and of the item that was sent before it."""
 
     before: int
@@ -45,10 +46,10 @@ class Run(NamedTuple, Generic[T]):
     items: Sequence[T]
 
 
-class _Held(NamedTuple, Generic[T]):
+class _SentTogether(NamedTuple, Generic[T]):
     """What was sent together, and its bytes."""
 
-    run: Run[T]
+    run: NumberedRun[T]
     size: int
 
 
@@ -65,26 +66,26 @@ class Outgoing(Generic[T]):
         self.held = 0
         self.held_bytes = 0
         self.resent = 0
-        self._runs: deque[_Held[T]] = deque()
+        self._runs: deque[_SentTogether[T]] = deque()
 
     def has_room(self) -> bool:
         """Whether more may be sent. One run may go beyond the limits."""
         return self.held < HELD_MAX and self.held_bytes < HELD_BYTES_MAX
 
-    def send(self, items: Sequence[T], size: int) -> Run[T]:
+    def send(self, items: Sequence[T], size: int) -> NumberedRun[T]:
         """Numbers items, which have so many bytes, and keeps them; to be sent in this order."""
-        run = Run(self.last, self.next, items)
+        run = NumberedRun(self.last, self.next, items)
         self._keep(run, size)
         return run
 
     def restore(self, number: int, item: T, size: int) -> None:
         """Keeps an item that had a number before a crash, higher than those that are kept."""
         after = self.next
-        self._keep(Run(self.last, number, (item,)), size)
+        self._keep(NumberedRun(self.last, number, (item,)), size)
         self.next = max(after, self.next)
 
-    def _keep(self, run: Run[T], size: int) -> None:
-        self._runs.append(_Held(run, size))
+    def _keep(self, run: NumberedRun[T], size: int) -> None:
+        self._runs.append(_SentTogether(run, size))
         self.next = run.first + len(run.items)
         self.last = self.next - 1
         self.held += len(run.items)
@@ -97,13 +98,13 @@ class Outgoing(Generic[T]):
             return
         run, size = self._runs[0]
         done = max(0, self.taken + 1 - run.first)
-        self._runs[0] = _Held(Run(0, run.first + done, run.items[done:]), size)
+        self._runs[0] = _SentTogether(NumberedRun(0, run.first + done, run.items[done:]), size)
 
     def acknowledge(self, taken: int) -> Sequence[T]:
-        """The other end has taken all up to this number; the items that need not be held any more.
+        """The other end has taken all items up to this number; returns the items that are freed.
 
-        Raises ProtocolError where it cannot have. Cost: these items. The bytes of a run are free
-        when all of it is taken.
+        Raises ProtocolError where that is impossible. Cost: these items. The bytes of a run are
+        free when all of the run is taken.
         """
         if not 0 <= taken < self.next:
             raise ProtocolError(
@@ -122,7 +123,7 @@ class Outgoing(Generic[T]):
         self.taken = max(self.taken, taken)
         return freed
 
-    def again(self, count: int) -> Iterator[Run[T]]:
+    def again(self, count: int) -> Iterator[NumberedRun[T]]:
         """The first items that were not taken, so many at most, to be sent again."""
         for run in self.untaken():
             items = run.items[:count]
@@ -130,20 +131,20 @@ class Outgoing(Generic[T]):
                 break
             count -= len(items)
             self.resent += len(items)
-            yield Run(run.before, run.first, items)
+            yield NumberedRun(run.before, run.first, items)
 
     def rest(self) -> Iterator[T]:
         """All that was not taken, in order."""
         for run in self.untaken():
             yield from run.items
 
-    def untaken(self) -> Iterator[Run[T]]:
+    def untaken(self) -> Iterator[NumberedRun[T]]:
         """The runs of what was not taken."""
         for run, _ in self._runs:
             done = max(0, self.taken + 1 - run.first)
             if done < len(run.items):
                 before = run.first + done - 1 if done else run.before
-                yield Run(before, run.first + done, run.items[done:])
+                yield NumberedRun(before, run.first + done, run.items[done:])
 
 
 class Incoming(Generic[T]):
@@ -154,7 +155,7 @@ class Incoming(Generic[T]):
         self.taken = taken
         self.repeated = 0
 
-    def take(self, run: Run[T]) -> Sequence[T]:
+    def take(self, run: NumberedRun[T]) -> Sequence[T]:
         """The items that are new; none where some before them are missing."""
         before, first, items = run
         if before == self.taken:  # by far the most

@@ -1,8 +1,8 @@
 """`Transit`: how messages go on from a server to its neighbours.
 
-What is for one server, or for a few, takes the ways that link states give; where there is no way it
-is dropped and counted, since who holds it sends it again. What all are to know is flooded: each
-server passes on what is news to it.
+Messages for one server, or for a few, take the routes that link states give. Where there is no
+route a message is dropped and counted: the server that holds it sends it again. Messages for all
+servers are flooded: each server passes on what is news to it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,11 +50,11 @@ class Transit:
         self._neighbours.pop(neighbour, None)
 
     def flood(self, said: AnnounceHome | Sequenced, but: Neighbour | None = None) -> None:
-        """Tells all neighbours, but the one that it came from."""
+        """Sends a message to all neighbours but the one that it came from."""
         self.tells += [Tell(each, said) for each in self._neighbours if each != but]
 
     def carry(self, message: Carry) -> None:
-        """Sends parcels on to all that they are addressed to, but this server."""
+        """Sends parcels on towards all their homes but this server."""
         by_way: dict[str, list[Parcel]] = {}
         for parcel in message.parcels:
             if len(parcel.to) == 1:  # by far the most

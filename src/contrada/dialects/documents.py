@@ -34,8 +34,10 @@ DOCUMENT_NESTING_MAX: Final = 50
 NOT_YAML: Final = "not YAML"
 UNUSUAL_YAML: Final = "YAML of a kind that rules do not need"
 
-Document: TypeAlias = "bool | int | float | str | list[Document] | dict[Scalar, Document] | None"
-Scalar: TypeAlias = bool | int | float | str | None
+Document: TypeAlias = (
+    "bool | int | float | str | list[Document] | dict[JsonScalar, Document] | None"
+)
+JsonScalar: TypeAlias = bool | int | float | str | None
 
 _STRICT: Final = yaml.SafeLoader("")
 """Knows which plain scalars are numbers, truth values and null."""
@@ -74,7 +76,7 @@ class _DocumentReader:
         self._nodes = 0
         self._aliased = 0
         self._anchors: dict[str, tuple[Document, int]] = {}
-        """What each anchor holds, and of how many nodes that is."""
+        """The document of each anchor, and its number of nodes."""
 
     def documents(self) -> Iterator["Document | RefusedRuleError"]:
         """Each when it is complete."""
@@ -125,7 +127,7 @@ class _DocumentReader:
         return held
 
     def _map(self, depth: int) -> Document:
-        held: dict[Scalar, Document] = {}
+        held: dict[JsonScalar, Document] = {}
         while not isinstance(self._next(), yaml.CollectionEndEvent):
             key = self._node(self._event, depth)
             if isinstance(key, list | dict):
@@ -146,7 +148,7 @@ class _DocumentReader:
         self._count(nodes)
         return held
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+    def _scalar(self, event: yaml.ScalarEvent) -> JsonScalar:
         if event.tag is not None:
             self._refuse(event.tag)
         if not event.implicit[0]:

@@ -27,7 +27,7 @@ from contrada.errors import LimitError
 from contrada.extensions.extendedtype import ExtendedOperator, ExtendedType
 from contrada.model.languages.automaton import STATES_MAX, Automaton
 
-_Step: TypeAlias = Callable[[int, int], bool]
+_ByteTest: TypeAlias = Callable[[int, int], bool]
 """Whether a byte of the value passes a byte of the constant."""
 
 
@@ -91,7 +91,7 @@ def _bits(text: bytes) -> int:
 
 
 def _chain(
-    constant: bytes, passes: _Step, accepting: tuple[bool, bool, bool], *, zeros: bool = False
+    constant: bytes, passes: _ByteTest, accepting: tuple[bool, bool, bool], *, zeros: bool = False
 ) -> Automaton:
     """A state per byte of the constant, one behind it, and one for what has not passed.
 

@@ -158,7 +158,7 @@ def on_side(term: Term, side: int) -> Term:
 class _Classes:
     """Terms that must be equal, joined into classes; a class is known by one of its terms.
 
-    That one is a variable only where the class has nothing else.
+    The representative is a variable only where the class has nothing else.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class _Classes:
         return False
 
     def assignment(self) -> dict[Variable, Term]:
-        """What each variable that does not stand for itself stands for."""
+        """The term of each variable that does not stand for itself."""
         return {term: self.find(term) for term in self._next if isinstance(term, Variable)}
 
     def _enter(self, term: Term, path: dict[Term, Iterator[Term]]) -> None:

@@ -1,8 +1,8 @@
 """Where feeds come from: files, and servers of HTTP.
 
-A server is asked for what it has only where that is another one than was read before: it says so by
-its ETag or Last-Modified. What it sends is bounded, also unpacked, and so are redirects and time.
-Where it is busy and says for how long, it is left alone for that.
+A document is fetched only where it differs from the one read before, by its ETag or Last-Modified.
+Its bytes are bounded, also unpacked, and so are redirects and time. A busy server that says for how
+long (Retry-After) is left alone for that time.
 
 Source: RFC 9110 §10.2.3 (Retry-After), §13.1 (conditional requests); RFC 6585 §4 (429).
 """
@@ -164,6 +164,6 @@ def shown_source(source: str) -> str:
         return source
     try:
         parts = urlsplit(source)
-    except ValueError:  # It is told why when it is asked for.
+    except ValueError:  # Fetching it will raise the reason.
         return source
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

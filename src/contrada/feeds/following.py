@@ -28,7 +28,7 @@ NAMES_FOLLOWED_MAX: Final = 65_536
 """Names that a subscription with patterns knows. Beyond it: it asks the network for what its filter
 says beside patterns alone, which is more traffic, and never less that comes."""
 
-Asked: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
+FollowedSubject: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
 
 
 class WildSubscription(InForce, AsyncIterator[Notification]):
@@ -37,7 +37,7 @@ class WildSubscription(InForce, AsyncIterator[Notification]):
     def __init__(
         self,
         service: Service,
-        asked: Asked,
+        asked: FollowedSubject,
         known: Iterable[str] = (),
         *,
         names: Names | None = None,
@@ -88,11 +88,14 @@ class WildSubscription(InForce, AsyncIterator[Notification]):
             self._running = opened.pop_all()
 
     async def learn(self, names: Iterable[str]) -> None:
-        """Know more names; returns when what matches by these is asked for. Raises as `update`."""
+        """Know more names; returns when the filters with them are subscribed.
+
+        Raises as `update`.
+        """
         self._learn(names)
         await self._refresh()
 
-    async def update(self, asked: Asked) -> None:
+    async def update(self, asked: FollowedSubject) -> None:
         """Ask for something else, without a gap. Raises as `Subscription.update`."""
         new = _wild(asked)
         async with self._updating:
@@ -174,7 +177,7 @@ class WildSubscription(InForce, AsyncIterator[Notification]):
             await self._subscription.unsubscribe()
 
 
-def _wild(asked: Asked) -> WildFilters:
+def _wild(asked: FollowedSubject) -> WildFilters:
     return asked if isinstance(asked, WildFilters) else WildFilters(asked)
 
 

@@ -1,4 +1,4 @@
-"""Feeds as documents: which format one has, its entries, and by what an entry is the same.
+"""Feeds as documents: the format of one, its entries, and the identity of an entry.
 
 | format | root | entries | an entry is the same by | has changed with | the feed is the same by |
 |---|---|---|---|---|---|
@@ -11,11 +11,11 @@
 A channel of RSS is the same by `rdf:about`, else by its `atom:link` to itself, else by `link` and
 `title`.
 
-Atom has a word for a change that its publisher finds significant; other ones, as of a word in a
-title, are told where `edits` are asked for. Where an entry lacks it, its content tells. An index of
-CAP messages is Atom or RSS. What has nothing of that is the same by its content: it can
-be new, and never changed. Content is what a document says: names with their namespaces, attributes
-in any order, texts without blanks around them.
+Atom has an element for a change that its publisher finds significant, `updated`; other changes, as
+of a word in a title, are told only where `edits` are asked for. Where an entry lacks the element,
+its content is compared. An index of CAP messages is Atom or RSS. An entry or channel with none of
+these is identified by its content: it can be new, but never changed. Content is names with their
+namespaces, attributes in any order, and texts without surrounding blanks.
 
 Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
 Erenkrantz 2001 §8 (a feed as a source of events).
@@ -31,7 +31,7 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
-from contrada.xml.damage import Fault, without_damage
+from contrada.xml.damage import DamagedPiece, without_damage
 from contrada.xml.tree import XML_BLANKS, attributes_of, element_name, parsed
 
 FEED_ENTRIES_MAX: Final = 100_000
@@ -47,7 +47,7 @@ _NOTHING: Final = etree.Element("nothing")
 
 
 class FeedEntry(NamedTuple):
-    """An entry of a feed: what makes it the same, what it changes with, as digests; and itself."""
+    """An entry of a feed: digests of its identity and of its version, and its element."""
 
     identity: str
     version: str
@@ -57,9 +57,9 @@ class FeedEntry(NamedTuple):
 class FeedDocument(NamedTuple):
     """A feed as it was read once.
 
-    `identity` is what makes it the same feed; `entries_name` the name of the elements that are
-    entries as it was written, None where the whole document is the one entry. `faults` are what was
-    wrong with entries that are none of these.
+    `identity` identifies the feed; `entries_name` is the name of the entries' elements as it was
+    written, None where the whole document is the one entry. `faults` tells what was wrong with
+    entries that were left out.
     """
 
     format_name: str
@@ -67,7 +67,7 @@ class FeedDocument(NamedTuple):
     entries_name: str | None
     entries: tuple[FeedEntry, ...]
     root: etree._Element
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DamagedPiece, ...] = ()
 
 
 def read_feed(
@@ -104,7 +104,7 @@ def read_feed(
     )
 
 
-def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Fault, ...]]:
+def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
     """The root of what is whole of a document, and what is not."""
     try:
         return parsed(data), ()
@@ -167,7 +167,7 @@ def _entries(
 
 
 def _outermost(nodes: Iterable[etree._Element]) -> list[etree._Element]:
-    """Those that lie in no other one of them."""
+    """The nodes that lie in no other of these nodes."""
     found: list[etree._Element] = []
     taken: set[etree._Element] = set()
     for node in nodes:

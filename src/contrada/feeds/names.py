@@ -1,6 +1,6 @@
 """`Names`: tells naming services of generated names, and asks them.
 
-What is asked for is all that is known of a kind of document, once in a while, so that translating a
+A question asks for all names of a kind of document, once in a while, so that translating a
 notification mostly costs no question.
 
 Source: Erenkrantz 2001 §6.5 (knowledgeable applications contact the daemon).
@@ -21,8 +21,8 @@ from contrada.service import Service
 from contrada.xml.naming import KIND_NAMES_MAX, NamingRecord, NamingTable
 
 TTL_S: Final = 300.0
-"""Seconds for which is used what naming services said, where nothing else is said. Beyond it: they
-are asked again, and told again."""
+"""Seconds for which answers of naming services are used, by default. Beyond it: they are asked
+again, and told again."""
 
 NAMES_WAIT_S: Final = 5.0
 """Seconds for which is waited for an answer of naming services, where nothing else is said. Beyond
@@ -66,7 +66,7 @@ class Names:
         self._service = service
         self._ttl_s, self._wait_s, self._now_s = ttl_s, wait_s, now_s
         self._told: dict[tuple[str, str], float] = {}
-        self._kinds: dict[str, _Known] = {}
+        self._kinds: dict[str, _CachedNames] = {}
         self._silent_until_s = -1.0
         self._lock = asyncio.Lock()
         self.asked = 0
@@ -75,11 +75,11 @@ class Names:
         """How many answers were no records."""
 
     async def register(self, kind: str, names: Mapping[str, tuple[str, str]]) -> int:
-        """Tell naming services what generated names stand for; how many were told.
+        """Tell naming services what generated names stand for. Returns how many were told.
 
-        `names` has for each its original name and position. What was told within the time to live
-        is not told again. Returns when the service has taken it, so that what is published then
-        comes after it. Raises as `Service.publish`.
+        `names` has for each its original name and position. Names told within the time to live are
+        not told again. Returns when the service has taken the records, so that later publications
+        come after them. Raises as `Service.publish`.
         """
         now = self._now_s()
         new = [name for name in names if self._told.get((kind, name), now) <= now]
@@ -117,7 +117,9 @@ class Names:
         async with self._lock:
             return await self._ask(where)
 
-    async def _learn(self, kind: str, wanted: set[str], before: "_Known | None") -> "_Known":
+    async def _learn(
+        self, kind: str, wanted: set[str], before: "_CachedNames | None"
+    ) -> "_CachedNames":
         end_s = self._now_s() + NAMES_SETTLE_S
         while True:
             table = await self._ask(Filter({"kind": kind}))
@@ -131,7 +133,7 @@ class Names:
         self._kinds.pop(kind, None)
         while len(self._kinds) >= KINDS_CACHED_MAX:
             del self._kinds[next(iter(self._kinds))]
-        known = _Known(records, self._now_s() + self._ttl_s, settled)
+        known = _CachedNames(records, self._now_s() + self._ttl_s, settled)
         self._kinds[kind] = known
         return known
 
@@ -167,8 +169,10 @@ class Names:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is known of a kind, for how long, and about which names that is all there is."""
+class _CachedNames:
+    """The known names of a kind, until when they are good, and the names known to have no other
+    record.
+    """
 
     records: Mapping[str, NamingRecord]
     until_s: float

@@ -4,9 +4,10 @@
     who wants to know ==> question on `contrada.naming = 'record'` ==> records
 
 It is an ordinary client of a service. Records are ordinary notifications, so that all naming
-services of a network hear each of them: that is how they replicate. What one missed, since it was
-not there or something was lost, it asks the others for when it begins and from time to time, and
-tells what these lack. Conflicts are decided by `NamingTable`, everywhere alike.
+services of a network hear each of them: that is how they replicate. A naming service misses records
+while it is away, or when one is lost. So it asks the others for their records when it begins and
+from time to time, and publishes the records that they lack. Conflicts are decided by `NamingTable`,
+everywhere alike.
 
 Source: Erenkrantz 2001 §6.5 (an automated daemon, distributed and tolerant of faults).
 """
@@ -24,7 +25,7 @@ from typing import Final, cast
 import msgspec
 
 from contrada.delivery.store import Store
-from contrada.errors import ConnectionFailedError, ContradaError, ServiceError, StoreError
+from contrada.errors import ConnectionFailedError, ContradaError, StoreError
 from contrada.model import Filter, Notification
 from contrada.model.domains.values import key_of
 from contrada.query import Question
@@ -41,8 +42,8 @@ CAUGHT_UP_AGAIN_S: Final = 300.0
 does."""
 
 NAMING_WAIT_S: Final = 10.0
-"""Seconds for which a naming service waits for what others have. Beyond it: it goes on without, and
-asks again later."""
+"""Seconds for which a naming service waits for the records of others. Beyond it: it goes on without
+them, and asks again later."""
 
 RECORDS_ASKED: Final = Filter({MARK: RECORD})
 """What asks for all records, as a subscription and as a question."""
@@ -81,19 +82,15 @@ class NamingService(InForce):
         store: str | Path | Store | None = None,
         *,
         name: str = "",
-        again_s: float = CAUGHT_UP_AGAIN_S,
     ) -> None:
         """`service` is open while this is; `store` is where records survive, as that of `connect`.
 
         `name` is what it is called as a source; it has one of chance without. Raises ServiceError.
         """
-        if not again_s > 0:
-            raise ServiceError(f"again_s = {again_s!r}: expected seconds above 0")
         check_store(store)
         self._service = service
         self._place = store
         self._store: Store | None = None
-        self._again_s = again_s
         self._table = NamingTable()
         self._counts: Counter[str] = Counter()
         self._offer = service.offer(RECORDS_ASKED, self._answer, name=name)
@@ -155,7 +152,7 @@ class NamingService(InForce):
         )
 
     async def catch_up(self) -> None:
-        """Ask the others for what was missed, and tell what they lack.
+        """Ask the other naming services for missed records, and publish those that they lack.
 
         Cost: all records of each of them. Raises ServiceClosedError, ConnectionFailedError.
         """
@@ -213,7 +210,7 @@ class NamingService(InForce):
     async def _catch_up_again(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._again_s):
+                async with asyncio.timeout(CAUGHT_UP_AGAIN_S):
                     await self._reconnected.wait()
             self._reconnected.clear()
             try:

@@ -100,7 +100,7 @@ class FeedPoller:
     async def _fetched(
         self, fetcher: Fetcher
     ) -> AsyncIterator[tuple[str, Fetched | ContradaError]]:
-        """What is at each source, or why that cannot be had; some are read meanwhile."""
+        """The document of each source, or the error; several are fetched at the same time."""
         left = deque(self._sources)
         reading: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contrada.errors import ContradaError
-from contrada.feeds.following import Asked, WildSubscription
+from contrada.feeds.following import FollowedSubject, WildSubscription
 from contrada.feeds.names import Names
 from contrada.model import Filter, FilterSet, Notification
 from contrada.runtime.handling import called, handle_all
@@ -26,9 +26,9 @@ _LOG: Final = logging.getLogger("contrada.feeds")
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStatistics:
-    """What became of what was received.
+    """Counts of received notifications.
 
-    Of `translated` ones some name was translated; of `untranslated` ones some name was not, since
+    In `translated` ones some name was translated; in `untranslated` ones some name was not, since
     no naming service answers, or none knows it. `failed` raised in a handler.
     """
 
@@ -44,7 +44,7 @@ class Receiver(InForce, AsyncIterator[Notification]):
     def __init__(
         self,
         service: Service,
-        asked: Asked,
+        asked: FollowedSubject,
         *,
         names: Names | None = None,
         patterns: Names | Iterable[str] | None = None,

@@ -1,8 +1,8 @@
 """What is known of feeds from one poll to the next, and from one run to the next.
 
-Of each feed it is which entries it had, each by two digests: what makes it the same, and what it
-changes with. An entry that is gone is known for as long as there is room, so that it is not new
-when it comes back.
+For each feed the entries that it had are known, each by two digests. The *identity* of an entry
+stays the same when its content changes; its *version* changes with the content. An entry that left
+the feed is remembered as long as there is room, so that it is not new when it comes back.
 """
 
 import os
@@ -18,8 +18,8 @@ from contrada.errors import InputError
 from contrada.feeds.formats import FeedDocument
 
 ENTRIES_KNOWN_MAX: Final = 20_000
-"""Entries of a feed that are known beside those that it has. Beyond it: those that it had longest
-ago are forgotten, and would be new again."""
+"""Former entries of a feed that are known. Beyond it: those that left it longest ago are forgotten,
+and would be new again."""
 
 FEEDS_KNOWN_MAX: Final = 1_000
 """Feeds that a file of states holds, and addresses. Beyond it: those that were polled longest ago
@@ -30,7 +30,7 @@ STATE_BYTES_MAX: Final = 2**30
 
 VERSION: Final = 1
 
-_Stamp: TypeAlias = tuple[int, int, int] | None
+_FileStamp: TypeAlias = tuple[int, int, int] | None
 
 
 class EntryState(StrEnum):
@@ -52,7 +52,9 @@ NOTHING_SAID: Final = Validators()
 
 
 class SeenFeed(msgspec.Struct):
-    """The entries that a feed had: what each changes with by what makes it the same, the last last.
+    """The entries that a feed had: the versions of each by its identity.
+
+    Those of the last poll are last.
 
     An entry has several versions where a feed has it several times.
     """
@@ -60,7 +62,7 @@ class SeenFeed(msgspec.Struct):
     entries: dict[str, list[str]] = {}
 
     def judged(self, feed: FeedDocument) -> list[EntryState]:
-        """What each entry of a document is. Of equal ones in it all but the first are unchanged."""
+        """The state of each entry of a document. Of equal ones all but the first are unchanged."""
         found: list[EntryState] = []
         here: dict[str, set[str]] = {}
         for each in feed.entries:
@@ -103,9 +105,9 @@ class _HeldStates(msgspec.Struct):
 class FeedStates:
     """What is known of all feeds; in a file, where one is named.
 
-    It is written to a file beside it that then takes its name, so that it is there whole, whenever
-    a run is ended. One run at a time uses a file: who finds that another one has written it since
-    writes nothing.
+    The states are written to a second file that then takes the name of the first, so that the file
+    is complete, whenever a run is ended. One run at a time uses a file: a run that finds that
+    another one has written the file since writes nothing.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -175,7 +177,7 @@ def _read(path: Path) -> _HeldStates:
     return held
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: Path) -> _FileStamp:
     """Which file is there, and of when; nothing where there is none."""
     try:
         return _stamp_of(path.stat())
@@ -183,11 +185,11 @@ def _stamp(path: Path) -> _Stamp:
         return None
 
 
-def _stamp_of(said: os.stat_result) -> _Stamp:
+def _stamp_of(said: os.stat_result) -> _FileStamp:
     return said.st_ino, said.st_mtime_ns, said.st_size
 
 
-def _written(path: Path, data: bytes, before: _Stamp) -> _Stamp:
+def _written(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
     """Writes a file that is still that of before; the new one's stamp."""
     # Of a name of its own: two that wrote into one file would leave what neither can read.
     beside = path.with_name(f"{path.name}.{token_hex(4)}.new")

@@ -1,8 +1,8 @@
-"""`Sender`: what documents were made into is published over any service.
+"""`Sender`: publishes the notifications made of documents, over any service.
 
 It takes notifications, and records as a `Renderer` gives them; it makes none, and knows no
 documents. With `names` it tells naming services what generated names stand for, before it publishes
-what has them.
+notifications with these names.
 
 Source: Erenkrantz 2001 §4.1.3 (the sender), §6.5 (the daemon is notified before the event).
 """

@@ -25,7 +25,7 @@ from contrada.net.address import is_loopback
 from contrada.net.frames import NOT_PERMITTED
 from contrada.net.tokens import TOKEN_CHARS_MAX
 
-_BUSY: Final = {"GATEWAY_TOKENS_MAX", "HTTP_BODIES_BYTES_MAX"}
+_BUSY: Final = {"GATEWAY_TOKENS_MAX", "GATEWAY_UNPROVEN_MAX", "HTTP_BODIES_BYTES_MAX"}
 """Limits of all requests together: later there is room again."""
 
 _STATUSES: Final[tuple[tuple[type[ContradaError], HTTPStatus], ...]] = (
@@ -68,7 +68,7 @@ def refusal_of(error: ContradaError) -> RefusedRequestError:
 
 
 def invalid(error: Exception) -> RefusedRequestError:
-    """What a request is told that says something else than it should."""
+    """The refusal of a malformed request."""
     told = str(error).encode(errors="backslashreplace").decode()  # It may hold lone surrogates.
     return RefusedRequestError(HTTPStatus.BAD_REQUEST, shortened(told))
 

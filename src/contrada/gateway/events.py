@@ -1,4 +1,4 @@
-"""CloudEvents and the notifications that they are: the one place that decides it, both ways.
+"""CloudEvents as notifications and back: the only module that decides the translation.
 
 An event is a notification as `dialects.cloudevents` says: context attributes are attributes, the
 data is the body with its content type, and JSON data are attributes too, below `data`. So filters
@@ -6,8 +6,8 @@ of CESQL and of subscriptions mean on the notification what they mean on the eve
 that goes out is the one that came in: its data as the bytes that came, where they came as bytes,
 and else the same JSON.
 
-A notification that is no event goes out as one all the same: its id and publisher are `id` and
-`source`, its type is NOTIFICATION_TYPE, and its data is what `sub --json` prints.
+A notification that is no CloudEvent is translated to one all the same: its id and publisher are
+`id` and `source`, its type is NOTIFICATION_TYPE, and its data is what `sub --json` prints.
 
 Source: CloudEvents 1.0.2, JSON Event Format 1.0.2.
 """
@@ -62,7 +62,7 @@ def notification_of(event: Mapping[str, Any]) -> Notification:
 
 
 def _plain(event: Mapping[str, Any]) -> Notification | None:
-    """The same of an event as most are; None of others, and of what is no event."""
+    """The notification of a usual event; None for other events, and for malformed ones."""
     attributes = dict(event)
     data = attributes.pop(DATA, None)
     if (
@@ -148,7 +148,7 @@ def event_of(of: Notification) -> dict[str, Any]:
 
 
 def binary_event_of(of: Notification) -> tuple[dict[str, str], bytes]:
-    """The same as context attributes, which are texts there, and its data as they are."""
+    """The event in binary mode: its context attributes as texts, and its data unchanged."""
     if "specversion" in of:
         try:
             event = cloudevents.event_of(of)

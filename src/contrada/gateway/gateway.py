@@ -20,7 +20,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -40,7 +39,7 @@ from contrada.gateway.linking import CarriedArrivals
 from contrada.gateway.metrics import metrics_answer
 from contrada.gateway.port import HttpPort
 from contrada.gateway.pushing import Pushes
-from contrada.gateway.services import Connect, TokenService, TokenServices
+from contrada.gateway.services import ServiceOfToken, TokenService, TokenServices
 from contrada.gateway.sinks import Sinks
 from contrada.gateway.streams import STREAM_CREDIT_BYTES, open_stream
 from contrada.gateway.subscriptions import SubscriptionsApi
@@ -53,7 +52,7 @@ from contrada.net.tls import Tls
 HTTP_PORT_DEFAULT: Final = 8080
 
 
-def beside(broker: Broker) -> Connect:
+def beside(broker: Broker) -> ServiceOfToken:
     """Reaches a broker of this process, for each token by a connection of its own.
 
     One that the broker ends, since its user may not come any more, is not made again by itself.
@@ -67,7 +66,7 @@ _SUBSCRIBE: Final = "/subscribe"
 _ELSEWHERE: Final = ("cross-site", "same-site")
 """How a browser says (`Sec-Fetch-Site`) that the page of another origin makes it ask."""
 
-Way: TypeAlias = Callable[[Request], Awaitable[Response]]
+RequestHandler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Gateway:
@@ -75,7 +74,7 @@ class Gateway:
 
     def __init__(
         self,
-        connect: Connect,
+        connect: ServiceOfToken,
         host: str = "127.0.0.1",
         port: int = HTTP_PORT_DEFAULT,
         *,
@@ -138,18 +137,13 @@ class Gateway:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # ------------------------------------------------------------------------------------ ways
 
     def _app(self) -> Starlette:
-        said: list[tuple[str, str, Way]] = [
+        said: list[tuple[str, str, RequestHandler]] = [
             ("POST", "/events", self._ingest),
             ("GET", _SUBSCRIBE, self._subscribe),
             ("GET", "/metrics", self._metrics),
@@ -177,7 +171,7 @@ class Gateway:
             middleware=[cors] if self._origins else [],
         )
 
-    def _counted(self, name: str, way: Way) -> Way:
+    def _counted(self, name: str, way: RequestHandler) -> RequestHandler:
         """The way, its errors answered, and counted."""
 
         async def answered(request: Request) -> Response:

@@ -122,15 +122,16 @@ class CarriedArrivals:
             self._carried.discard(peer)
 
     def close(self, reason: str) -> None:
-        """Says goodbye to all who came in this way."""
+        """Says goodbye to all connections that came by WebSocket."""
         for each in list(self._carried):
             each.close(reason)
 
 
 class LingeringWebSocket(WebSocketsSansIOProtocol):
-    """As it is, but one that does not take what was written to it is cut once its work is done.
+    """The protocol, but a client that does not read its last bytes is cut once its work is done.
 
-    Else its socket would stay as long as the other side likes, beyond all that counts connections.
+    Else its socket would stay as long as the other side likes, uncounted by any limit of
+    connections.
     """
 
     def on_task_complete(self, task: "asyncio.Task[None]") -> None:

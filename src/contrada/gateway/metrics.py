@@ -82,7 +82,7 @@ def _labelled(family: Any, counts: Mapping[str, Any], name: str) -> Metric:
 
 
 def _latencies(counts: Mapping[str, Any]) -> Metric:
-    """The histogram: each bucket has what those below it have, as Prometheus counts."""
+    """The histogram: each bucket includes the counts of all lower ones, as Prometheus expects."""
     family = HistogramMetricFamily(
         "contrada_delivery_latency_seconds",
         "Age of the oldest notification of each frame of deliveries when it leaves.",

@@ -1,9 +1,10 @@
 """The listening side: uvicorn's protocol of HTTP, with bounds of its own around it.
 
 uvicorn bounds neither how long the head of a request may take, nor how large it is, nor how many
-connections there are. Here each head has to come within HEAD_WAIT_S, counted from the connection,
-or from the end of the answer before it, whatever drips in meanwhile; what has the wrong size is
-answered and closed.
+connections there are, nor what stands around a body, nor how many requests wait for an answer. Here
+each head has to come within HEAD_WAIT_S, counted from the connection, or from the end of the answer
+before it, whatever drips in meanwhile; what has the wrong size is answered and closed. How long a
+body may take its reader bounds.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from math import ceil
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
@@ -40,6 +41,13 @@ HEAD_BYTES_MAX: Final = 32 * 1024
 
 HEADERS_MAX: Final = 100
 """Headers of a request. Beyond it: 431, and it is closed."""
+
+FRAMING_BYTES_MAX: Final = 32 * 1024
+"""Bytes of chunk heads and trailers of a request, besides 8 for each byte of its body. Beyond it:
+400, and it is closed."""
+
+PIPELINED_MAX: Final = 16
+"""Requests of a connection that wait for the answer to one before them. Beyond it: it is closed."""
 
 SENT_BYTES_MAX: Final = 128 * 1024
 """Bytes that the system holds for a client which does not take them. Beyond it: who writes to it
@@ -74,12 +82,18 @@ _TOO_LARGE: Final = (
     b"content-length: 0\r\n\r\n"
 )
 
+_FRAMING_PER_BYTE: Final = 8
+"""A chunk of one byte has five around it; a few more for zeros before its size."""
 
 _BAD_UPGRADE: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class _TooLargeError(Exception):
     """Raised through the parser, which hands it on as its own error."""
+
+
+class _TooManyError(Exception):
+    """Likewise."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -90,8 +104,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._untaken_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        """Of what the parser has given of a head."""
+        self._unparsed_bytes = 0
+        """Of the pieces in which a head came that goes on."""
+        self._framing_bytes = 0
         self._is_in_head = False
         self._is_in_message = False
+        self._running: RequestResponseCycle | None = None
+        """The request that is being answered; `cycle` is the one that came last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Connected: the head of a request is to come."""
@@ -108,6 +128,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_head()
         self._forget_untaken()
         super().connection_lost(exc)
+        self._disconnect()
 
     def pause_writing(self) -> None:
         """The client does not take what is written."""
@@ -128,17 +149,36 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes of requests."""
         if self.transport.is_closing():
             return
+        was_in_body = self._is_in_message and not self._is_in_head
         super().data_received(data)
+        if self.transport.is_closing():
+            return
         if self._is_in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-                self.send_400_response("")
+            self._unparsed_bytes += len(data)
+        elif was_in_body and self._is_in_message:
+            self._framing_bytes += len(data)  # `on_body` has taken from it what is none.
+        if self._is_head_too_large() or self._framing_bytes > FRAMING_BYTES_MAX:
+            self.send_400_response("")
+
+    def _is_head_too_large(self) -> bool:
+        size = max(self._head_bytes, self._unparsed_bytes)
+        return size > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX
 
     def send_400_response(self, msg: str) -> None:
-        """What cannot be read is answered, and the connection closed."""
-        if self._head_bytes > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX:
-            self.transport.write(_TOO_LARGE)
+        """What cannot be read is answered, and the connection closed.
+
+        Not where the answer to another request, or a part of this one's, would stand before it:
+        this answer would be taken for that one.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            is_next = True
         else:
+            is_own = self._is_in_message and not self._is_in_head
+            is_next = is_own and cycle is self._running and not cycle.response_started
+        if is_next and self._is_head_too_large():
+            self.transport.write(_TOO_LARGE)
+        elif is_next:
             super().send_400_response(msg)
         self._close()
 
@@ -146,21 +186,38 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self.scope["extensions"] = {CUT: self.transport.abort}  # type: ignore[dict-item]
-        self._head_bytes = 0
+        self._head_bytes = self._unparsed_bytes = self._framing_bytes = 0
         self._is_in_head = self._is_in_message = True
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the line of a request."""
+        self._head_bytes += len(url)
+        if self._is_head_too_large():
+            raise _TooLargeError
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header more."""
+        if not self._is_in_head:  # A trailer: nothing here means anything by one.
+            return
         self._head_bytes += len(name) + len(value)
         super().on_header(name, value)
-        if self._head_bytes > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
+        if self._is_head_too_large():
             raise _TooLargeError
 
     def on_headers_complete(self) -> None:
-        """The head has come: what follows is bounded by whoever reads it."""
+        """The head has come: how much follows is bounded by whoever reads it."""
         self._is_in_head = False
         self._forget_head()
         super().on_headers_complete()
+        if len(self.pipeline) > PIPELINED_MAX:
+            raise _TooManyError
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        # Chunks of one byte have more framing than content: that much is no attack.
+        self._framing_bytes -= (1 + _FRAMING_PER_BYTE) * len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request has come."""
@@ -170,12 +227,19 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """A request is answered; its body, should it go on coming, is not waited for."""
         super().on_response_complete()
-        if not self.cycle.response_complete:
+        if self.transport.is_closing():
+            self._close()
+        elif not self.cycle.response_complete:
             return  # Another one has come meanwhile.
-        if self.transport.is_closing() or (self._is_in_message and not self._is_in_head):
+        elif self._is_in_message and not self._is_in_head:
             self._close()
         else:
             self._expect_head()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """It is the turn of a request to be answered."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def handle_websocket_upgrade(self) -> None:
         """The connection is a WebSocket's from now on."""
@@ -184,9 +248,21 @@ class BoundedProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def _close(self) -> None:
-        """Closes it once all is taken that was written, and cuts it if it is not."""
+        """Closes the connection once its last bytes are read, and cuts it if they are not."""
         self.transport.close()
+        self._disconnect()
         self._expect_taken()
+
+    def _disconnect(self) -> None:
+        """Nothing more is written: who answers is told, also where other requests have come since.
+
+        uvicorn tells the one that came last alone.
+        """
+        self.pipeline.clear()
+        for cycle in (self._running, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def _expect_taken(self) -> None:
         if self._untaken_timer is None:

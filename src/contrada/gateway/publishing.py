@@ -1,6 +1,7 @@
-"""What requests publish: in frames of one request each, so that a refusal is of its events alone.
+"""Publishes the events of requests, in frames of one request each: a refusal affects only its
+events.
 
-What may not be published costs the others nothing: it is told by its index.
+An event that may not be published does not affect the others: it is reported by its index.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,12 @@
-"""Subscriptions to sinks: each reads what matches, and sends it one by one, in order.
+"""Subscriptions to sinks: each reads its matching events, and sends them one by one, in order.
 
 Where the broker has a store they ride on durable subscriptions: an event is acknowledged once its
 sink has it, so it comes at least once, also after a restart. They are kept in a file, with the
 tokens by which they read; nobody but the owner of the process may read that.
 
-What a sink answers decides: 2xx, it has it; 410, the subscription ends; 408, 425, 429, 5xx or no
-answer, it is tried again, after as long as `Retry-After` says or a wait that grows, for
-PUSH_S_MAX; anything else, this event is dropped, counted.
+The sink's answer decides: 2xx, the sink has the event; 410, the subscription ends; 408, 425, 429,
+5xx or no answer, the event is sent again, after the time of `Retry-After` or growing waits, for
+PUSH_S_MAX; any other answer, the event is dropped, counted.
 """
 
 import asyncio
@@ -174,7 +174,10 @@ class Pushes:
         return push
 
     async def end(self, push: Push) -> None:
-        """Nothing more is pushed, and nothing kept for it. Raises ContradaError."""
+        """Ends a subscription: nothing more is pushed, and its log is deleted.
+
+        Raises ContradaError.
+        """
         await self._stop(push)
         self._keep()
         await self._forget_log(push)

@@ -63,7 +63,7 @@ class Sinks:
     def check(self, sink: str) -> str:
         """The address itself, where it may be one of a sink. Raises InvalidValueError.
 
-        Of a name it is seen when it is called what it stands for.
+        A host name is resolved, and its addresses checked, only when the sink is called.
         """
         if len(sink) > SINK_CHARACTERS_MAX:
             raise InvalidValueError(sink[:80], f"more than {SINK_CHARACTERS_MAX} characters")

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from contrada.delivery.durable import Retention
 from contrada.dialects.rules import Rule
-from contrada.errors import ContradaError, InvalidValueError
+from contrada.errors import ContradaError, InvalidValueError, RefusedRequestError
 from contrada.gateway.answers import refusal_of
 from contrada.gateway.asking import asked_for, checked_policy
 from contrada.gateway.counting import GatewayCounts
@@ -132,7 +132,9 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """What is written at a time: events that wait, what was lost, or that it is quiet."""
+        """The pieces that are written: waiting events, a report of lost ones, or a comment in
+        silence.
+        """
         events = self._events
         while True:
             try:
@@ -180,6 +182,7 @@ async def open_stream(
     request: Request, access: TokenService, opened: AsyncExitStack, counts: GatewayCounts
 ) -> EventStream:
     """The stream that a request asks for, in force. Raises ContradaError."""
+    _check_bodiless(request)
     asked = request.query_params
     text, durable = asked.get("filter"), asked.get("durable")
     if text is None and durable is None:
@@ -210,6 +213,14 @@ async def open_stream(
     await opened.enter_async_context(events)
     _register(access, durable, stream, opened)
     return stream
+
+
+def _check_bodiless(request: Request) -> None:
+    """A body would be read as long as the stream goes on. Raises RefusedRequestError."""
+    headers = request.headers
+    if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
+        reason = "found a body, expected none: what a stream is to hold stands in the address"
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers={"Connection": "close"})
 
 
 def _register(

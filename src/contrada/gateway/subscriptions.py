@@ -1,7 +1,7 @@
 """`/subscriptions`: the CloudEvents Subscriptions API, for pushing to sinks over HTTP.
 
-A subscription is of the token that made it, and nobody else sees it. Of its members are read
-`source`, `types` and `filters` (what is asked for), `sink`, `protocol` and `protocolsettings` with
+A subscription belongs to the token that made it, and nobody else sees it. These members are used:
+`source`, `types` and `filters` (its events), `sink`, `protocol` and `protocolsettings` with
 `headers`; `config` is kept and shown.
 
 Source: CloudEvents Subscriptions API 1.0-wip §3.

@@ -53,30 +53,30 @@ WEBSOCKET_ID_CHARACTERS_MAX: Final = 128
 _GOING_AWAY: Final = 1001
 
 
-class _Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
+class _WebSocketMessage(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
     id: str = ""
 
 
-class _Subscribe(_Message, tag="subscribe"):
+class _WebSocketSubscribe(_WebSocketMessage, tag="subscribe"):
     filter: str | None = None
     dialect: str = ""
     durable: str | None = None
     when_full: str | None = None
 
 
-class _Unsubscribe(_Message, tag="unsubscribe"):
+class _WebSocketUnsubscribe(_WebSocketMessage, tag="unsubscribe"):
     pass
 
 
-class _Publish(_Message, tag="publish"):
+class _WebSocketPublish(_WebSocketMessage, tag="publish"):
     events: list[Any] = []
 
 
-class _Acknowledge(_Message, tag="ack"):
+class _WebSocketAcknowledge(_WebSocketMessage, tag="ack"):
     position: int = 0
 
 
-_Said = _Subscribe | _Unsubscribe | _Publish | _Acknowledge
+_Said = _WebSocketSubscribe | _WebSocketUnsubscribe | _WebSocketPublish | _WebSocketAcknowledge
 
 
 class Conversation:
@@ -91,7 +91,7 @@ class Conversation:
         self._has_ended = False
 
     async def run(self) -> None:
-        """Do what is said until one side ends it."""
+        """Carry out the client's messages until one side ends the conversation."""
         await self._websocket.accept()
         self._counts.websockets += 1
         listening = asyncio.create_task(self._listen())
@@ -155,20 +155,20 @@ class Conversation:
     async def _do(self, said: _Said) -> dict[str, Any]:
         done: dict[str, Any] = {"type": "ack", "id": said.id}
         match said:
-            case _Subscribe():
+            case _WebSocketSubscribe():
                 await self._subscribe(said)
-            case _Unsubscribe():
+            case _WebSocketUnsubscribe():
                 await self._unsubscribe(said.id)
-            case _Publish():
+            case _WebSocketPublish():
                 made = list(notifications_of(said.events))
                 done["published"] = await publish(self._access, made)
                 self._counts.events += len(made)
-            case _Acknowledge():
+            case _WebSocketAcknowledge():
                 await self._of(said.id).acknowledge(said.position)
                 done["position"] = said.position
         return done
 
-    async def _subscribe(self, said: _Subscribe) -> None:
+    async def _subscribe(self, said: _WebSocketSubscribe) -> None:
         if said.id in self._open:
             raise InvalidValueError(said.id, "a subscription of this id is in force")
         if len(self._open) >= WEBSOCKET_SUBSCRIPTIONS_MAX:

@@ -1,9 +1,10 @@
 """Logical addresses: where a participant stands in the hierarchy, and how far from another.
 
 An address is a tuple of l digits, x(l-1) first and x(0) last, each below the radix of its place. A
-*branch address of level i* is what it begins with, x(l-1) … x(i): it names a subsystem, and all who
-share it are in that. So the branch of level l is empty and is the whole group, that of level 1 is
-a lowest group, in which all know all. The *table of level i* has a line for each x(i-1) below it.
+*branch address of level i* is its beginning, x(l-1) … x(i): it names a subsystem, which all
+addresses with that beginning belong to. So the branch of level l is empty and names the whole
+group; a branch of level 1 names a lowest group, in which all members know one another. The *table
+of level i* has a line for each x(i-1) below it.
 
 Source: EPFL 2503 §6.4.1, equations 6.10 to 6.13.
 """
@@ -84,7 +85,7 @@ class AddressSpace:
         return prod(self.radices)
 
     def check(self, address: LogicalAddress) -> LogicalAddress:
-        """The address itself. Raises InvalidValueError where it is none of this space."""
+        """The address itself. Raises InvalidValueError where it does not belong to this space."""
         if not self.holds(address):
             shown = ".".join(map(str, self.radices))
             raise InvalidValueError(address, f"an address has a digit below each of {shown}")

@@ -104,7 +104,7 @@ def read_interests(packed: bytes) -> FilterSet:
 def interested(filters: FilterSet, event: Notification) -> bool:
     """Whether somebody behind the filters wants the event: ◁ of the thesis.
 
-    Of an operator that nobody registered here nobody can say: then it is taken to be wanted.
+    An operator that is not registered here cannot be decided: then the event counts as wanted.
     """
     try:
         return filters.matches(event)
@@ -121,7 +121,7 @@ def _intervals(of: Filter) -> Filter:
 
 
 def _interval_set(values: ValueSet) -> ValueSet:
-    """The set itself where it is intervals, else with all text."""
+    """The set itself where it consists of intervals; else the set with all text added."""
     return values if values.text is None else of_cuts(line.union(values.line, line.ALL_TEXT))
 
 
@@ -146,7 +146,7 @@ def _selective(filters: Sequence[Filter]) -> list[Filter]:
 
 
 def _agrees(kind: Mapping[str, ValueSet], of: Mapping[str, ValueSet]) -> bool:
-    """Whether each set of a kind is one of these: whether these are a subtype of it."""
+    """Whether these sets contain each set of a kind, so that they are a subtype of it."""
     return all(name in of and of[name].form() == values.form() for name, values in kind.items())
 
 

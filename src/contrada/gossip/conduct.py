@@ -75,13 +75,13 @@ class Conduct:
 
 
 def spread_rounds(parameters: Parameters) -> int:
-    """Rounds in which news at one level reach all who share its table, all but surely.
+    """Rounds in which news at one level almost surely reach all participants that share its table.
 
     In each round a participant exchanges digests with F others, each time of a level drawn from l,
-    both ways; an exchange fails with the messages of it that are lost. What is known to one of m
-    is known to all after about log₂ m + ln m exchanges of each, and what remains falls by e with
-    each further one: seven more, for one in a thousand. A view of more
-    lines than a digest has takes as many times longer.
+    both ways; an exchange fails with the messages of it that are lost. News that one of m
+    participants knows are known to all after about log₂ m + ln m exchanges of each, and the rest
+    falls by the factor e with each further exchange: seven more, for one in a thousand. A view of
+    more lines than a digest has takes as many times longer.
     """
     digests = max(1.0, parameters.branching * parameters.levels / LINES_SENT_MAX)
     exchanges = parameters.fanout / parameters.levels * parameters.success**2 / digests

@@ -40,8 +40,8 @@ EVENT_BYTES_MAX: Final = 524_288
 """Bytes of the attributes and the body of what is multicast. Beyond it: turned down."""
 
 RESENDS_MAX: Final = 10
-"""Times that an event is sent to a delegate of the top that does not acknowledge it. Beyond it: it
-is left to the others of its subsystem."""
+"""Times that an event is sent to a delegate of the top that does not acknowledge it. Beyond it:
+delivery to that delegate is left to the others of its subsystem."""
 
 UNACKNOWLEDGED_MAX: Final = 256
 """Events that were sent to delegates of the top and are not acknowledged. Beyond it: the next is
@@ -100,10 +100,11 @@ class Dissemination:
         return self._seen.knows(*identity)
 
     def fetches(self, announced: Rumour, desires: Sequence[FilterSet]) -> bool:
-        """Whether an event that was only announced is to be fetched, from who announced it.
+        """Whether an event that was only announced is to be fetched from its announcer.
 
-        Not where what came of it says that nobody here wants it: then it has all the attributes
-        that the line of one's own subsystem, and one's own filters, ask about.
+        Not where the announced attributes already show that nobody here wants it: then they include
+        all attributes that the line of this subsystem, and the participant's own filters, ask
+        about.
         """
         identity = event_id(announced.event)
         if self._seen.knows(*identity):
@@ -125,7 +126,9 @@ class Dissemination:
         return self._announcements.is_due(identity, self._membership.view.round)
 
     def whole(self, level: int, identity: EventId) -> Rumour | None:
-        """What was announced, or said to be there, as it is at the level it is asked for."""
+        """The whole event that was announced, or named in a digest, as it is at the level asked
+        for.
+        """
         held = self.buffers.find(identity)
         if held is None:
             self.refused["no such event"] += 1
@@ -159,7 +162,7 @@ class Dissemination:
         self._resend(mail)
 
     def _gossip(self, level: int, held: HeldRumour, mail: "Mail") -> None:
-        """One round of one event at its level; it goes down where it has had its rounds."""
+        """One round of one event at its level; after its last round there it goes a level down."""
         table = self._membership.view.table(level)
         known = table.known()
         counts = self._counts(level, held.event)

@@ -1,8 +1,8 @@
-"""`LineExchange`: what two participants tell each other of their views, and what each believes.
+"""`LineExchange`: the exchange of view lines between two participants, and which are accepted.
 
-The sender of a digest is answered with what is newer here, and asked for what is newer there. What
-is believed is a line that can stand where it is said to stand, is later than the one here, and not
-of a time to come.
+The sender of a digest is answered with the lines that are newer here, and asked for those that are
+newer there. A line is accepted if it may stand at its place, is later than the line here, and is
+not too far in the future.
 
 Source: EPFL 2503 §6.4.2 (gossip pull), §6.1.2 (anti-entropy).
 """
@@ -65,7 +65,8 @@ class LineExchange:
     def doubts(self) -> bool:
         """Whether the clocks of more of those heard last were refused than believed.
 
-        Each has one vote, so that one who lies is outvoted, however much it says.
+        Each participant has one vote, so that a single liar is outvoted, however many lines it
+        sends.
         """
         return 2 * sum(self._votes.values()) < len(self._votes)
 
@@ -90,9 +91,10 @@ class LineExchange:
         self._vote(newcomer)
 
     def compare(self, sender: Contact, digest: Sequence[LineStamp], now_us: int) -> Update | None:
-        """What the sender of a digest should hear: what is newer here, and what is wanted of it.
+        """The answer to a digest: the lines that are newer here, and those wanted of the sender.
 
-        What it does not tell of it lacks, unless it tells of as much as it can.
+        The sender lacks lines that its digest does not name, unless the digest is as long as it may
+        be.
         """
         lowest = distance(self._contact.address, sender.address)
         told: list[ToldLine] = []

@@ -14,7 +14,9 @@ JOIN_REDIRECTS_MAX: Final = 256
 
 
 class Newcomer:
-    """Whom a newcomer asks: who is nearer first, then those it was told of, in turn."""
+    """Whom a newcomer asks: the nearer participants that it was pointed to, then its given places
+    in turn.
+    """
 
     def __init__(self, places: Sequence[str]) -> None:
         self._next: list[str] = []

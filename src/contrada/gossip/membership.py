@@ -1,22 +1,23 @@
-"""Who is in the group, as one participant learns it: by gossip, a line at a time.
+"""`GroupMembership`: one participant's view of its group, learned by gossip, a line at a time.
 
-In each round a participant sends the digest of its view to some others, who answer with what is
-newer with them, and ask for what is older (gossip pull, both ways). Each line is written by those
-it is about: a neighbour's by itself, one of a subsystem by its delegates, who condense the table
-below and stamp the line anew when it has changed, or was not stamped for `REFRESH_ROUNDS`.
+In each round a participant sends the digest of its view to some others, who answer with lines that
+are newer in theirs, and ask for lines that are older (gossip pull, both ways). A neighbour's line
+is written by the neighbour itself. A subsystem's line is written by its delegates, who condense the
+table below and stamp the line anew when it has changed, or was not stamped for `REFRESH_ROUNDS`.
 
-A timestamp is the writer's clock, but always later than the one before. One that is further ahead
-of one's own clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a late
-one. For how long nobody has stamped a line is counted in rounds, not by a clock: a clock that jumps
-lets nobody die. Who has to refuse more of the others for the clock than it believes *doubts* its
-own clock, and lets nothing grow old; what it writes meanwhile is earlier than what others write of
-the same subsystem.
+A timestamp is the writer's clock, but always later than the one before. A timestamp further ahead
+of the receiver's clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a
+stamp far in the future. The age of a line is counted in rounds, not by a clock: a clock that jumps
+makes no line expire. A participant that has to refuse the stamps of more others than it accepts
+*doubts* its own clock, and lets no line grow old. Its own stamps meanwhile are earlier than those
+of others for the same subsystem.
 
-A line that nobody stamps becomes silent after `silence_rounds`: so neighbours that crash are found
-out, and above, passively, subsystems of which everybody is gone. It stays as long again, so that
-older copies do not bring it back. Whom it named is *lost*, and is sent a digest now and then: so a
-group that was parted for longer than that comes together again. A lie about oneself, and one about
-a subsystem that one is a delegate of, is overwritten by a later stamp.
+A line that nobody stamps becomes silent after `silence_rounds`. So crashed neighbours are detected
+and, on higher levels, subsystems whose participants are all gone. A silent line stays as long
+again, so that older copies do not bring it back. The contacts that it named are *lost*, and are
+sent a digest now and then: so a group that was partitioned for longer comes together again. A
+participant overwrites a lie about itself, or about a subsystem whose delegate it is, by a later
+stamp.
 
 Source: EPFL 2503 §6.4.2, §6.6.1 (failure detection).
 """
@@ -135,7 +136,7 @@ class GroupMembership:
                 line = ViewLine(digit, stamp, packed_interests([]), 0, ())
                 table.put(line, self.view.round)
                 gone.append(ToldLine(table.level, 0, line))
-            if others:
+            if others:  # They keep the subsystems above alive, and write their lines.
                 break
         self.is_in = False
         self._forget_others()
@@ -144,7 +145,9 @@ class GroupMembership:
         return [(each.place, update) for each in self._rng.sample(others, told)]
 
     def _forget_others(self) -> None:
-        """Empties the view, but for one's own line: what is said of oneself is later than that."""
+        """Empties the view, but for the own line: a later line of this participant must have a
+        later stamp.
+        """
         for table in self.view.tables:
             for held in list(table):
                 if table.level > 1 or not self.view.is_own(1, held.line.digit):
@@ -173,6 +176,7 @@ class GroupMembership:
             return []
         chosen = dict(self.exchange.strangers)
         self.exchange.strangers.clear()
+        # About once in a silence: that costs little, and joins the parts of a group again.
         if self._lost and not self._rng.randrange(self._silence[0]):
             contact = [*self._lost.values()][self._rng.randrange(len(self._lost))]
             chosen[contact.place] = contact
@@ -198,6 +202,7 @@ class GroupMembership:
         if self.exchange.doubts:
             for table in self.view.tables:
                 for held in table:
+                    # Ages stand still: the silence may be due to one's own clock.
                     held.since += not self.view.is_own(table.level, held.line.digit)
             return probes
         for table, silence in zip(self.view.tables, self._silence, strict=True):
@@ -263,10 +268,10 @@ class GroupMembership:
         )
 
     def _stamp(self, level: int, held: HeldLine | None, now_us: int) -> int:
-        """The clock, but later than the stamp before, and believable to who has seen that.
+        """The clock's time, but later than the stamp before, and acceptable to others.
 
-        A clock that is put forward by much would make all others refuse what it stamps. So where it
-        is far from the latest stamp that others were seen to have, time is counted from that one.
+        If a clock is put far forward, all others would refuse its stamps. So where it is far ahead
+        of the latest stamp that others were seen to have, time is counted from that stamp.
         """
         stamp = now_us if held is None else max(now_us, held.line.timestamp_us + 1)
         echo_us = self.exchange.echoes.get(level)
@@ -286,7 +291,7 @@ class GroupMembership:
     # --- joining -------------------------------------------------------------------------------
 
     def admit(self, message: AskJoin, place: str, now_us: int) -> Outgoing:
-        """A newcomer asks: it gets what it should know, or is pointed to who is nearer."""
+        """Answers a newcomer: with the lines that it needs, or with participants nearer to it."""
         newcomer, line = message.sender, message.line
         if line.digit != newcomer.address[-1] or line.delegates != (newcomer,):
             self.exchange.refused["line of another"] += 1
@@ -313,6 +318,7 @@ class GroupMembership:
             return
         own = self.contact
         before = distance(own.address, message.sender.address)
+        # Only nearer ones than the sender, so that redirections come to an end.
         nearer = [
             each.place
             for each in message.contacts
@@ -379,5 +385,5 @@ class GroupMembership:
 
 
 def _others(contacts: Iterable[Contact], newcomer: Contact) -> tuple[Contact, ...]:
-    """Those at other places than a newcomer, who may have been there before."""
+    """The contacts at other places than a newcomer, which may have been in the group before."""
     return tuple(each for each in contacts if each.place != newcomer.place)

@@ -48,14 +48,14 @@ LINES_SENT_MAX: Final = 4_096
 NAMES_SENT_MAX: Final = 256
 """Attributes that an event is announced with. Beyond it: it is sent whole; not read."""
 
-_Place: TypeAlias = Annotated[str, msgspec.Meta(max_length=PLACE_CHARS_MAX)]
+_PlaceText: TypeAlias = Annotated[str, msgspec.Meta(max_length=PLACE_CHARS_MAX)]
 _Digit: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=RADIX_MAX)]
-_Level: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=HIERARCHY_LEVELS_MAX)]
-_Rounds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=ROUNDS_MAX)]
+_LevelNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=HIERARCHY_LEVELS_MAX)]
+_RoundCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=ROUNDS_MAX)]
 _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=TIME_MIN_US, le=TIME_MAX_US)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=PLACE_CHARS_MAX)]
-_Packed: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=INTERESTS_BYTES_MAX)]
+_PackedInterests: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=INTERESTS_BYTES_MAX)]
 
 EventId: TypeAlias = tuple[_Name, _Name]
 """What tells an event from all others: its publisher, and its identity there."""
@@ -69,7 +69,7 @@ class Contact(_GossipSaid, frozen=True, order=True):
     """A participant: its address, and the place where it is reached, which the owner knows."""
 
     address: Annotated[tuple[_Digit, ...], msgspec.Meta(max_length=HIERARCHY_LEVELS_MAX)]
-    place: _Place
+    place: _PlaceText
 
 
 class ViewLine(_GossipSaid, frozen=True):
@@ -81,7 +81,7 @@ class ViewLine(_GossipSaid, frozen=True):
 
     digit: _Digit
     timestamp_us: _Time
-    interests: _Packed
+    interests: _PackedInterests
     count: _Count
     delegates: Annotated[tuple[Contact, ...], msgspec.Meta(max_length=RADIX_MAX)]
 
@@ -93,48 +93,50 @@ class LineStamp(_GossipSaid, frozen=True):
     `age` is for how many rounds nobody has stamped it.
     """
 
-    level: _Level
+    level: _LevelNumber
     digit: _Digit
     timestamp_us: _Time
     mark: _Count
-    age: _Rounds
+    age: _RoundCount
 
 
 class ToldLine(_GossipSaid, frozen=True):
     """A line on its way, and for how many rounds nobody has stamped it."""
 
-    level: _Level
-    age: _Rounds
+    level: _LevelNumber
+    age: _RoundCount
     line: ViewLine
 
 
 class Rumour(_GossipSaid, frozen=True):
     """An event on its way at a level, by figure 6.6: with its probability there and its round.
 
-    With `names` it is only announced: of its attributes it has those with these names, and no body.
-    With `acknowledge` the sender waits to hear that it came.
+    With `names` it is only announced: it carries just the attributes with these names, and no body.
+    With `acknowledge` the sender waits for an acknowledgement.
     """
 
     event: Notification
     prob: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    round: _Rounds
-    level: _Level
+    round: _RoundCount
+    level: _LevelNumber
     names: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=NAMES_SENT_MAX)] | None = None
     acknowledge: bool = False
 
 
-LevelId: TypeAlias = tuple[_Level, _Name, _Name]
+LevelId: TypeAlias = tuple[_LevelNumber, _Name, _Name]
 """An event at a level: the level, and the event's publisher and identity."""
 
 _Ids: TypeAlias = Annotated[tuple[EventId, ...], msgspec.Meta(max_length=RUMOURS_SENT_MAX)]
 _LevelIds: TypeAlias = Annotated[tuple[LevelId, ...], msgspec.Meta(max_length=RUMOURS_SENT_MAX)]
 _Stamps: TypeAlias = Annotated[tuple[LineStamp, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
-_Told: TypeAlias = Annotated[tuple[ToldLine, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
+_ToldLines: TypeAlias = Annotated[tuple[ToldLine, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
 
 
 class Gossip(_GossipSaid, frozen=True, tag="gossip"):
-    """What is gossiped in a round to one participant. `digest` is empty, or tells of all lines of
-    the levels that both share; `known` are events that the sender has, for who missed them.
+    """The gossip of a round to one participant.
+
+    `digest` is empty, or has the stamps of all lines of the levels that both share; `known` names
+    events that the sender has, for receivers that missed them.
     """
 
     sender: Contact
@@ -144,13 +146,13 @@ class Gossip(_GossipSaid, frozen=True, tag="gossip"):
 
 
 class Update(_GossipSaid, frozen=True, tag="update"):
-    """Lines that are newer here than in a digest that came, and those that are newer there."""
+    """The answer to a digest: lines that are newer here, and requests for those newer there."""
 
     sender: Contact
-    lines: _Told = ()
+    lines: _ToldLines = ()
     stamps: _Stamps = ()
     wanted: Annotated[
-        tuple[tuple[_Level, _Digit], ...], msgspec.Meta(max_length=LINES_SENT_MAX)
+        tuple[tuple[_LevelNumber, _Digit], ...], msgspec.Meta(max_length=LINES_SENT_MAX)
     ] = ()
 
 
@@ -172,7 +174,7 @@ class Welcome(_GossipSaid, frozen=True, tag="welcome"):
     """You are in; this is what you should know."""
 
     sender: Contact
-    lines: _Told
+    lines: _ToldLines
 
 
 class TurnAway(_GossipSaid, frozen=True, tag="turn away"):
@@ -298,7 +300,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class TurnedDown:
-    """Nothing came of what the user, or somebody else, asked for."""
+    """A request of the user, or of another participant, was not carried out."""
 
     event: GossipEvent
     reason: str

@@ -107,7 +107,7 @@ class Parameters:
 
     @property
     def success(self) -> float:
-        """The share of messages that reach one who is there: (1 - ε)(1 - τ)."""
+        """The share of messages that reach their receiver: (1 - ε)(1 - τ)."""
         return (1 - self.loss) * (1 - self.crashes)
 
     def members(self, level: int) -> int:

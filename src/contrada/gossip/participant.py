@@ -1,10 +1,10 @@
 """`GossipParticipant`: one participant of a group, as a pure state machine.
 
-It takes events and gives effects. Who is in the group is the matter of `membership`, what becomes
-of what is multicast that of `dissemination`. Digests of the one ride on the events of the other:
-what goes to one place in a round is one message.
+It takes events and gives effects. `membership` keeps the view of the group, `dissemination` handles
+multicast events. Digests of the one ride on events of the other: all that goes to one place in a
+round is one message.
 
-What the three protocols do differently stands in `rfpbcast`, `pmcast` and `hpmcast`.
+The differences of the three protocols stand in `rfpbcast`, `pmcast` and `hpmcast`.
 
 Source: EPFL 2503 §6.2, §6.5.1, figures 6.1, 6.2, 6.6.
 """

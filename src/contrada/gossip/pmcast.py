@@ -1,7 +1,7 @@
 """`Pmcast`: probabilistic multicast without a hierarchy.
 
-All know all, so that a sender knows what each wants, and sends to nobody else. It is hpmcast with
-one level, which only it can be.
+Every participant knows all others with their filters, so a sender sends only to interested ones. It
+is hpmcast restricted to one level.
 
 Source: EPFL 2503 §6.2.2, figure 6.2.
 """

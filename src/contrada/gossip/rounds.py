@@ -1,7 +1,7 @@
-"""How many rounds an event is gossiped: as many as are expected to infect who is interested.
+"""How many rounds an event is gossiped: as many as are expected to infect all interested ones.
 
-That is how a buffer is emptied without acknowledgements: what has been gossiped for so long is
-dropped. The number comes from a view alone: how many it has, and how many of these are interested.
+So buffers are emptied without acknowledgements: an event is dropped after these rounds. The number
+comes from a view alone: the number of its entries, and how many of these are interested.
 
 Source: EPFL 2503 §6.2, §6.3.4, §6.5.1, §6.5.4; figure 6.6, lines 26 to 35.
 """
@@ -70,13 +70,13 @@ def bailey(
     return rounds
 
 
-def recursion(n: int, p: float, target: float, infected: float = 1.0) -> int:
+def recursion(n: int, p: float, target: float) -> int:
     """Rounds until a share of n is infected, if in each round s grows by its mean, exactly.
 
-    `p` is the chance that one who is infected reaches a given other one in a round. At most
+    `p` is the chance that an infected participant reaches a given other one in a round. At most
     `ROUNDS_MAX`. Source: EPFL 2503 §6.5.4, by equation 6.2.
     """
-    goal, rounds = target * n, 0
+    infected, goal, rounds = 1.0, target * n, 0
     while infected < goal and rounds < ROUNDS_MAX:
         infected += (n - infected) * -math.expm1(infected * math.log1p(-min(p, 1 - 1e-12)))
         rounds += 1
@@ -119,17 +119,11 @@ def expected_rounds(parameters: Parameters, level: int, size: int, hits: int) ->
     return min(math.ceil(expected), ROUNDS_MAX)
 
 
-def rounds_table(parameters: Parameters, level: int, size: int) -> NDArray[np.int64]:
-    """`expected_rounds` for 0, 1, … and all of a view as hits: an array of length size + 1."""
-    table = [expected_rounds(parameters, level, size, hits) for hits in range(size + 1)]
-    return np.array(table, np.int64)
-
-
 def tuned_audience(interested: ArrayLike, audience: int) -> NDArray[np.bool_]:
     """Who counts as interested in a view: where fewer than D are, the D first ones do too.
 
     The last axis is the view, in the order of addresses. Where nobody is interested nobody counts
-    as such, since there is nobody to be reached. Source: EPFL 2503 §6.5.4.
+    as interested, since nobody must be reached. Source: EPFL 2503 §6.5.4.
     """
     wanted = np.array(interested, np.bool_)
     hits = wanted.sum(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What a participant holds of events: buffers by level, and what was only announced.
+"""The events that a participant holds: buffers by level, and announced events.
 
 Source: EPFL 2503 figure 6.6 (gossips[1..l]), §6.3.4.
 """
@@ -19,7 +19,7 @@ BUFFERED_BYTES_MAX: Final = 67_108_864
 asks. Beyond it: as beyond `RUMOURS_MAX`, and none is kept."""
 
 KEPT_ROUNDS: Final = 8
-"""Rounds that an event is kept for who asks for it, when it is no longer gossiped."""
+"""Rounds that an event is kept for requests after its gossip has ended."""
 
 ANNOUNCED_MAX: Final = 10_000
 """Events that were announced and have not come. Beyond it: the earliest is forgotten."""

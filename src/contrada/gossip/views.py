@@ -34,7 +34,7 @@ class DelegateChoice(StrEnum):
     """How the delegates of a subsystem are chosen, by all alike. Source: EPFL 2503 §6.4.2."""
 
     ADDRESS = "address"
-    """The smallest addresses; of several subsystems one of each, while there are others."""
+    """The smallest addresses. Above the lowest level: first one delegate of each subsystem."""
 
     INTEREST = "interest"
     """Those who together cover most of the filters, and then the smallest addresses."""
@@ -51,7 +51,8 @@ class KnownContact:
 class HeldLine:
     """A line of a table, with what is worked out from it once.
 
-    `since` is the round in which it was stamped, `first_us` the first stamp with which it said so.
+    `since` is the round in which the line was stamped, `first_us` the first stamp with which it
+    said the same.
     """
 
     __slots__ = ("filters", "first_us", "is_silent", "line", "mark", "probes", "since")
@@ -117,7 +118,7 @@ class ViewTable:
         self.changed()
 
     def forget(self, digit: int) -> None:
-        """Drops a line that is silent, or says that nobody is there."""
+        """Drops a silent line, or one whose subsystem is empty."""
         del self._held[digit]
         self.changed()
 
@@ -134,7 +135,7 @@ class ViewTable:
         return self._live
 
     def known(self) -> list[KnownContact]:
-        """All who are known at this level, in the order of addresses."""
+        """All contacts at this level, in the order of addresses."""
         if self._known is None:
             self._known = [
                 KnownContact(contact, held.filters)
@@ -228,7 +229,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Condensate:
-    """What a table comes to: what the line of the level above says of this subsystem."""
+    """A table condensed: what the line of this subsystem says on the level above."""
 
     interests: bytes
     count: int
@@ -243,7 +244,7 @@ def condense_table(
 ) -> Condensate:
     """Regroups interests, counts participants, selects delegates: the condensation function.
 
-    It looks at nothing but the lines, so that all who hold the same lines get the same.
+    Only the lines count, so that all participants who hold the same lines get the same condensate.
     Source: EPFL 2503 §6.4.2.
     """
     lines = table.live()

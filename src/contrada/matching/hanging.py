@@ -66,8 +66,9 @@ SEEN_MIN: Final = 512
 would pay for most of it."""
 
 LOOKED_BETWEEN: Final = 2**16
-"""Filters looked at, about, from one attempt to the next: attempts take a small part of the time of
-matching. The fewer a match looks at, the rarer they are."""
+"""Filters looked at, about, from one attempt to the next: attempts take a third of the time of
+matching, or more than half where thousands are looked at, until they have helped. The fewer a match
+looks at, the rarer they are."""
 
 REHUNG_AT_ONCE: Final = 2
 """Filters thought of by one match: some tens of microseconds each."""
@@ -121,7 +122,7 @@ class Hanging:
         """Hangs a filter at its best place; who knows its constraints may tell them."""
         statistics = self.statistics or self.arrays
         cheapest = self.arrays.hang_at_value(number, statistics)
-        if cheapest is None:
+        if cheapest is None:  # It hangs by a single value, the usual case, in one compiled call.
             return
         constraints = constraints or constraints_of(self.arrays.words_of(number))
         choice = best_choice(number, of, constraints, cheapest, self.arrays, statistics)
@@ -135,6 +136,8 @@ class Hanging:
             for bucket, by_value in buckets.items()
         ]
         if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
+            # One text may have two such parts: from now on matches take care that a filter is told
+            # once, which costs them something.
             self.arrays.counters.several[0] = 1
         filters = self.arrays.filters
         filters.place[number] = self._chains.of_places(places)
@@ -175,10 +178,11 @@ class Hanging:
         share = unseen(attr, place, statistics)
         found = self.arrays.place_bucket(place.hash, attr, share, place.domain, operand, statistics)
         if place.length:
+            # Matches look up parts of these lengths only, so every length must be noted.
             self.arrays.parts[PART_COLUMNS * attr + place.column] |= 1 << place.length
             if place.column >= GRAMS:
                 self.arrays.enter_gram(attr, operand)
-        if found & 2:
+        if found & 2:  # Two places share a hash, and a value of one may lead to a filter twice.
             self.arrays.counters.several[0] = 1
         return found >> 2, found & 1 == 1 and place.decides
 
@@ -244,6 +248,7 @@ class Hanging:
         before = list(self._chains.values(head))
         now = sum(buckets.hits[each] for each in before) / seen
         of, constraints = self.filter(number), constraints_of(self.arrays.words_of(number))
+        # Its constants are counted once more, which changes nothing in a sketch.
         cheapest = cheapest_value(number, self.arrays.memory, self.arrays.memory)
         choice = best_choice(number, of, constraints, cheapest, self.arrays, self.arrays)
         if choice is None or now - choice.cost < WORTH_MOVING or now < WORTH * choice.cost:
@@ -274,7 +279,7 @@ class Hanging:
         for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
             attr, op, _, _ = constraint
             if op in (OP_TEXT_RANGE, OP_SET):
-                ends = range_ends(op, attr, value_set)
+                ends = range_ends(op, value_set)
                 if ends is not None:
                     arrays.give_room(attr)
                     if keep_range(attr, *ends, arrays.memory):
@@ -287,6 +292,8 @@ class Hanging:
     def _look_at_bins(self, attr: int) -> None:
         """Cuts bins, or better ones, where it is time; and judges them."""
         count, ends = self.arrays.attrs.ranges[attr], self.arrays.ends_of(attr)
+        # A generation that replaces another knows the other's ends from the beginning, and has no
+        # better ones until it has half as many of its own. It is not judged: it is being renewed.
         before = self.statistics.ends_of(attr) if self.statistics else []
         if count == 1 and len(before) > PIVOTS:
             self._new_pivots(attr, before)
@@ -311,6 +318,8 @@ class Hanging:
 
     def _new_pivots(self, attr: int, ends: list[End]) -> None:
         """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
+        # All are taken out before and hung after: the same node stands for other values then. So
+        # are those that hang by presence: without bins they had no better place.
         hanging = self._ranged_filters(attr)
         for number in hanging:
             self.unhang(number)

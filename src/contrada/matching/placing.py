@@ -273,7 +273,7 @@ def nodes_between(first: int, last: int) -> list[int]:
     return nodes
 
 
-def range_ends(op: int, attr: int, value_set: ValueSet) -> tuple[int, int, int, int] | None:
+def range_ends(op: int, value_set: ValueSet) -> tuple[int, int, int, int] | None:
     """The ends of a set that is no interval of numbers or times, where it is looked up by them."""
     cuts = value_set.line
     if value_set.text is not None or cuts in ((), EVERYTHING.line):

@@ -8,19 +8,19 @@ What comes together is passed on as the bytes it is, in a `Bundle`: a kernel has
 them by one call, and a notification is made of one when somebody looks.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, TypeAlias, final, overload
 
 import msgspec
 
-from contrada.errors import ContradaError, EncodingError
+from contrada.errors import ContradaError, EncodingError, InvalidValueError
 from contrada.matching.kernels import jit
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nesting import flattened
-from contrada.model.algebra.notification import UNSTAMPED, of_parts
-from contrada.model.domains.values import datetime_of, is_system_name
+from contrada.model.algebra.notification import UNSTAMPED, keys_in, of_parts
+from contrada.model.domains.values import Key, datetime_of, is_system_name, key_of
 from contrada.model.encoding import notification_from_msgpack
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -88,6 +88,33 @@ def asked_for(attributes: Attributes, asked: Container[str]) -> dict[str, Any]:
     """Those attributes of a mapping that are asked for and that a mapping may have, all levels."""
     flat, _ = flattened(attributes)
     return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
+
+
+def keys_asked(
+    given: Given | bytes, envelope: Envelope, asked: Collection[str], of_envelope: tuple[str, ...]
+) -> dict[str, tuple[Key, ...]]:
+    """The keys of those attributes that are asked for and not absent, and these of the envelope."""
+    if isinstance(given, Notification):
+        held = given.attributes
+        names = asked if len(asked) <= len(held) else held
+        # Not by `keys_of`, which keeps the keys: mostly nobody asks for them again.
+        known = {name: keys_in(held[name]) for name in names if name in held and name in asked}
+    else:
+        is_span = isinstance(given, bytes)
+        attributes = decoded(given) if isinstance(given, bytes) else flattened(given)[0]
+        try:
+            known = {
+                name: (key_of(value),)
+                for name, value in attributes.items()
+                if name in asked and (name[0] != "@" or is_span or not is_system_name(name))
+            }
+        except InvalidValueError:  # several values, or what is refused with a reason
+            return keys_asked(exactly(given, envelope, asked), envelope, asked, of_envelope)
+    if of_envelope:
+        if not isinstance(given, Notification):
+            given = Notification({}, envelope=envelope)
+        known |= {name: given.keys_of(name) for name in of_envelope}
+    return known
 
 
 def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:

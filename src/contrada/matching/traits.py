@@ -3,14 +3,21 @@
 A trait is a single value; or that a text begins, ends, contains or is something, with or without
 case. Both engines file filters by traits of one of their sets. A value with the trait need not be
 in the set: that is checked when the filter is.
+
+The plain engine files them at *places*, to one of which every value of a set leads: where the value
+has a trait, or lies in a cell of a grid of numbers, or beyond the end of an open interval, or
+anywhere. So places may be wide, but never too narrow.
 """
 
-from typing import Any, Final, NamedTuple
+import math
+from typing import Any, Final, NamedTuple, TypeAlias
+from zlib import crc32
 
 from contrada.model import ValueSet
 from contrada.model.domains import line
-from contrada.model.domains.values import NUMBER, TEXT
+from contrada.model.domains.values import NUMBER, TEXT, TIME
 from contrada.model.languages.atoms import implied_by
+from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 _LARGE: Final = 2**63
@@ -28,7 +35,7 @@ class Trait(NamedTuple):
 
 
 def traits_of(of: ValueSet, most: int) -> tuple[Trait, ...] | None:
-    """The traits of a set; None where values have none, or there are more than so many."""
+    """The traits of a set. None if some values have no trait, or the set has more than `most`."""
     found = _of_cuts(of.line, most)
     if found is not None and of.text is not None:
         within = _of_language(of.text, most)
@@ -112,3 +119,93 @@ def _commonness(of: tuple[Trait, ...]) -> float:
 def _length(of: Trait) -> int:
     """The bytes by which a part of a text is looked up at most, as the engines do about."""
     return min(len(of.of), 4 if of.kind == "contains" else 24)
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+PLAIN_PLACES_MAX: Final = 16
+"""Places under which the plain engine files a filter. Beyond it: it is filed by presence."""
+
+PART_BYTES_MAX: Final = 64
+"""Bytes of the beginning or end of a text by which the plain engine looks it up. Beyond it: the
+filters found are told apart when they are checked."""
+
+SUBSTRING_BYTES: Final = 4
+"""Bytes of a substring by which it is looked up."""
+
+CELL_BITS: Final = (-40, 60)
+"""Cells of numbers have widths from two to the first of these up to two to the second."""
+
+Place: TypeAlias = tuple[Any, Any]
+"""What of a value leads here, its *shape*, and that part. The shape of a whole value is its domain,
+so that the place is its key; that of an interval's open end is a text, beside its cut. Others are a
+cell with its domain and width, a part of a text, whether folded, with its length, and presence."""
+
+FROM, UNTIL = "from", "until"
+PRESENT: Final = ("present", None, 0)
+_ANYWHERE: Final[Place] = PRESENT, None
+
+
+def places_of(of: ValueSet) -> tuple[Place, ...]:
+    """Where a filter can be filed by a set without *absent*."""
+    traits = traits_of(of, PLAIN_PLACES_MAX)
+    if traits is not None:
+        return tuple(dict.fromkeys(map(_place, traits)) if len(traits) > 1 else map(_place, traits))
+    if of.text is not None or len(of.line) > 2:
+        return (_ANYWHERE,)
+    start, end = of.line if len(of.line) == 2 else (of.line[0], ())
+    if len(start) == len(end) == 2 and start[0] == end[0] and start[0] in (NUMBER, TIME):
+        cells = _cells(start[0], start[1], end[1])
+        if cells:
+            return cells
+    if len(start) == 2:
+        return ((FROM, start),)
+    return ((UNTIL, end),) if len(end) == 2 else (_ANYWHERE,)
+
+
+def _cells(domain: int, start: Any, end: Any) -> tuple[Place, ...]:
+    """The two or three cells, as wide as an interval, that it touches; none of one too wide."""
+    width = float(end) - float(start)
+    finest, widest = CELL_BITS
+    if not math.isfinite(width) or (bits := max(finest, math.frexp(width)[1])) > widest:
+        return ()
+    # To divide by a power of two keeps the order of numbers, so that what lies between two of a
+    # cell has the same cell.
+    scale = 2.0**bits
+    first, last = start // scale, end // scale
+    if last - first > 2:
+        return ()
+    shape = "cell", domain, scale
+    return tuple([(shape, first + i) for i in range(int(last - first) + 1)])
+
+
+def _place(of: Trait) -> Place:
+    """Where values with a trait come by."""
+    kind, nocase, text = of
+    if kind == "is":
+        return text  # type: ignore[no-any-return]
+    if kind == "contains":
+        # Any piece of it would do. By a hash, filters with words in common spread over their
+        # pieces, which the first or the last ones would not.
+        size = min(len(text), SUBSTRING_BYTES)
+        text = min((text[i : i + size] for i in range(len(text) - size + 1)), key=crc32)
+    elif kind != "=":
+        text = text[:PART_BYTES_MAX] if kind == "prefix" else text[-PART_BYTES_MAX:]
+    return (kind, nocase, 0 if kind == "=" else len(text)), text
+
+
+def parts_of(shape: Any, key: Any) -> Any:
+    """What of a value has a shape that is neither a domain nor that of an open interval."""
+    kind, of, size = shape
+    domain, value = key
+    if kind == "cell":
+        return (value // size,) if domain == of else ()
+    if kind == "present":
+        return (None,)
+    if domain != TEXT:
+        return ()
+    text = fold(value) if of else value
+    if kind == "contains":
+        return {text[i : i + size] for i in range(len(text) - size + 1)}
+    return (text if kind == "=" else text[:size] if kind == "prefix" else text[-size:],)

@@ -30,12 +30,13 @@ PENDING_BYTES_MAX: Final = 64 * 2**20
 and closed."""
 
 BATCH_WORK_MAX: Final = 50_000
-"""Steps to match notifications in one go. Beyond it: nothing of it is done yet, and fewer are
-matched in one go; one alone is matched anew with NOTIFICATION_WORK_MAX."""
+"""Steps to match notifications in one go. Beyond it: none of them is matched yet, and fewer are
+matched in one go; a single one is matched anew with NOTIFICATION_WORK_MAX."""
 
 NOTIFICATION_WORK_MAX: Final = 100_000
-"""Steps to match one notification. Beyond it: what is not decided counts as matching; it is
-delivered as undecided, and its subscriber decides; counted as a safe answer."""
+"""Steps to match one notification. Beyond it: undecided subscriptions count as matching; the
+notification is delivered to them as undecided, and the subscribers decide; counted as a safe
+answer."""
 
 NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are worked off in one go. Beyond it: the other connections get a
@@ -57,7 +58,7 @@ N = TypeVar("N")
 
 
 class Doubtful(bytes):
-    """A packed notification of which not all that it matches could be decided here."""
+    """A packed notification for which the broker left some subscriptions undecided."""
 
 
 class Working(Protocol):
@@ -138,9 +139,9 @@ class Accepted(Generic[N]):
         self._broker.hold(size)
 
     def _at_once(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
-        """Works off what is little, without the task that it may have to wait; whether it was.
+        """Works off few notifications at once, without a task that could wait.
 
-        Of the turns of its connection (see `net.turns`) that takes no more than they are given.
+        Returns whether it did. The work stays within the connection's turns (see `net.turns`).
         """
         if len(message.notifications) > FEW_MAX:
             return False
@@ -213,7 +214,7 @@ class Accepted(Generic[N]):
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise
-                if isinstance(whole, Bundle):  # One by one it may be told of one what is doubtful.
+                if isinstance(whole, Bundle):  # Singly, an undecided one can be marked.
                     message = replace(message, notifications=tuple(whole))
                     whole = message.notifications
                 size = max(len(batch) // FEWER, 1)
@@ -237,9 +238,10 @@ class Accepted(Generic[N]):
     def _matched(
         self, message: Publish, now_us: int, *, is_decided: bool
     ) -> tuple[list[Pending[Notification]], ContradaError | None]:
-        """Publish what is matched in one go.
+        """Match notifications in one go, and publish them.
 
-        Raises LimitError, nothing done, where it is much, unless it need not all be decided.
+        Raises LimitError, with nothing done, where that is too much work; not if undecided ones are
+        allowed.
         """
         if is_decided:
             work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)

@@ -53,7 +53,7 @@ class Address:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody else can read what goes there, so that a token may."""
+        """Whether nobody else can read messages to this address, so that a token may be sent."""
         return self.is_tls or is_loopback(self.host)
 
     def __str__(self) -> str:

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
+from contrada.errors import ContradaError, FrameError, ServiceError
 from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery
 from contrada.net.messages import packed
-from contrada.net.offering import AsksBroker
+from contrada.net.offering import AsksBroker, refused_of
 from contrada.net.questions import packed_answers, unpacked_about, unpacked_question
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Answer, Ask, Cancel, Describe, More, Undescribe
@@ -73,15 +73,10 @@ class RemoteQuestioning(Questioning):
             raise FrameError("malformed", f"of a question: {error}") from None
 
     async def take_up(self) -> None:
-        """Offer all sources at the broker that is there now. Raises ConnectionFailedError."""
+        """Offer all sources at the broker of the new connection. Raises ConnectionFailedError."""
         asked = [(each, self._client.request(packed(each))) for each in self.answerer.in_force()]
-        for message, answer in asked:
-            try:
-                await answer
-            except ConnectionFailedError:
-                raise
-            except ServiceError as error:
-                _LOG.warning(
-                    "source %(source)s is not offered any longer: %(reason)s",
-                    {"source": message.identity, "reason": error},
-                )
+        async for message, error in refused_of(asked):
+            _LOG.warning(
+                "source %(source)s is not offered any longer: %(reason)s",
+                {"source": message.identity, "reason": error},
+            )

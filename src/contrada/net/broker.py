@@ -17,7 +17,6 @@ from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -102,7 +101,6 @@ class Broker(Server):
         host: str = "127.0.0.1",
         port: int = PORT_DEFAULT,
         *,
-        software: str = "contrada",
         connections_max: int = CONNECTIONS_MAX,
         bytes_max: int = BROKER_BYTES_MAX,
         network: Membership | None = None,
@@ -112,10 +110,11 @@ class Broker(Server):
     ) -> None:
         """Port 0 takes a free one; see `address` once it has started.
 
-        `network` says what it is among other brokers; without it, it is alone. With a certificate
-        in `tls`, whoever comes has to speak TLS. `store` is where it keeps what is durable or
-        certified, as in `connect`; without one all is in memory. With `users` nobody else may come,
-        and they do what they may; without them whoever comes may do everything.
+        `network` gives its place among other brokers; without it, it is alone. With a certificate
+        in `tls`, all connections must speak TLS. `store` is where it keeps durable subscriptions
+        and certified notifications, as in `connect`; without one all is in memory. With `users`
+        only these may connect, each within its rights; without them anybody may connect and do
+        everything.
 
         Raises InvalidValueError, InputError, ServiceError for what is no store.
         """
@@ -123,7 +122,6 @@ class Broker(Server):
         super().__init__(
             network or Membership(),
             store,
-            software=software,
             bytes_max=bytes_max,
             going=tls.going() if tls else None,
             no_store=_NO_STORE,
@@ -181,9 +179,11 @@ class Broker(Server):
         return str(Address(self._host, port, self._coming is not None))
 
     def renew(self, tls: Tls) -> None:
-        """Shows and trusts for new connections what the files of `tls` hold now.
+        """Uses the present files of `tls` for new connections: its own certificate, and the
+        authorities it trusts on links that it makes.
 
-        Whom it trusts of those who come stays as it is. Raises InputError, and has changed nothing.
+        Which client certificates it trusts stays as it is. Raises InputError, and has changed
+        nothing.
         """
         going = tls.going()
         if self._coming is not None:
@@ -191,12 +191,13 @@ class Broker(Server):
         self._going = going
 
     def permit(self, users: Users) -> None:
-        """From now on these users may come, and may do what is said now.
+        """From now on these users may connect, with these rights.
 
-        Who is there and may do what he might goes on. Who may do less, or got less than he wished,
-        is told to come again, which clients and neighbours do at once; what was queued for him at
-        best effort is lost, as when a connection breaks. Who may not come any more is ended.
-        Raises ServiceError for a broker that began without users.
+        A connection whose user keeps its rights goes on. One whose user has fewer rights, or was
+        granted less than it asked for, is told to come again, which clients and neighbours do at
+        once; notifications of best effort that were queued for it are lost, as when a connection
+        breaks. Connections of users who may not come any more are ended. Raises ServiceError for a
+        broker that began without users.
         """
         if self._doorkeeper is None:
             raise ServiceError("a broker that began without users cannot have them later")
@@ -320,10 +321,5 @@ class Broker(Server):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()

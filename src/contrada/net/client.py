@@ -125,10 +125,11 @@ class TcpService(DisseminatingService):
         """
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
+        self._stamp = _stamp_of(publisher, approach.token)
         self._reconnecting = Reconnecting(
-            parse_addresses(address), self, self._states, give_up_after_s, approach
+            *(parse_addresses(address), self, self._states, give_up_after_s, approach),
+            self._stamp.go_below,
         )
-        self._stamp = stamp_of(publisher or publisher_under(approach.token))
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
         self._publishing: Publishing | None = None
@@ -306,7 +307,7 @@ class TcpService(DisseminatingService):
         return self._questions
 
     def statistics(self) -> ServiceStatistics:
-        """What this access point published, and what was lost of it at the broker."""
+        """What this access point published, and how much of that was lost at the broker."""
         dropped = Counter(self._dropped)
         if self._logs is not None:
             dropped[QUEUE_FULL] += self._logs.dropped
@@ -396,7 +397,7 @@ class TcpService(DisseminatingService):
         self._reconnecting.send(Request(0, message))
 
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
-        """Appends what is stamped to what is sent; counts how much of it is in which batch."""
+        """Queues stamped notifications to be sent; counts how many are in which batch."""
         self._reconnecting.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
@@ -484,7 +485,7 @@ class TcpService(DisseminatingService):
             self._logs.broken(unsent)
 
     async def take_up(self) -> None:
-        """Put all that is asked for in force at the broker that is there now."""
+        """Put all subscriptions in force at the broker of the new connection."""
         subscriptions = self._subscriptions  # All at once, so that no unsubscribe comes between.
         asked = [taking_up(self, each, each.begin_anew()) for each in subscriptions.values()]
         await self._market.take_up()
@@ -508,6 +509,16 @@ def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)
     return ServiceError(refused) if frame.code else None
+
+
+def _stamp_of(publisher: str | Signer | None, token: str) -> Stamp:
+    """The stamp of a client.
+
+    Without a name it is one below its token's user, or as its broker tells.
+    """
+    stamp = stamp_of(publisher or publisher_under(token))
+    stamp.stays = bool(publisher)
+    return stamp
 
 
 def _making(stamp: Stamp, delivery: str | None) -> Callable[[Any], Any]:

@@ -58,7 +58,8 @@ def connect(
     `contrada user add` makes one.
 
     With `neighbours=["contrada://a:7655"], name="desk"` an embedded service is a server of a
-    network of brokers; see `NetworkOptions`. Opening it fails where none of them can be had.
+    network of brokers; see `NetworkOptions`. Opening the service fails where it can link to none of
+    them.
 
     Raises AddressError, InputError, ServiceError.
     """

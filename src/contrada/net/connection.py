@@ -9,8 +9,12 @@ of life in time. After a FrameError the owner sends what `outgoing` still holds 
 The model is h2: the protocol without input and output.
 """
 
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
+
+from msgspec.structs import replace
 
 from contrada.errors import FrameError
 from contrada.net.frames import (
@@ -49,6 +53,9 @@ BROKER: Final = "broker"
 NEIGHBOUR: Final = "neighbour"
 """A broker that has come to another one to be its neighbour."""
 
+PUBLISHER: Final = "publisher"
+"""The capability by which a broker tells a client below which name it may publish."""
+
 HELLO_WAIT_S: Final = 10.0
 """How long a peer may take to say hello. Beyond it: it is told and closed."""
 
@@ -59,6 +66,7 @@ ping."""
 SILENT_S_MAX: Final = 60.0
 """How long a peer may be silent. Beyond it: it is taken for dead, told and closed."""
 
+_NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
@@ -73,7 +81,7 @@ _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
     (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
 }
-"""What one who is the first may send to one who is the second."""
+"""By pair of sides (sender, receiver), the frames that the sender may send."""
 
 
 class Phase(Enum):
@@ -108,9 +116,12 @@ class Connection:
         self.state = Phase.GREETED
         self.send(self._hello)
 
-    def welcome(self) -> None:
-        """Answers the other side's hello, where that is not done yet."""
+    def welcome(self, said: Mapping[str, str] = _NOTHING_MORE) -> None:
+        """Answers the other side's hello, where that is not done yet; `said` is for it alone."""
         if self.state is Phase.NEW:
+            if said:
+                capabilities = {**self._hello.capabilities, **said}
+                self._hello = replace(self._hello, capabilities=capabilities)
             self.greet()
             self.state = Phase.OPEN
 
@@ -156,7 +167,7 @@ class Connection:
 
     @property
     def given_bytes(self) -> int:
-        """What the frame takes that `next` gave last, all that came with it too."""
+        """Bytes of the frame that `next` gave last, with everything that came along with it."""
         return self._reader.given_bytes
 
     def tick(self, now_s: float) -> None:
@@ -186,7 +197,7 @@ class Connection:
 
     def _closed(self) -> None:
         self.state = Phase.CLOSED
-        self._reader = FrameReader()  # Nothing that has come is asked for any more.
+        self._reader = FrameReader()  # Unread bytes will never be read.
 
     def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):

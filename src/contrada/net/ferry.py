@@ -1,8 +1,8 @@
-"""`Ferry`: what is said to a neighbour so that delivery can be promised, and what it says.
+"""`Ferry`: the messages of delivery above best effort, to and from one neighbour.
 
-It goes in `LogHop` frames beside what routers say, in order, as fast as the neighbour takes it.
-What finds no room here is not lost: who holds it sends it again. But what all servers must know is
-said once: the link to a neighbour that does not take it is ended.
+They go in `LogHop` frames beside the routers' messages, in order, as fast as the neighbour takes
+them. A parcel that finds no room here is not lost: the server that holds it sends it again. But
+flooded messages are sent once: the link to a neighbour that does not take them is ended.
 """
 
 from collections import deque

@@ -211,9 +211,10 @@ class QuestionDelivery(Frame, frozen=True):
 
 
 class AboutQuestions(Frame, frozen=True):
-    """What is said of questions, in order: `Answer`, `More` and `Cancel`. It is not answered.
+    """Messages about questions, in order: `Answer`, `More` and `Cancel`. The frame is not answered.
 
-    A client says it of what its sources answer, and of what it asks; so does its broker.
+    A client sends it about its own questions and about those that its sources answer; its broker
+    does the same.
     """
 
     messages: list[msgspec.Raw]

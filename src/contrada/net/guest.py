@@ -2,8 +2,8 @@
 
 Each subscription has a queue of its own (see `runtime.outlet`). What leaves it is limited by
 the credit that the client grants as its subscriber reads, so a client always reads its socket,
-holds a bounded amount, and a subscription that nobody reads holds up no other one. What one
-publisher asks for is worked off in order; it is answered when all of it is in the queues.
+holds a bounded amount, and a subscription that nobody reads holds up no other one. The publications
+of one publisher are worked off in order; each is answered when all of it is in the queues.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from msgspec import Raw
 from msgspec.structs import replace
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.delivery.classes import BEST_EFFORT
 from contrada.errors import (
     ContradaError,
@@ -83,7 +83,7 @@ FILTERS_PER_TURN: Final = 64
 turn."""
 
 FILTER_BYTES_PER_TURN: Final = 8 * 1024
-"""Bytes of such filters, after which no more are entered in one go. Beyond it: the other
+"""Bytes of undecided filters, after which no more are entered in one go. Beyond it: the other
 connections get a turn."""
 
 CREDIT_MAX: Final = 2**40
@@ -92,7 +92,7 @@ CREDIT_MAX: Final = 2**40
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _Feed(Outlet[Passed]):
+class _SubscriptionQueue(Outlet[Passed]):
     """The queue of one subscription of a client, and the credit that is left."""
 
     __slots__ = ("_guest", "credit", "route")
@@ -107,7 +107,7 @@ class _Feed(Outlet[Passed]):
         self.credit = min(max(request.credit, 0), CREDIT_MAX)
         self._guest = guest
 
-    def _append(self, entries: Sequence[Entry[Passed]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[Passed]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._guest.peer.mark_ready(self)
 
@@ -148,7 +148,7 @@ class _Feed(Outlet[Passed]):
         return False
 
 
-class _MatchFeed(_Feed):
+class _MatchFeed(_SubscriptionQueue):
     """The queue of one subscription to a pattern."""
 
     __slots__ = ()
@@ -188,10 +188,11 @@ class Guest:
         self._broker = broker
         self._exchange = peer.broker.exchange
         self._client = self._exchange.client()
-        self._feeds: dict[str, _Feed] = {}
+        self._feeds: dict[str, _SubscriptionQueue] = {}
         self._offers = GuestOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Passed]] = []
-        # Not among those, of which the last may be one that is being entered.
+        # Routes cut off. Apart from `_leaving`, whose last entry may be a route that is being
+        # entered.
         self._cut: list[Route[Passed]] = []
         self._has_left = False
         self._logs: GuestLogs | None = None
@@ -319,7 +320,7 @@ class Guest:
             return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _Feed(self, request)
+        feed = _SubscriptionQueue(self, request)
         feed.route = self._exchange.prepare(self._client, message.identity, feed)
         yield from self._enter(feed.route, message)
         self._leaving.pop()
@@ -416,7 +417,7 @@ class Guest:
         route = feed.route
         self.peer.send(Reply(request.number, route.dropped, expired=route.expired))
 
-    def cut_off(self, feed: _Feed) -> None:
+    def cut_off(self, feed: _SubscriptionQueue) -> None:
         """Ends a subscription that does not keep up; it is taken out in turns."""
         route = feed.route
         del self._feeds[route.identity]
@@ -469,7 +470,7 @@ class Guest:
             self._has_left = True
             self._exchange.leave(self._client)
 
-    def _end_feed(self, feed: _Feed, reason: str) -> int:
+    def _end_feed(self, feed: _SubscriptionQueue, reason: str) -> int:
         """Deliver nothing more of a subscription, which is still to be taken out.
 
         How many waited for it and are lost.
@@ -495,7 +496,7 @@ class Guest:
 
     def _accept(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
-            return  # Unanswered: by the goodbye its client learns that nobody knows of it.
+            return  # Unanswered: after the goodbye its client counts it as unknown.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
         try:

@@ -134,7 +134,7 @@ class GuestQuestions:
             self._feed.add(AboutQuestions([packed(effect.message)]))
 
     def _deliver(self, effect: DeliverQuestion) -> None:
-        """Asks sources; those whose items have to be looked at give none that are combined."""
+        """Asks sources. A combined question fails at sources whose items the broker must check."""
         permit, question = self._peer.permit, effect.question
         if question.combination and permit and not permit.principal.publishes_all:
             state, why = SourceState.FAILED, _MAY_NOT_COMBINE
@@ -166,7 +166,7 @@ class _QuestionFeed:
         self._peer.mark_ready(self)
 
     def next_frame(self) -> Frame | None:
-        """The next one, with what is said behind it where that fits in."""
+        """The next frame, joined with the messages queued behind it as far as they fit in."""
         if not self._frames:
             return None
         frame = self._frames.popleft()

@@ -1,11 +1,14 @@
-"""Whose connection it is: by a token, by a certificate, or nobody's.
+"""The identity of a connection: by a token, by a certificate, or anonymous.
 
-A token travels as it is, so it is taken only where nobody else can read it: over TLS, or from this
-machine. So what was overheard elsewhere, and is said again, is refused unread.
+A token travels unencrypted inside the connection, so it is taken only where nobody else can read
+it: over TLS, or from this machine. So a token that was overheard elsewhere and is replayed is
+refused unread.
 """
 
 import logging
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from ipaddress import ip_address
 from socket import AF_UNIX
 from typing import Any, Final, Protocol
 
@@ -17,6 +20,9 @@ from contrada.net.users import ANONYMOUS, Users
 from contrada.runtime.stamping import wall_clock_us
 from contrada.security.principals import Principal
 
+_KINDS: Final = {"URI": "uri:", "email": "email:"}
+"""What stands before a name that is of no host, by its kind."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -27,17 +33,17 @@ class Carriage(Protocol):
 
 
 class Doorkeeper:
-    """Tells of who comes to a broker whose connection it is."""
+    """Identifies the connections that come to a broker."""
 
     def __init__(self, users: Users) -> None:
         self.users = users
-        """Those who may come now; they may change."""
+        """The users who may connect now; they may change."""
         self._check = TokenCheck(lambda name: self.users.records.get(name))
 
     def identify(self, transport: Carriage, hello: Hello) -> Principal | Awaitable[Principal]:
-        """Whose connection it is, or what tells it when a token is checked.
+        """The principal of a connection; an awaitable of it where a token must be checked.
 
-        Raises FrameError, or what is awaited does, where it is nobody's who may come.
+        Raises FrameError, or the awaitable does, where the connection is nobody's who may come.
         """
         if hello.token:
             if not is_private(transport):
@@ -55,7 +61,7 @@ class Doorkeeper:
         return self._in_time(found)
 
     def still(self, principal: Principal) -> Principal | None:
-        """What one who came may do now; None where it may not be here any more."""
+        """The present rights of a connected principal; None where it may stay no longer."""
         found = self.users.principals.get(principal.name)
         return found if found is not None and not _is_over(found) else None
 
@@ -85,12 +91,30 @@ def is_private(transport: Carriage) -> bool:
 
 
 def names_in(certificate: dict[str, Any]) -> Iterator[str]:
-    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common."""
-    alternatives = [value for kind, value in certificate.get("subjectAltName", ())]
-    yield from alternatives
+    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common.
+
+    Of other kinds than names of hosts the kind stands before each: an authority that checks one
+    kind may let whoever comes choose another. Kinds that are not known here name nobody.
+    """
+    alternatives = certificate.get("subjectAltName", ())
+    for kind, value in alternatives:
+        if kind == "DNS":
+            yield from _of_no_kind(value)
+        elif kind == "IP Address":
+            with suppress(ValueError):
+                yield f"ip:{ip_address(value.strip())}"
+        elif kind in _KINDS:
+            yield f"{_KINDS[kind]}{value}"
     if not alternatives:
         for part in certificate.get("subject", ()):
-            yield from (value for key, value in part if key == "commonName")
+            for key, value in part:
+                if key == "commonName":
+                    yield from _of_no_kind(value)
+
+
+def _of_no_kind(name: str) -> Iterator[str]:
+    if not name.lower().startswith(("ip:", *_KINDS.values())):
+        yield name
 
 
 def _is_over(principal: Principal) -> bool:

@@ -22,11 +22,12 @@ INSPECTED_MAX: Final = 100
 it is inspected. Beyond it: the first of them are told, and how many there are."""
 
 INSPECTED_PARTIES_MAX: Final = 20
-"""Clients and neighbours that are told of each of these. Beyond it: the first of them are told."""
+"""Clients and neighbours that are listed for each filter or offer. Beyond it: the first of them are
+told."""
 
 
 class HeldLink(msgspec.Struct, frozen=True):
-    """A link to a neighbour; `unused` says why it is not used, where it is not."""
+    """A link to a neighbour; `unused` says why the link is not used; empty where it is."""
 
     name: str
     role: str
@@ -114,7 +115,7 @@ def _name_of(party: Party) -> str:
 
 
 def _told(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[HeldText]]:
-    """As texts. Printing one costs as much as reading it did when it was asked for."""
+    """Products as texts. Printing one costs as much as reading it did when it was subscribed."""
     told: list[HeldText] = []
     for product, parties in held:
         told.append(HeldText(shortened(str(product)), parties))

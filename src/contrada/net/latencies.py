@@ -28,7 +28,7 @@ LATENCY_BOUNDS_US: Final = (
     10_000_000,
 )
 BEYOND: Final = "inf"
-"""What the count of all that took longer is called."""
+"""The name of the last bucket, for all longer latencies."""
 
 _NAMES: Final = (*map(str, LATENCY_BOUNDS_US), BEYOND)
 

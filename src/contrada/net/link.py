@@ -1,9 +1,9 @@
-"""A neighbour as a broker sees it: what is said to it, and what is sent on within its credit.
+"""A neighbour as a broker sees it: router messages, and notifications within its credit.
 
-Both ends of a link are the same. What routers tell one another goes at once, all of a turn of the
-loop in one frame. Notifications wait in an outlet, as they do for a subscription; what leaves it is
-limited by credit that the neighbour grants as it works off what came. So a link is always read, and
-what waits at either end is bounded.
+Both ends of a link are alike. The routers' messages go at once, all those of a turn of the loop in
+one frame. Notifications wait in an outlet, as they do for a subscription. They leave it within the
+credit that the neighbour grants as it works off what it received. So a link is always read, and the
+queues at both ends are bounded.
 
 Source: PODC 2000 §4 (servers and the messages between them).
 """
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
@@ -25,11 +25,11 @@ from contrada.net.accepted import Accepted
 from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
 from contrada.net.frames import NOT_PERMITTED, Frame, Hop, HopCredit, HopPart, LogHop
+from contrada.net.limited import LimitedNeighbour
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
 from contrada.net.questions import packed_answers
 from contrada.routing.messages import (
-    Advertise,
     Answer,
     LinkUp,
     Message,
@@ -37,10 +37,7 @@ from contrada.routing.messages import (
     Reason,
     Refused,
     Subscribe,
-    TellLinks,
     TookLinks,
-    Unadvertise,
-    Unsubscribe,
 )
 from contrada.runtime import tracing
 from contrada.runtime.exchange import LINK_DOWN, Carried
@@ -72,9 +69,6 @@ LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
 ON_ITS_WAY: Final = "on its way when a link went down"
 """Why a notification may be lost: nobody knows whether the neighbour worked it off."""
 
-_LOOKED_AT: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, TellLinks, TookLinks)
-"""What goes over a link to one that may not do everything: the rest is not looked into."""
-
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -91,7 +85,7 @@ class _LinkFeed(Outlet[Carried]):
         self.to = to
         self._peer = peer
 
-    def _append(self, entries: Sequence[Entry[Carried]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._peer.mark_ready(self)
 
@@ -135,8 +129,8 @@ class _LinkFeed(Outlet[Carried]):
 class Link:
     """One neighbour. `on_end` is called once, when the link is down.
 
-    `on_told` is called whenever it has taken in what it was told of links, and has told in its turn
-    what it asks for because of that.
+    `on_told` is called whenever the neighbour has taken in link states, and has sent the
+    subscriptions that follow from them.
     """
 
     def __init__(
@@ -163,9 +157,13 @@ class Link:
             answer=self._worked_off,
             end=peer.end,
         )
+        permit = peer.permit
+        is_trusted = permit is None or permit.principal.is_free_to_route
+        # What is said and heard is looked at where it may not do everything.
+        self._limited = None if permit is None or is_trusted else LimitedNeighbour(permit)
         self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
-        # What is promised is carried by those who may carry everything.
-        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._is_trusted else None
+        # Only neighbours with all rights carry parcels: these are not checked.
+        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._limited is None else None
 
     @property
     def held_bytes(self) -> int:
@@ -233,6 +231,12 @@ class Link:
                 raise failure from None
             if not self._may_pass(message):
                 continue
+            if self._limited is not None:
+                try:
+                    message = self._limited.heard(message)
+                except ContradaError as error:
+                    self._count_refused(error)
+                    continue
             permit = self.peer.permit
             if isinstance(message, Publish):
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
@@ -253,18 +257,17 @@ class Link:
         if has_told:
             self._on_told(self)
 
-    @property
-    def _is_trusted(self) -> bool:
-        """Whether nothing has to be looked at that goes over the link."""
-        permit = self.peer.permit
-        return permit is None or permit.principal.is_free_to_route
+    def _count_refused(self, error: ContradaError) -> None:
+        self.peer.broker.refused[type(error).__name__] += 1
+        said = {"neighbour": self.name, "reason": error}
+        _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
 
     def _may_pass(self, message: Message) -> bool:
         """Whether a message goes over the link at all, in either direction.
 
-        Of what is asked and answered, assembled and kept it cannot be told here what is in it.
+        What questions, patterns and delivery messages contain cannot be checked for a limited one.
         """
-        if self._is_trusted or isinstance(message, _LOOKED_AT):
+        if self._limited is None or self._limited.may_pass(message):
             return True
         self.peer.broker.refused[NOT_PERMITTED] += 1
         return False
@@ -286,7 +289,7 @@ class Link:
             )
 
     def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
-        """What came has its place everywhere, or has none; as much may come."""
+        """Received notifications are in the queues, or refused: grants credit for as many."""
         if isinstance(answer, ContradaError):
             self.peer.broker.refused[type(answer).__name__] += 1
         self.peer.send(credit)
@@ -296,6 +299,11 @@ class Link:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
         if not self._may_pass(message):
             return
+        if self._limited is not None:
+            found = self._limited.told(message)
+            if found is None:
+                return
+            message = found
         if not self._said:
             self.peer.soon(self._send_said)
         if isinstance(message, Answer):
@@ -371,9 +379,9 @@ async def _settled(waits: Awaitable[int]) -> None:
 
 
 def _widened(asked: Subscribe) -> Subscribe:
-    """The same without constraints by operators that are unknown here, so that it matches more.
+    """A wider subscription, without constraints by operators that are unknown here.
 
-    The broker of who subscribed knows them, and delivers only what matches. Counted.
+    The subscriber's broker knows them, and delivers only notifications that match. Counted.
     """
     if not asked.filters.unknown():
         return asked

@@ -1,6 +1,6 @@
 """A client of a broker in the same process: over a pair of sockets, by the same frames.
 
-So what is decided about clients is decided about it too, and nothing about it anywhere else.
+So all decisions about clients hold for it, too, and it needs none of its own.
 """
 
 import asyncio

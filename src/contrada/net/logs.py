@@ -1,11 +1,11 @@
 """`BrokerLogs`: the standing subscriptions of a broker, and its part in keeping promises.
 
-It hosts the machine of delivery as the embedded service does, with a store or in memory. What one
-client asks of it is dealt with by a `GuestLogs` (see `net.pledges`); what neighbours say of it goes
-by `Ferry`s, one on each link.
+It hosts the `DeliveryServer` as the embedded service does, with a store or in memory. A `GuestLogs`
+serves the requests of each client (see `net.pledges`); messages of neighbours go by `Ferry`s, one
+on each link.
 
-A subscription in memory outlives the connection of its last reader by `LEFT_WAIT_S`, so that who
-was cut off finds it again.
+A subscription in memory outlives the connection of its last reader by `LEFT_WAIT_S`, so that a
+reader that was cut off finds it again.
 """
 
 import asyncio
@@ -210,7 +210,7 @@ class BrokerLogs:
 
     @property
     def due(self) -> int:
-        """What other servers have not taken, though there is a way to them."""
+        """Parcels that other servers have not acknowledged, though there is a route to them."""
         return 0 if self._host is None else self._host.server.due
 
     def look(self) -> None:

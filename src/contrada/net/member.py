@@ -1,9 +1,9 @@
 """`MemberService`: an embedded service that is a server of a network of brokers.
 
-It stands on the exchange of its `Server`, which has links to its neighbours as a broker has: what
-is published and asked for here is routed as what clients of a broker publish and ask for. It
-listens at no address, so it makes all its links itself. Patterns go by its clock and the slack of
-the network, as at a broker.
+It stands on the exchange of its `Server`, which has links to its neighbours as a broker has: its
+own publications and subscriptions are routed as those of a broker's clients. It listens at no
+address, so it makes all its links itself. Patterns go by its clock and the slack of the network, as
+at a broker.
 
 Source: PODC 2000 §2, §4 (a client's access point is a server like any other).
 """
@@ -168,7 +168,7 @@ class MemberService(EmbeddedService):
 
     def queue_of(self, subscription: EmbeddedSubscription[Any], when_full: WhenFull) -> Outlet[Any]:
         """A new one, for a subscription."""
-        return _Arrivals(self, subscription, when_full)
+        return _DecidingQueue(self, subscription, when_full)
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far, and what went over links."""
@@ -177,7 +177,7 @@ class MemberService(EmbeddedService):
         return replace(found, link_sent=sent, link_waiting=waiting)
 
 
-class _Arrivals(LocalQueue):
+class _DecidingQueue(LocalQueue):
     """The queue of a subscription, where what comes over links is read and decided."""
 
     __slots__ = ("_subscription",)
@@ -202,7 +202,7 @@ class _Arrivals(LocalQueue):
         return None
 
     def _is_asked(self, item: Notification | Match[Any]) -> bool:
-        """Whether it matches, where that could not be afforded when it came."""
+        """Whether an item matches; decided now where that was too much work when the item came."""
         if isinstance(item, Notification):
             return type(item.packed) is not Doubtful or self._subscription.is_asked(item)
         pattern, found = self._subscription.pattern, item.notifications

@@ -147,7 +147,7 @@ Hopping: TypeAlias = (
 )
 """What a broker says to a neighbour."""
 
-Asked: TypeAlias = (
+ClientRequest: TypeAlias = (
     Publish
     | PackedSubscribe
     | Unsubscribe
@@ -177,7 +177,7 @@ def packed_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> m
     return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings, hops, source)))
 
 
-def unpacked(data: msgspec.Raw) -> Asked:
+def unpacked(data: msgspec.Raw) -> ClientRequest:
     """The message that stands in a frame, what is published checked.
 
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.

@@ -1,6 +1,6 @@
-"""`Neighbours`: the links of a broker, those that it makes and those that are made to it.
+"""`Neighbours`: the links of a broker, both those that it makes and those made to it.
 
-What must be alike in a network is said in the hello of both sides, and compared:
+The settings that must be alike in a network stand in the hello of both sides, and are compared:
 
     broker a                                              broker b
     Hello(neighbour, name, network, as, ...) ==========>  fits? else Failure, in words
@@ -8,9 +8,10 @@ What must be alike in a network is said in the hello of both sides, and compared
     LinkUp                                                LinkUp
 
 A neighbour that is away is tried again, after longer and longer waits, for ever. Two brokers have
-one link: of two connections made at the same time the one of the lesser name stays. One that is
-made again by whoever made the link, or by one who has begun anew meanwhile, takes its place: the
-old one is dead, though this side may not know it yet.
+one link. Of two connections made at the same time, the one made by the broker with the lesser name
+stays. A new connection takes the old one's place if the same side makes it again, or if the
+neighbour has begun anew meanwhile: then the old connection is dead, though this side may not know
+it yet.
 
 Source: PODC 2000 §4 (servers, and their connection to one another).
 """
@@ -47,7 +48,7 @@ _OTHER: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A neighbour that a broker is to have: where it is, what it is, and the cost of the link."""
+    """A neighbour that a broker is to have: its address, its role, and the cost of the link."""
 
     address: Address
     role: Role = Role.PEER
@@ -72,7 +73,7 @@ class Membership:
     sequencer: str = ""
     neighbours: tuple[Wanted, ...] = field(default=())
     token: str = field(default="", repr=False)
-    """Tells neighbours to which it makes links whose they are."""
+    """Shows the identity of this broker to the neighbours to which it makes links."""
 
     def router(self) -> Router:
         """The router of such a server. Raises InvalidValueError."""
@@ -114,14 +115,14 @@ class Neighbours:
     """The links of one broker."""
 
     def __init__(self, broker: LinkHost, tell: Callable[[ConnectionState], object]) -> None:
-        """`tell` is called with what becomes of each link that this side makes, by its address.
+        """`tell` is called with the state of each link that this side makes, by its address.
 
-        It is connected once the neighbour has told what it asks for.
+        A link is connected once the neighbour has sent its subscriptions.
         """
         self._broker, self._tell = broker, tell
         self._connected: set[Wanted] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
-        self._names: dict[Wanted, str] = {}  # who answered at the address of one that is wanted
+        self._names: dict[Wanted, str] = {}  # the broker that answered at its address
         self._tasks: dict[Wanted, asyncio.Task[None]] = {}
         self._made: dict[Peer, tuple[Wanted, asyncio.Future[None]]] = {}
 
@@ -153,7 +154,7 @@ class Neighbours:
                 self._tasks[each] = asyncio.create_task(self._keep(each))
 
     async def stop(self) -> None:
-        """Makes no more links. Those that are there stay, until their connections end."""
+        """Makes no more links. The present ones stay, until their connections end."""
         tasks = self._tasks.values()
         for task in tasks:
             task.cancel()
@@ -171,7 +172,7 @@ class Neighbours:
                 self._connected.discard(wanted)
                 self._tell(ConnectionState("lost", address, reason))
                 attempt = 0
-            if clock() - begun_s >= STEADY_S:  # Not one that was refused, or replaced, at once.
+            if clock() - begun_s >= STEADY_S:  # It was not refused or replaced at once.
                 backoff.reset()
             wait_s = backoff.next_s()
             said = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}
@@ -185,10 +186,10 @@ class Neighbours:
             await self._without_link(wanted)
 
     async def _without_link(self, wanted: Wanted) -> None:
-        """Returns when there is no link to who answered at this address.
+        """Returns when there is no link to the broker that answered at this address.
 
-        There may be one that the other side has made, or that goes to another address of it: two
-        links would take one another's place, for ever.
+        The broker may have made a link itself, or have one to another address of its own: two links
+        would take one another's place, for ever.
         """
         while True:
             link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
@@ -225,7 +226,7 @@ class Neighbours:
             del self._made[peer]
 
     def _hello(self, wanted: Wanted) -> Hello:
-        """What this broker says of itself to one that it wants for a neighbour."""
+        """The hello of this broker to a wanted neighbour."""
         said = self.capabilities() | {"as": str(_OTHER[wanted.role]), "cost": wanted.cost}
         return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
 

@@ -1,15 +1,15 @@
 """What a client advertises and follows at its broker, on whichever connection is there.
 
-Advertisements are in force under an identity that is kept when they are taken up on another
-connection. What is on offer there is compared then with what was on offer before: whoever follows
-is told of the difference.
+Advertisements keep their identity when they are made again on another connection. The
+advertisements on offer there are compared with those on offer before: followers are told of the
+difference.
 """
 
 import asyncio
 import itertools
 import logging
-from collections.abc import Hashable
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Hashable, Iterable
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
 from contrada.runtime.offering import FollowedOffers
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,6 +46,22 @@ class AsksBroker(Protocol):
     def demand(self, message: msgspec.Raw) -> None:
         """The same, where nobody waits for the answer."""
         ...
+
+
+async def refused_of(
+    asked: Iterable[tuple[T, asyncio.Future[Reply]]],
+) -> AsyncIterator[tuple[T, ServiceError]]:
+    """Waits for the answers to what was asked; gives what was refused, and why.
+
+    Raises ConnectionFailedError.
+    """
+    for what, answer in asked:
+        try:
+            await answer
+        except ConnectionFailedError:
+            raise
+        except ServiceError as error:
+            yield what, error
 
 
 class RemoteMarket:
@@ -76,7 +94,7 @@ class RemoteMarket:
         return identity
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraw one; it has ended with the connection where there is none."""
+        """Withdraw an advertisement; without a connection it has ended already."""
         if self._offered.pop(identity, None) is not None:
             await self._ask_if_there(packed(Unadvertise(identity)))
 
@@ -99,24 +117,21 @@ class RemoteMarket:
                 self.on_offer.clear()
 
     async def take_up(self) -> None:
-        """Put all in force at the broker that is there now. Raises ConnectionFailedError.
+        """Put all advertisements in force at the broker of the new connection.
 
-        It asks for all advertisements at once, so that no withdrawal comes between.
+        Raises ConnectionFailedError.
+
+        All are sent at once, so that no withdrawal comes between.
         """
         asked = [
             (offer, self._client.request(packed(Advertise(identity, offer))))
             for identity, offer in self._offered.items()
         ]
-        for offer, answer in asked:
-            try:
-                await answer
-            except ConnectionFailedError:
-                raise
-            except ServiceError as error:
-                _LOG.warning(
-                    "%(advertisement)s is not advertised any longer: %(reason)s",
-                    {"advertisement": offer, "reason": error},
-                )
+        async for offer, error in refused_of(asked):
+            _LOG.warning(
+                "%(advertisement)s is not advertised any longer: %(reason)s",
+                {"advertisement": offer, "reason": error},
+            )
         if self._is_followed:
             await self._begin_to_follow()
 

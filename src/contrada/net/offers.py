@@ -1,7 +1,7 @@
-"""What a client advertises at a broker, and what it is told of all that is on offer there.
+"""A client's advertisements at a broker, and the changes on offer that it is told of.
 
-What waits to be told is the difference between what is on offer and what was told, as for whoever
-follows in one process (`runtime/offering.py`), and counts as held for the client.
+The difference between the advertisements on offer and those told waits for the client, as for a
+follower in one process (`runtime/offering.py`), and counts as held for it.
 """
 
 from collections.abc import Hashable
@@ -34,7 +34,7 @@ _ANSWER: Final = object()
 
 
 class GuestOffers:
-    """The advertisements of one client, and whether it follows all that is on offer."""
+    """The advertisements of one client, and whether it follows the changes on offer."""
 
     def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
         self._peer = peer
@@ -55,7 +55,7 @@ class GuestOffers:
                 if self._feed is not None:
                     raise FrameError("repeated", "what is on offer is followed already")
                 self._feed = _OfferFeed(self._peer, self._exchange, number)
-                return  # It answers when it has told what is on offer now.
+                return  # The answer follows the advertisements that are on offer now.
             case Unfollow():
                 self._follow_no_longer()
         self._peer.send(Reply(number))
@@ -88,9 +88,9 @@ class GuestOffers:
 
 
 class _OfferFeed:
-    """What is to be told of what is on offer, after that of the beginning the answer to it.
+    """The changes on offer that wait for a client. The answer to `Follow` stands behind the first.
 
-    By form: what is no longer on offer, or None for what is now.
+    `_changes`, by form: an advertisement no longer on offer, or None for one that is now.
     """
 
     def __init__(self, peer: Peer, exchange: Exchange, number: int) -> None:
@@ -142,7 +142,7 @@ class _OfferFeed:
             return
         form = form_of(offer)
         if form in self._changes:
-            del self._changes[form]  # It was not told yet, and is as it was before.
+            del self._changes[form]  # The change before was not told yet; the two cancel out.
         else:
             self._changes[form] = None if is_on_offer else offer
             self._peer.mark_ready(self)

@@ -37,19 +37,20 @@ PAGE_NUMBERS_MAX: Final = 16_384
 """Numbers, of which most may be free by now, that are looked at for such a page. Beyond it: the
 next page goes on, and this one may be empty."""
 
-_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
-Position: TypeAlias = tuple[_Number, _Number]
-"""Where a page begins: with which durable subscription, and with which other filter."""
+Position: TypeAlias = tuple[_NotNegative, _NotNegative]
+"""Where a page begins: the number of its first durable subscription, and of its first other
+filter."""
 
-Held: TypeAlias = tuple[str, list[bytes]]
-"""The name of a durable subscription and its filters; or none, and filters that stand alone."""
+HeldFilters: TypeAlias = tuple[str, list[bytes]]
+"""The name of a durable subscription and its filters; or no name, and filters that stand alone."""
 
 
 class FilterPage(msgspec.Struct, frozen=True, array_like=True):
     """What clients ask for, and where the next page begins; None after the last one."""
 
-    held: list[Held]
+    held: list[HeldFilters]
     following: Position | None = None
 
 
@@ -67,7 +68,7 @@ class _PageDraft:
     """A page that is being filled."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
+        self.held: list[HeldFilters] = []
         self._filters = self._bytes = 0
 
     def add(self, name: str, filters: Iterable[Filter]) -> Generator[None]:

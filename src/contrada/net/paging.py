@@ -5,10 +5,10 @@ from functools import partial
 from contrada.errors import ServiceError
 from contrada.net.client import TcpService
 from contrada.net.frames import InspectRequest
-from contrada.net.pages import Held, Position
+from contrada.net.pages import HeldFilters, Position
 
 
-async def all_held(service: TcpService) -> list[Held]:
+async def all_held(service: TcpService) -> list[HeldFilters]:
     """What the broker tells: what stands all the while exactly once, what comes and goes maybe.
 
     Raises ServiceError where it refuses, or is of a version that tells no pages;
@@ -17,7 +17,7 @@ async def all_held(service: TcpService) -> list[Held]:
     """
     await service.ready()
     address = service.connection.address
-    held: list[Held] = []
+    held: list[HeldFilters] = []
     begin: Position | None = (0, 0)
     while begin is not None:
         page = (await service.answered(partial(InspectRequest, page_from=begin))).page

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
-from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, Phase
+from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
@@ -31,8 +31,8 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 nor read from until it takes them."""
 
 WRITTEN_AT_ONCE_MAX: Final = 4
-"""Connections to which goes at once what one connection published. Beyond it: when all that has
-come over others was read too, so that each is written to once."""
+"""Connections that are written to at once when one connection has published. Beyond it: they are
+written to when the input of all connections was read, so that each is written to once."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Host(Working, Protocol):
     exchange: Exchange
     hello: Hello
     instance: str
-    """What tells this run of the broker from any other."""
+    """Identifies this run of the broker."""
     refused: Counter[str]
     """Faults of peers and requests that were refused, by name."""
     dropped: Counter[str]
@@ -73,7 +73,7 @@ class Host(Working, Protocol):
         ...
 
     def meet(self, peer: "Peer", hello: Hello) -> "Talk":
-        """Who deals with what the other side asks for. Raises FrameError where it is refused."""
+        """The handler of the other side's messages. Raises FrameError where it is refused."""
         ...
 
 
@@ -135,11 +135,11 @@ class Rounds:
         self._flush()
 
     def _flush(self) -> None:
-        for _ in range(len(self._due)):  # Those that come meanwhile have their turn later.
+        for _ in range(len(self._due)):  # Peers that come meanwhile have their turn later.
             peer = self._due.popleft()
             try:
                 peer.flush()
-            except Exception as fault:  # noqa: BLE001 - it ends this one, not whose turn it is
+            except Exception as fault:  # noqa: BLE001 - it ends this peer, not the caller
                 peer.end(told_of(fault))
 
 
@@ -171,9 +171,10 @@ class Peer(Wire):
         """Why it has ended, as far as one side said so."""
         self._talk: Talk | None = None
         self.principal: Principal | None = None
-        """Whose it is; None as long as that is not known, and of one that this side made."""
+        """The user of the connection; None until it is identified, and on connections that this
+        side made."""
         self.permit: Permit | None = None
-        """What it may do; None for everything."""
+        """The user's rights; None for all rights."""
         self._is_unknown = False
         self._connection.greets_at_once = broker.is_open
         self._ready: dict[Feed, None] = {}
@@ -248,7 +249,7 @@ class Peer(Wire):
     def tick(self) -> None:
         """Look whether the client is still alive."""
         if self._connection.state is Phase.CLOSED and self._transport is not None:
-            self._transport.abort()  # It had its time to take what was written to it.
+            self._transport.abort()  # It had time enough to take its last bytes.
         super().tick()
 
     def close(self, reason: str) -> None:
@@ -359,7 +360,7 @@ class Peer(Wire):
         return True
 
     def _count_unread(self) -> None:
-        """Tells the broker what it holds of what this client sent."""
+        """Tells the broker how many unprocessed bytes of this client it holds."""
         connection, size = self._connection, 0
         if self._transport is not None or self._turn_due:
             size = connection.unread_bytes + (connection.given_bytes if self._under_way else 0)
@@ -413,11 +414,12 @@ class Peer(Wire):
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         if hello.role != CLIENT:
             self._check_neighbour(principal, hello.capabilities.get("name"))
-        self._connection.welcome()
+        name = principal.speaks_as if hello.role == CLIENT else ""
+        self._connection.welcome({PUBLISHER: name} if name else {})
         self._talk = self.broker.meet(self, hello)
 
     def _check_neighbour(self, principal: Principal, name: object) -> None:
-        """Raises FrameError for one who may be no neighbour, or not the one that it says it is."""
+        """Raises FrameError for a user that may be no neighbour, or not the one it claims to be."""
         if not principal.may_link:
             reason = f"{principal.name!r} may not be a neighbour of this broker"
             raise FrameError(NOT_PERMITTED, reason)
@@ -426,9 +428,9 @@ class Peer(Wire):
             raise FrameError(NOT_PERMITTED, reason)
 
     def change_to(self, principal: Principal) -> bool:
-        """Whose it is may do something else from now on; False where it has to come again.
+        """Its user has other rights from now on. False where the client has to connect again.
 
-        That is where something in force may not be any more, or was granted in part only.
+        It has to where something in force is not permitted any more, or was granted only in part.
         """
         assert self.principal is not None
         if principal == self.principal:
@@ -442,7 +444,7 @@ class Peer(Wire):
         return True
 
     def _withdraw_all(self) -> None:
-        """Forget at once what waits for the other side, and end what it asked for."""
+        """Drop at once everything queued for the other side, and withdraw its subscriptions."""
         if self._under_way is not None:
             self._under_way.close()
             self._under_way = None

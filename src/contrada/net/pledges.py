@@ -72,8 +72,8 @@ PLEDGES_MAX: Final = 4_096
 """Requests of a client that are promised and not answered. Beyond it: it is told and closed."""
 
 PUBLISHERS_PER_CLIENT_MAX: Final = 100
-"""Names under which one connection says that it publishes what is promised. Beyond it: it is
-refused, the connection stays."""
+"""Publisher names that one connection uses above best effort. Beyond it: it is refused, the
+connection stays."""
 
 READERS_PER_CLIENT_MAX: Final = 1_000
 """Standing subscriptions that one connection reads. Beyond it: it is refused, the connection
@@ -201,7 +201,7 @@ class _LogFeed:
 
 
 def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
-    """A record; one that may not be read, or that no frame can hold, as one that is damaged."""
+    """A record; a damaged one in place of one that may not be read, or that no frame can hold."""
     item = record.notification
     if item is None:
         return record
@@ -340,7 +340,7 @@ class GuestLogs:
     def _publish(
         self, request: LogRequest, notifications: tuple[Notification, ...]
     ) -> Generator[None]:
-        """Publishes all at once, or where that is too much work one by one."""
+        """Publishes all notifications at once, or one by one where that is too much work."""
         if not notifications:
             raise InvalidValueError((), "expected notifications to publish")
         if len({each.envelope.publisher for each in notifications}) > 1:

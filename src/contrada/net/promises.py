@@ -36,7 +36,7 @@ from contrada.net.messages import HOP_NOTIFICATIONS_MAX
 from contrada.routing.messages import Label
 
 PAST_SERVERS_MAX: Final = 1_000
-"""Servers that a publisher names as those at which it was. Beyond it: its request is malformed."""
+"""Former servers that a publisher names. Beyond it: its request is malformed."""
 
 
 class Publications(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
@@ -46,10 +46,10 @@ class Publications(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
 
 
 class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
-    """A publisher will publish here. `instance` tells it from others that use its name.
+    """A publisher will publish here. `instance` tells it from other clients that use its name.
 
-    `past` has the servers at which it was since something that it published was confirmed, with
-    their lives.
+    `past`: the servers at which it was since one of its publications was confirmed, with their
+    lives.
     """
 
     publisher: Label
@@ -66,7 +66,7 @@ class Arrived(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscription stands for that is read; its home and its number tell it from others."""
+    """The filters of a standing subscription that is read; home and number identify it."""
 
     filters: FilterSet
     home: str

@@ -62,7 +62,7 @@ class Publishing:
         self._flush_due = False
 
     def add(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
-        """Append notifications; they are sent in this turn of the loop, or when they may be.
+        """Queue notifications; they are sent in this turn of the loop, or when a frame may go.
 
         `placed` counts how many are in which batch. Raises LimitError for one that no frame can
         hold; those before it are sent.
@@ -95,9 +95,9 @@ class Publishing:
         return True
 
     def fail(self, unanswered: Exception, unsent: Exception) -> None:
-        """The connection has ended: nothing more is answered, and what waited is not sent.
+        """The connection has ended: nothing more is answered, and waiting batches are not sent.
 
-        So that a caller who has learned of the loss is not contradicted later.
+        So a caller who has learned of the loss is not contradicted later.
         """
         for batch in self._unanswered.values():
             _fail(batch, unanswered)

@@ -41,7 +41,7 @@ ANSWER_BYTES_MAX: Final = 256 * 1024
 _NAME_WORK: Final = 2
 """Steps of work to join groups of names, for each name."""
 
-_Names: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)]
+_SourceNames: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)]
 
 
 class PackedDescribe(Saying, frozen=True, tag="describe"):
@@ -60,7 +60,7 @@ class PackedDescribe(Saying, frozen=True, tag="describe"):
 
 class _PackedAlternative(msgspec.Struct, frozen=True, array_like=True):
     query: bytes
-    same: Annotated[tuple[_Names, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)] = ()
+    same: Annotated[tuple[_SourceNames, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)] = ()
 
 
 class PackedAsk(Saying, frozen=True, tag="ask"):

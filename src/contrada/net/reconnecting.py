@@ -1,21 +1,22 @@
-"""Which connection of a client is there: made at first, and made anew when it was lost.
+"""The connection of a client: made once at first, and made anew whenever it was lost.
 
     open --> connected --lost--> trying (the next address, after a wait) --> connected ...
                                     '--given up--> closed
 
 Invariants:
-- only the first connection's failure is its opener's; afterwards all that wait learn of it;
-- what is sent goes to the connection that is there, or nowhere: who needs one asks `ready` first,
-  and nobody waits for an answer to what went nowhere;
-- it is `is_up` when its owner has taken up on it what was in force before, so nothing overtakes
-  that;
+- only the failure of the first connection is raised to its opener; later ones are told to all that
+wait;
+  a message goes to the present connection, or nowhere. A caller that needs a connection awaits
+  `ready` first, and nobody waits for an answer to a message that went nowhere;
+  the connection is `is_up` when its owner has put in force on it what was in force before, so that
+  no later message overtakes that;
 - closing waits for no peer longer than GOODBYE_WAIT_S, and for no attempt.
 """
 
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -54,7 +55,7 @@ class Connected(Protocol):
         """Put in force anew what was in force. Raises ConnectionFailedError."""
 
     def given_up(self, failure: ServiceError) -> None:
-        """There is no connection any more, and there will be none."""
+        """The connection is gone, and no other will be made."""
 
 
 class Reconnecting:
@@ -67,8 +68,11 @@ class Reconnecting:
         states: ConnectionStates,
         give_up_after_s: float | None,
         approach: Approach,
+        welcomed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`give_up_after_s` bounds how long a lost connection is tried anew; None does not.
+        """`welcomed` is called with the name below which a broker lets publish, or nothing.
+
+        `give_up_after_s` bounds how long a lost connection is tried anew; None does not.
 
         Without TLS in `approach`, whom the system trusts is trusted. Raises ServiceError.
         """
@@ -84,10 +88,11 @@ class Reconnecting:
             approach = replace(approach, tls=Tls().going())
         self._approach = approach
         self.address = addresses[0]
-        """Of the connection that is there, or was last."""
+        """The address of the present connection, or of the last one."""
         self.is_up = False
         self._addresses = addresses
         self._owner = owner
+        self._welcomed = welcomed
         self._states = states
         self._give_up_after_s = give_up_after_s
         self._backoff = Backoff()
@@ -228,6 +233,7 @@ class Reconnecting:
             wire.abort()
             raise
         self.address = address
+        self._welcomed(wire.told)
         return wire
 
     def _come_up(self, wire: ClientWire) -> None:
@@ -254,7 +260,7 @@ class Reconnecting:
             ConnectionFailedError(address, f"{reason}; {unknown}", may_be_published=True), unsent
         )
         if not was_up:
-            return  # Who takes up what was in force learns it, and goes on.
+            return  # The task that takes up what was in force learns it, and goes on.
         self._states.tell(ConnectionState("lost", address, reason))
         loop = asyncio.get_running_loop()
         if self._give_up_after_s == 0:
@@ -310,7 +316,7 @@ class Reconnecting:
             wire.abort()
 
     def _ended(self, failure: ServiceError) -> None:
-        """Nothing is tried any more, and who waits learns it."""
+        """No more attempts are made, and all that wait are told."""
         self._failure = failure
         self.is_up = False
         self._changed.set()

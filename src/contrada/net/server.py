@@ -28,9 +28,9 @@ from contrada.security.principals import ANYBODY, Principal
 from contrada.service import ConnectionState
 
 BROKER_BYTES_MAX: Final = 2 * 2**30
-"""Bytes that a server holds for its clients and neighbours: what waits for them, and what they sent
-that is not worked off yet. Beyond it: those for which most is held are told and closed, until it is
-kept."""
+"""Bytes that a server holds for its clients and neighbours: queued for them, or received from them
+and not worked off yet. Beyond it: the connections for which most is held are told and closed, until
+the bound is kept."""
 
 BROKER_TICK_S: Final = 5.0
 """How often a server looks for connections that went silent. Beyond it: that much later it acts."""
@@ -54,17 +54,15 @@ class Server:
         network: Membership,
         store: str | Path | Store | None,
         *,
-        software: str = "contrada",
         bytes_max: int = BROKER_BYTES_MAX,
         going: ssl.SSLContext | None = None,
         no_store: str,
         tell: Callable[[ConnectionState], object] = lambda _: None,
     ) -> None:
-        """`going` is for links over TLS; without it, whom the system trusts is trusted.
-
-        `no_store` says how there would be a store. `tell` is called with what becomes of each link
-        that this side makes. Raises InvalidValueError, InputError, ServiceError for what is no
-        store.
+        """`going` is for links over TLS; without it, the authorities that the system trusts are
+        trusted. `no_store` says in errors how to have a store. `tell` is called with the state of
+        each link that this side makes. Raises InvalidValueError, InputError, ServiceError for what
+        is no store.
         """
         self.network = network
         self.instance = Stamp(None).publisher
@@ -78,7 +76,7 @@ class Server:
         check_store(store)
         self.logs = BrokerLogs(self.exchange, network.name, network.sequencer, store, no_store)
         self.neighbours = Neighbours(self, tell)
-        self.hello = Hello(BROKER, software, self.neighbours.capabilities())
+        self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
         self._going = going
         self._bytes_max = bytes_max
         self._held_bytes = 0
@@ -120,12 +118,12 @@ class Server:
             await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def close(self) -> None:
-        """End what is still under way, and close the store. Raises StoreError.
+        """End all work, and close the store.
 
-        Where what is promised could not be brought to the disk.
+        Raises StoreError where promised notifications could not be written to the disk.
         """
         for task in self._work:
-            task.cancel()  # Nobody is left for whom it could be delivered.
+            task.cancel()  # Nobody is left to deliver to.
         await asyncio.gather(*self._work, return_exceptions=True)
         await self.logs.aclose()
 
@@ -154,7 +152,10 @@ class Server:
         return ANYBODY
 
     def meet(self, peer: Peer, hello: Hello) -> Talk:
-        """Who deals with what the other side asks for. Raises FrameError where it is refused."""
+        """The handler of the other side's messages.
+
+        Raises FrameError where that side is refused.
+        """
         return self.neighbours.meet(peer, hello)
 
     def forget(self, peer: Peer) -> None:
@@ -191,5 +192,5 @@ class Server:
                 self.look_at(peer)
 
     def look_at(self, peer: Peer) -> None:
-        """Looks whether one who is there is still alive."""
+        """Checks whether a connected peer is still alive."""
         peer.tick()

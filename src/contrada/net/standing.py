@@ -67,7 +67,7 @@ PROMISED_BYTES_MAX: Final = 32 * 2**20
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingRequest:
     """A request and its answer; `is_kept`: it is asked again on the next connection.
 
     `consumer` is the reader that says it.
@@ -80,7 +80,7 @@ class _Asked:
 
 
 @dataclass(slots=True, eq=False)
-class _Reader:
+class _OpenReader:
     """A reader and what it reads; the subscription's home and number once that is known."""
 
     reader: LogReader
@@ -97,12 +97,13 @@ class TcpLogs:
 
     def __init__(self, reconnecting: Reconnecting, stamp: Stamp, wait_ms: int) -> None:
         self._reconnecting, self._stamp, self._wait_ms = reconnecting, stamp, wait_ms
+        stamp.stays = True  # What is promised is known by the name under which it was said first.
         self._instance = secrets.token_hex(8)
         self._numbers = 0
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PendingRequest] = {}
         self._last: asyncio.Future[LogReply] | None = None
-        self._readers: dict[str, _Reader] = {}
-        self._is_up = True  # what is kept was asked again on the connection that is there
+        self._readers: dict[str, _OpenReader] = {}
+        self._is_up = True  # kept requests were repeated on the present connection
         self._arriving: asyncio.Future[None] | None = None
         self._past: dict[str, int] = {}
         self._here = ("", 0)
@@ -120,7 +121,9 @@ class TcpLogs:
     # --- publishing ---------------------------------------------------------------------------
 
     async def publish(self, run: Sequence[Notification]) -> list[Notification]:
-        """Publishes what is of one class and publisher until it is accepted; as stamped.
+        """Publishes notifications until they are accepted. Returns them as stamped.
+
+        All are of one class and publisher.
 
         Raises what `Service.publish` says. A `run` that is long goes in several publications, one
         after the other: the error says how many were accepted before.
@@ -200,7 +203,7 @@ class TcpLogs:
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
         """See `LogHost`."""
-        of = _Reader(reader, said)
+        of = _OpenReader(reader, said)
         try:
             return await self._ready_and(lambda: self._begin(of))
         except BaseException:  # It may have begun there all the same.
@@ -208,11 +211,11 @@ class TcpLogs:
             self._say(CloseLog(said.name, said.consumer, not said.is_durable))
             raise
 
-    async def _begin(self, of: _Reader) -> FilterSet:
+    async def _begin(self, of: _OpenReader) -> FilterSet:
         self._readers[of.said.consumer] = of
         return await self._read(of, of.said)
 
-    async def _read(self, of: _Reader, said: ReadLog) -> FilterSet:
+    async def _read(self, of: _OpenReader, said: ReadLog) -> FilterSet:
         found: Begun = result(await self._ask(packed(said)), Begun)
         where = found.home, found.number
         if of.where not in (None, where):
@@ -234,7 +237,7 @@ class TcpLogs:
         else:
             self._say(said)
 
-    def _say_done(self, of: _Reader) -> None:
+    def _say_done(self, of: _OpenReader) -> None:
         """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
         of.done = None
         if of.gathered:
@@ -259,7 +262,7 @@ class TcpLogs:
             del self._readers[said.consumer]
             self._say(said)
             return
-        of.is_leaving = True  # Once that is answered, so is what it has acknowledged.
+        of.is_leaving = True  # Its answer implies that of its acknowledgements.
         left = self._ask(packed(said), is_kept=True, consumer=said.consumer)
         left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
         if self._is_up:
@@ -339,7 +342,7 @@ class TcpLogs:
             self._reconnecting.send(frame)
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(_seen)
-        self._asked[self._numbers] = _Asked(frame, answer, is_kept, consumer)
+        self._asked[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer)
         return answer
 
     def replied(self, reply: LogReply) -> None:
@@ -366,7 +369,7 @@ class TcpLogs:
         else:
             of.reader.given(said)
 
-    async def _begin_anew(self, of: _Reader) -> None:
+    async def _begin_anew(self, of: _OpenReader) -> None:
         """Another server has restarted at which the log is: it is read anew."""
         this = asyncio.current_task()
         if of.anew is not this:
@@ -387,8 +390,9 @@ class TcpLogs:
         self._fail(unsent, lambda each: not each.is_kept)
 
     async def take_up(self) -> None:
-        """Goes on at the broker that is there now. Raises ConnectionFailedError."""
-        # Not those that are just being opened: who does that is told that the connection was lost.
+        """Goes on at the broker of the new connection. Raises ConnectionFailedError."""
+        # Not the readers that are being opened just now: their openers are told that the connection
+        # was lost.
         begun = [of for of in self._readers.values() if of.where is not None]
         await asyncio.gather(*map(self._read_again, begun))
         if any(asked.is_kept for asked in self._asked.values()):
@@ -409,7 +413,7 @@ class TcpLogs:
             if of.anew is None and not of.is_leaving:
                 of.reader.begun_anew()
 
-    async def _read_again(self, of: _Reader) -> None:
+    async def _read_again(self, of: _OpenReader) -> None:
         said, position, time_us = of.said, of.said.position, of.said.time_us
         if (position or time_us is not None) and of.reader.newest:
             position, time_us = of.reader.newest + 1, None  # It goes on where it was.
@@ -442,7 +446,7 @@ class TcpLogs:
             of.reader.end(failure)
             self._readers.pop(of.said.consumer, None)
 
-    def _fail(self, failure: ContradaError, is_meant: Callable[[_Asked], bool]) -> None:
+    def _fail(self, failure: ContradaError, is_meant: Callable[[_PendingRequest], bool]) -> None:
         """These are not answered any more."""
         for number, each in list(self._asked.items()):
             if is_meant(each):

@@ -39,7 +39,8 @@ _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 def number_here(server: DeliveryServer, name: str, number: int | None = None) -> int:
     """The number of a subscription at home here.
 
-    Raises DeliveryError: it is at home elsewhere, there is none, or another one has its name.
+    Raises DeliveryError: its home is elsewhere, it does not exist, or another subscription has its
+    name.
     """
     known = server.known(name)
     if known is None:

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from contrada.delivery.backlog import Entry, transmission_of
+from contrada.delivery.backlog import QueueEntry, transmission_of
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -24,15 +24,7 @@ from contrada.routing.messages import Subscribe
 from contrada.runtime.calling import checked_when_full
 from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
 from contrada.runtime.subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
-from contrada.service import (
-    WhenFull,
-    filters_of,
-    match_reader_of,
-    narrowing_of,
-    pattern_of,
-    reader_of,
-    residue_of,
-)
+from contrada.service import WhenFull, reading_of
 
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet, where its service says
@@ -47,7 +39,7 @@ class SubscriptionHost(Protocol):
 
     now_us: Callable[[], int]
     credit_bytes: int
-    """What may be delivered for it before it is read."""
+    """Bytes that may be delivered for a subscription before its reader takes them."""
 
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Put it in force at the broker."""
@@ -89,8 +81,8 @@ class TcpSubscription(QueuedSubscription[Any]):
         filters: Filter | FilterSet,
         reader: Callable[[Any], Any] | None,
         residue: Callable[[Notification], bool] | None = None,
-        *,
         pattern: Pattern | None = None,
+        *,
         when_full: WhenFull = BLOCK,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
@@ -145,9 +137,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         if self.outlet.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
-    def _matched(self, frame: MatchDelivery) -> list[Entry[Any]]:
+    def _matched(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
         pattern = self._pattern
-        entries: list[Entry[Any]] = []
+        entries: list[QueueEntry[Any]] = []
         assert pattern is not None, "it was checked"
         for each in frame.matches:
             size = sum(ENTRY_BYTES + len(data) for data in each[1])
@@ -168,8 +160,8 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self._taken(size)
         return entries
 
-    def _delivered_by(self, frame: Delivery) -> list[Entry[Any]]:
-        entries: list[Entry[Any]] = []
+    def _delivered_by(self, frame: Delivery) -> list[QueueEntry[Any]]:
+        entries: list[QueueEntry[Any]] = []
         for data in frame.notifications:
             try:
                 found, is_plain = notification_to_read(data)
@@ -189,9 +181,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.end(TooSlowError())
 
     def begin_anew(self) -> int:
-        """It is put in force at a broker that knows nothing of it; returns what may come at once.
+        """The subscription is put in force anew, at a broker that does not know it.
 
-        So much of the credit is left as what waits here does not take.
+        Returns the credit. The credit is what the notifications that wait here leave of it.
         """
         self._reconnects += 1
         full, expired = self._lost_there
@@ -232,18 +224,7 @@ def subscription_of(
 ) -> TcpSubscription:
     """What `Service.subscribe` gives; raises as it does."""
     checked_when_full(when_full)
-    if isinstance(subject, Pattern):
-        pattern = pattern_of(subject, where)
-        return TcpSubscription(
-            service,
-            FilterSet(pattern.filters),
-            match_reader_of(subject),
-            pattern=pattern,
-            when_full=when_full,
-        )
-    where = narrowing_of(subject, where)
-    filters, residue = filters_of(subject, where), residue_of(subject, where)
-    return TcpSubscription(service, filters, reader_of(subject), residue, when_full=when_full)
+    return TcpSubscription(service, *reading_of(subject, where), when_full=when_full)
 
 
 TakingUp: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
@@ -259,9 +240,9 @@ def taking_up(host: SubscriptionHost, subscription: TcpSubscription, credit: int
 async def taken_up(
     host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[TakingUp]
 ) -> None:
-    """Waits until these are in force, as what they want then. Raises ConnectionFailedError.
+    """Waits until subscriptions are in force, each with its present filters.
 
-    Those that the broker does not take end, the others go on.
+    Those that the broker refuses end, the others go on. Raises ConnectionFailedError.
     """
     for subscription, wanted, credit, answer in asked:
         while subscription.identity in in_force:

@@ -1,7 +1,7 @@
-"""TLS for clients and links: who this side is, whom it trusts, and what went wrong, in words.
+"""TLS for clients and links: this side's certificate, its trusted authorities, errors in words.
 
-Only `ssl` of the standard library, with what it takes for safe: TLS 1.2 and later, and the name of
-a host is checked. Keys are files of PEM, as all tools write them.
+Only `ssl` of the standard library, with its safe defaults: TLS 1.2 and later, with checked host
+names. Keys are PEM files, as all tools write them.
 """
 
 import ssl

@@ -1,11 +1,11 @@
-"""Tokens: what one shows to say whose connection it is, and what is kept to know it again.
+"""Tokens, by which clients show who they are, and the records that a broker keeps to check them.
 
     NAME.SECRET             the token: the secret is 256 random bits
-    scrypt$n$r$p$salt$key   what is kept of it; the token cannot be found from that
+    scrypt$n$r$p$salt$key   the record; the token cannot be found from it
 
-Checking one takes a thread some hundredths of a second and 16 MiB, on purpose. So one is checked
-at a time, few may wait, and one that was found right is known again at once, by a keyed digest in
-memory.
+Checking a token takes a thread some hundredths of a second and 16 MiB, on purpose. So one token is
+checked at a time, and few may wait. A token that was found right is recognised at once later, by a
+keyed digest in memory.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def check_record(record: str) -> None:
 
 
 def is_token(token: str, record: str) -> bool:
-    """Whether it is the token of which this is kept. Cost: some hundredths of a second."""
+    """Whether a record is that of a token. Cost: some hundredths of a second."""
     n, r, p, salt, key = _parts(record)
     return hmac.compare_digest(_key(token, salt, n, r, p), key)
 
@@ -106,7 +106,8 @@ class TokenCheck:
         self._known: dict[bytes, str] = {}
         self._turn = asyncio.Lock()
         self._waiting = 0
-        # Who names nobody waits as long as who names somebody: it tells nothing.
+        # A token with an unknown name is checked against this record, so that the time tells
+        # nothing.
         self._nobody = record_of(secrets.token_urlsafe(_KEY_BYTES), secrets.token_bytes(16))
 
     def is_known(self, token: str) -> bool:
@@ -115,7 +116,7 @@ class TokenCheck:
         return record is not None and record == self._record_of_name(name_in(token))
 
     async def is_right(self, token: str) -> bool:
-        """Whether it is the token of who it names. Raises FrameError where too many wait."""
+        """Whether a token is that of the user it names. Raises FrameError where too many wait."""
         if self.is_known(token):
             return True
         if self._waiting >= CHECKS_WAITING_MAX:

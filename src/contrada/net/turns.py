@@ -1,9 +1,10 @@
-"""Turns: how long one connection may keep a server's loop with what it asks for.
+"""Turns: how long one connection may occupy a server's loop with its requests.
 
-What takes no longer than a turn is free; others have their turns in between. What takes longer
-counts against the connection, as water in a bucket with a hole: it may take some at once, then it
-rests until its share of the time allows for what it took. Nothing is refused for that. Of what is
-published only the turns are counted: what it costs is mostly asked for by others.
+A request that takes no longer than a turn is free; other connections have their turns in between.
+Longer requests count against the connection, as water in a leaky bucket: it may use some time at
+once, then it rests until its share of the time has made up for that. No request is refused for it.
+Of publications only the turns are counted: their cost is mostly caused by the subscriptions of
+others.
 """
 
 from typing import Final
@@ -19,7 +20,7 @@ REQUEST_WORK_MAX: Final = 100_000
 (see `model.languages.work`). Beyond it: it is refused, the connection stays."""
 
 AT_ONCE_S: Final = 0.25
-"""Seconds of that which it may take at once. Beyond it: it rests."""
+"""Seconds of its share that a connection may use at once. Beyond it: it rests."""
 
 REST_S_MAX: Final = 5.0
 """Seconds that a connection rests at a time. Beyond it: it goes on, and rests again later."""

@@ -1,8 +1,8 @@
-"""The file of users: who may come to a broker, how each shows who it is, and what it may do.
+"""The file of users: who may connect to a broker, how each shows who it is, and its rights.
 
     [users.desk]
     token = "scrypt$…"                      # made by `contrada user add`
-    certificate = "desk.example"            # or this name in a certificate of the authority
+    certificate = "desk.example"            # or this host in a certificate of the authority; uri:…
     publish = "symbol any and price > 0"    # a filter, several in a list, or true for everything
     subscribe = ["symbol prefix 'D'", "what = 'alert'"]
     publishers = ["desk"]                   # names it publishes under; its own if nothing is said
@@ -12,7 +12,8 @@
     inspect = true                          # it may see what a broker holds and did
     expires = 2027-01-01T00:00:00Z
 
-What is not said it may not. Who shows nothing is the user `anonymous`, where there is one.
+A right that is not listed is not granted. A client without token or certificate is the user
+`anonymous`, where there is one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -75,7 +76,7 @@ class _UserFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Who may come, as a file had it when it was read."""
+    """The users of a file as it was when it was read."""
 
     principals: Mapping[str, Principal] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Users:
 
     @staticmethod
     def settings(path: Path) -> dict[str, UserSettings]:
-        """What a file says of each user, as it stands there. Raises InputError."""
+        """The settings of each user, as they stand in a file. Raises InputError."""
         users = checked(str(path), read_toml(path), _UserFile).users
         return {
             name: checked(f"{path}: users.{name}", said, UserSettings)

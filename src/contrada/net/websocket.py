@@ -24,11 +24,12 @@ CARRIED_BYTES_MAX: Final = 2**20
 is ended."""
 
 CARRIED_AT_ONCE_BYTES: Final = 64 * 2**10
-"""Bytes of such a message that this side sends. Beyond it: the rest goes with the next one."""
+"""Bytes of a WebSocket message that this side sends. Beyond it: the rest goes with the next
+message."""
 
 CARRIED_AHEAD_MAX: Final = 4
-"""Messages of WebSocket that a client has received and not read yet. Beyond it: it reads no more
-until they are."""
+"""WebSocket messages that a client has received and not processed yet. Beyond it: it receives no
+more until they are processed."""
 
 CARRIED_CLOSE_WAIT_S: Final = 5.0
 """How long a client waits for the other side to agree that WebSocket is closed. Beyond it: the
@@ -121,7 +122,7 @@ class MessageTransport(asyncio.Transport):
         """Ends once all is sent that was written; nothing more is received."""
         self._is_closing = True
         self._to_write.set()
-        self._may_read.set()  # The other side's word that it closes comes behind what is unread.
+        self._may_read.set()  # The other side's close frame comes behind unread messages.
 
     def abort(self) -> None:
         """Ends now, whatever is unsent."""
@@ -150,9 +151,9 @@ class MessageTransport(asyncio.Transport):
                 self._protocol.data_received(message)
 
     async def _end(self) -> None:
-        """Waits until one way is at its end, and ends the other."""
+        """Waits until one direction has ended, and ends the other."""
         for each in self._work:
-            each.add_done_callback(_fault_of)  # Seen, also that of the one that ends last.
+            each.add_done_callback(_fault_of)  # Retrieved, also that of the one that ends last.
         try:
             await asyncio.wait(self._work, return_when=asyncio.FIRST_COMPLETED)
         finally:  # Also where the event loop ends.

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from contrada.errors import FrameError, ProtocolError
 from contrada.net.address import Address
-from contrada.net.connection import BROKER, Connection, Phase
+from contrada.net.connection import BROKER, PUBLISHER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.tls import tls_fault, why_hung_up
 from contrada.net.websocket import dial_websocket
@@ -27,10 +27,10 @@ connection is cut."""
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """How a client comes to its broker, and by what it is known there.
+    """How a client connects to its broker, and shows who it is.
 
-    `tls` is for addresses over TLS; `token` says whose connection it is. Where `reach` is given it
-    connects an end, instead of TCP.
+    `tls` is for addresses over TLS; `token` shows the user. `reach`, if given, connects the
+    protocol instead of TCP.
     """
 
     tls: ssl.SSLContext | None = None
@@ -117,7 +117,7 @@ class Wire(asyncio.Protocol):
         """Do what a frame asks for."""
 
     def _end(self, error: FrameError) -> None:
-        """Tell the other side what it did wrong, and close."""
+        """Send the other side the error that it made, and close."""
         if self._connection.state is not Phase.CLOSED:
             self._connection.fail(error)
         self._close_transport()
@@ -156,6 +156,13 @@ class ClientWire(Wire):
         self.fault = ""
         """By which name the broker has ended it."""
 
+    @property
+    def told(self) -> str:
+        """Below which name the broker says that this side may publish; empty where it does not."""
+        hello = self._connection.peer
+        name = None if hello is None else hello.capabilities.get(PUBLISHER)
+        return name if isinstance(name, str) else ""
+
     def send(self, frame: Frame) -> None:
         """Send a frame at the end of this turn of the loop; nothing once it has ended."""
         self._connection.send(frame)
@@ -178,7 +185,7 @@ class ClientWire(Wire):
         try:
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 await self._closed.wait()
-        except TimeoutError:  # It does not take what was written to it.
+        except TimeoutError:  # It does not read its last bytes.
             return
         finally:  # Also where whoever closes is cancelled.
             self.abort()

@@ -102,8 +102,8 @@ class FoundRuns(NamedTuple):
 class ArrayRuns:
     """The runs of many patterns, which goes on batch by batch.
 
-    `key_of` gives what orders a notification among those of one time in its group, from its bytes;
-    the same for two that are the same one.
+    `key_of` gives, from a notification's bytes, the key that orders it among those of the same time
+    and group. Two copies of one notification have equal keys.
     """
 
     def __init__(
@@ -159,6 +159,7 @@ class ArrayRuns:
             rows = rows.taken(np.flatnonzero(~late))
         held, known = self._held, self._groups.size
         names = joined([self._groups, rows.groups])
+        # Numbers are in the order of first rows, and known groups come first: they keep theirs.
         codes, firsts = names.codes()
         self._groups = names.taken(firsts) if len(firsts) < names.size else names
         return _HeldRows(
@@ -179,6 +180,7 @@ class ArrayRuns:
 
     def _in_order(self, held: "_HeldRows", ready: Any) -> Any:
         """Rows by group, and in a group in the order of all notifications, none twice."""
+        # By time, and then by group without changing that order.
         by_time = ready[np.argsort(held.times[ready], kind="stable")]
         order = np.empty_like(by_time)
         places = starts_of(np.bincount(held.groups[ready], minlength=self._groups.size))
@@ -196,7 +198,7 @@ class ArrayRuns:
         return order[keep]
 
     def _part_tied(self, held: "_HeldRows", rows: Any, keep: Any) -> None:
-        """Puts rows of one group and time in order; of those that are the same one is kept."""
+        """Puts rows of one group and time in order, and keeps one row of each set of duplicates."""
         packed = {row: held.packed.at(row) for row in rows.tolist()}
         keys = {row: self._key_of(each) for row, each in packed.items()}
         rows[:] = sorted(packed, key=lambda row: (keys[row], packed[row]))
@@ -217,6 +219,8 @@ class ArrayRuns:
             by_automaton = np.argsort(automata, kind="stable")
             automata, rows = automata[by_automaton], rows[by_automaton]
             steps, patterns = steps[by_automaton], patterns[by_automaton]
+        # A run was there before or is opened by a start, and goes on or becomes a match: so many of
+        # each at most, with as many notifications as their patterns have filters.
         starts = np.bincount(patterns[(steps & 1) == 1], minlength=self._count)
         starts += np.bincount(self._runs[0] % self._count, minlength=self._count)
         room, refs = int(starts.sum()), int(starts @ self._patterns[0])
@@ -242,6 +246,7 @@ class ArrayRuns:
     def _dropped_groups(self, runs: Any) -> Any:
         """Without the groups of a pattern beyond the limit: those that opened a run longest ago."""
         automata, starts = runs[0], runs[1]
+        # The runs of an automaton lie oldest first, so its last one is its newest.
         lasts = np.flatnonzero(np.append(automata[1:] != automata[:-1], True)[: len(automata)])
         patterns = automata[lasts] % self._count
         limit = self._limits.groups_per_pattern_max
@@ -282,7 +287,7 @@ class ArrayRuns:
         needed = waits.copy()
         needed[refs] = True
         rows = np.flatnonzero(needed)
-        new_row = np.cumsum(needed) - 1
+        new_row = np.cumsum(needed) - 1  # of each row that is kept, its place among these
         lengths = np.where(waits, np.diff(held.begins), 0)[rows]
         _, places = spread(held.begins, np.flatnonzero(waits))
         used = np.zeros(self._groups.size, dtype=bool)

@@ -53,7 +53,7 @@ def most_of_one(automata: Any) -> Any:
 
 
 @kernel
-def load(table: Any, runs: Any, run: Any, automaton: Any, length: Any) -> Any:
+def load(table: Any, runs: Any, run: Any, automaton: Any) -> Any:
     """Takes the runs of an automaton into an empty table; the number of the next run."""
     automata, begun, stages, begins, noted = runs
     starts, rows, ends, span = table
@@ -189,7 +189,7 @@ def follow(entries: Any, runs: Any, patterns: Any, capacity: Any, out: Any, coun
         else:
             automaton = automata[entry]
         pattern = automaton % len(lengths)
-        run = load(table, runs, run, automaton, lengths[pattern])
+        run = load(table, runs, run, automaton)
         while entry < len(automata) and automata[entry] == automaton:
             time, bits, row = times[entry], steps[entry], rows[entry]
             outlive(table, patterns[1][pattern], time)

@@ -328,6 +328,7 @@ class Runs:
             self._ends[group] = order_of(match[-1])
             self._ends.move_to_end(group)
             if len(self._ends) > self._budget.limits.groups_per_pattern_max:
+                # A start up to there, in a group of which no end is known, may lie before this one.
                 _, end = self._ends.popitem(last=False)
                 self._forgotten = max(end, self._forgotten or end)
         return (match,)
@@ -372,7 +373,7 @@ class Runs:
     def _drop_oldest(self, group: Group) -> None:
         """Drops the oldest run of a group, and the group when it was the only one."""
         stages = self._groups[group]
-        stage = max(stages)
+        stage = max(stages)  # on which the oldest runs are
         if len(stages[stage]) > 1:
             del stages[stage][0]
         else:
@@ -395,7 +396,7 @@ class Runs:
         if self.pattern.within_us is None:
             return
         first_us = time_us - self.pattern.within_us
-        while stages:
+        while stages:  # The highest stage has the oldest: where one run is left, all below are.
             stage = max(stages)
             runs = stages[stage]
             outlived = bisect_left(runs, first_us, key=_start_us)

@@ -1,8 +1,8 @@
 """Questions to sources of data, and sources that answer them.
 
 A question is asked once; it travels to those sources whose descriptions it meets, and each answers
-with its items. This room says what a question is and how a source of any kind answers it. How it
-travels is decided in `routing`; who runs it, on which thread and until when, in `runtime`.
+with its items. This room defines questions, and how sources of each kind answer them. `routing`
+decides how a question travels; `runtime` runs a source, on some thread and until some deadline.
 
 Source: CU-CS-948-03.
 """

@@ -17,7 +17,7 @@ from contrada.model.syntax.questions import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.alternatives import Alternative, alternative
 from contrada.service.requests import filters_of, narrowing_of, notification_of, residue_of
-from contrada.service.subjects import Item, Narrowable, Subject
+from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
 class Question:
@@ -34,15 +34,15 @@ class Question:
     __slots__ = ("alternatives", "asker", "residue")
 
     alternatives: tuple[Alternative, ...]
-    """Of which an item has to meet one; what travels."""
+    """The alternatives, of which an item has to meet one. These travel."""
 
     asker: str
-    """Who asks, where a question came from one who said so; else it is empty."""
+    """The asker's name, if it gave one; else empty."""
 
     residue: Callable[[Notification], bool] | None
     """What a rule or a predicate asks beside its filters: known to who asked alone, or None."""
 
-    def __init__(self, asked: Subject, where: Any = None) -> None:
+    def __init__(self, asked: Subscribable, where: Any = None) -> None:
         narrowing = narrowing_of(asked, where)
         found = _bindings(asked)
         if narrowing is not None:
@@ -133,7 +133,7 @@ def _restored(
     return made
 
 
-def _bindings(subject: Subject) -> list[Binding]:
+def _bindings(subject: Subscribable) -> list[Binding]:
     """The conjunctions that a subject asks for. Raises as the class."""
     if isinstance(subject, str):
         found = list(parse_question(subject))
@@ -144,7 +144,7 @@ def _bindings(subject: Subject) -> list[Binding]:
 
 
 def _both(one: Binding, other: Binding) -> Binding:
-    """What asks for both; a variable of one is none of the other."""
+    """The binding that asks for both; their variables are distinct."""
     sets = dict(one.sets)
     for name, values in other.sets.items():
         sets[name] = sets[name] & values if name in sets else values

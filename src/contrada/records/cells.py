@@ -76,8 +76,8 @@ def bool_value(text: str) -> Value:
 def time_value(text: str, *, zone: str | None = None) -> Value:
     """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC.
 
-    Where a zone is given, dates and times without one are in that. Of a time that comes twice there
-    the first is meant, and one that is left out there is none.
+    Where a zone is given, dates and times without one are in that. A local time that comes twice
+    there means the first; one that the zone skips is refused.
     """
     try:
         if _DATE.fullmatch(text):

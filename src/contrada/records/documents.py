@@ -24,7 +24,7 @@ from contrada.model import Notification, Value
 from contrada.records.lines import DataFile, readable
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
-from contrada.xml.damage import Fault, without_damage
+from contrada.xml.damage import DamagedPiece, without_damage
 from contrada.xml.names import Texts, named_texts
 from contrada.xml.tree import Element, parse_document, tree_of
 
@@ -32,7 +32,7 @@ DOCUMENT_BYTES_MAX: Final = 64 * 2**20
 """Bytes of a document, unpacked. Beyond it: the document is a bad record."""
 
 
-Entry: TypeAlias = tuple[int, Texts]
+NumberedEntry: TypeAlias = tuple[int, Texts]
 """The number of an entry, and its texts."""
 
 
@@ -67,9 +67,9 @@ def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Re
 
 def entries_of_document(
     data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
-) -> Iterator[Entry | BadRecord]:
+) -> Iterator[NumberedEntry | BadRecord]:
     """The entries of a document, and what of it cannot be read."""
-    faults: list[Fault] = []
+    faults: list[DamagedPiece] = []
     root: etree._Element | None = None
     tree: Element | None = None
     try:
@@ -93,7 +93,7 @@ def entries_of_document(
 
 def _entries_of_tree(
     root: Element, size: int, source: str, reading: Reading
-) -> Iterator[Entry | BadRecord]:
+) -> Iterator[NumberedEntry | BadRecord]:
     try:
         yield from enumerate(named_texts(root, reading.entries, size), start=1)
     except ContradaError as error:
@@ -101,7 +101,7 @@ def _entries_of_tree(
 
 
 def _records(
-    entries: Iterable[Entry | BadRecord], source: str, reading: Reading
+    entries: Iterable[NumberedEntry | BadRecord], source: str, reading: Reading
 ) -> Iterator[Record | BadRecord]:
     for each in entries:
         yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, reading)

@@ -17,11 +17,11 @@ from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import of_found
 from contrada.model.domains.values import check_user_name
 from contrada.records.cells import untyped_value
-from contrada.records.naming import Values
+from contrada.records.naming import SlotReader
 from contrada.records.reading import NAMES_KEPT_MAX, Reading
-from contrada.xml.splitting import Entry
+from contrada.xml.splitting import DocumentEntry
 from contrada.xml.strategies import Named, Slot
-from contrada.xml.tree import DOCUMENT_DEPTH_MAX, XML_BLANKS, Node, attributes_of, element_name
+from contrada.xml.tree import DOCUMENT_DEPTH_MAX, XML_BLANKS, XmlNode, attributes_of, element_name
 
 VALUES_KEPT_MAX: Final = 4_096
 """Texts that may be numbers, and whose values are kept. Beyond it: the oldest are read again."""
@@ -39,7 +39,9 @@ class _OddEntryError(Exception):
 class FlatEntries:
     """Makes the notifications of plain entries."""
 
-    def __init__(self, reading: Reading, values: Values, note: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, reading: Reading, values: SlotReader, note: Callable[[str, int], None]
+    ) -> None:
         """`note` is told how many children of one element have the same name."""
         self._reading, self._values = reading, values
         self.note = note
@@ -49,7 +51,7 @@ class FlatEntries:
         self._several: frozenset[str] = frozenset()
         self._count = 0
 
-    def notification(self, entry: Entry) -> Notification | None:
+    def notification(self, entry: DocumentEntry) -> Notification | None:
         """The notification of an entry, None where it is not plain."""
         try:
             if entry.around is not self._around:
@@ -141,7 +143,7 @@ class _PathPlace:
         self._is_odd = self._name is None or self._convert is not None
         self._told: list[Any] | None = None
 
-    def take(self, node: Node, found: dict[str, Any], several: set[str]) -> None:
+    def take(self, node: XmlNode, found: dict[str, Any], several: set[str]) -> None:
         """Takes the values of an element and all in it."""
         if node.keys():
             self._take_attributes(node, found, several)
@@ -171,7 +173,7 @@ class _PathPlace:
         if len(several) > before:
             self._note_repeated(node)
 
-    def _note_repeated(self, node: Node) -> None:
+    def _note_repeated(self, node: XmlNode) -> None:
         """Tells of children of one name; those that hold nothing are none."""
         tags = [child.tag for child in node]
         if len(set(tags)) < len(tags) and tags != self._told:
@@ -203,7 +205,7 @@ class _PathPlace:
             found[name] = [found[name], value]
             several.add(name)
 
-    def _take_attributes(self, node: Node, found: dict[str, Any], several: set[str]) -> None:
+    def _take_attributes(self, node: XmlNode, found: dict[str, Any], several: set[str]) -> None:
         if len(node.keys()) > ATTRIBUTES_MAX:
             raise _OddEntryError
         for written, value in attributes_of(node).items():
@@ -215,7 +217,7 @@ class _PathPlace:
                     self._attributes[written] = place
                 place.put(text, found, several)
 
-    def _new_below(self, node: Node) -> "_PathPlace":
+    def _new_below(self, node: XmlNode) -> "_PathPlace":
         if not isinstance(node.tag, str):
             raise _OddEntryError
         place = self._all.place(f"{self._path}.{element_name(node)}", self._depth + 1)

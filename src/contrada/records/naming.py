@@ -17,7 +17,7 @@ from contrada.xml.schema import SchemaTypes
 from contrada.xml.strategies import Named
 
 
-class Values:
+class SlotReader:
     """Turns slots into the values of attributes, as a source is read."""
 
     def __init__(self, reading: Reading, *, is_json: bool = False) -> None:

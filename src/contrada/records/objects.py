@@ -22,7 +22,7 @@ from contrada.errors import ContradaError, InvalidNotificationError, LimitError,
 from contrada.model import Notification, Value
 from contrada.model.algebra.nesting import JSON_TYPE, OBJECT_DEPTH_MAX, as_json, flatten
 from contrada.records.lines import printable
-from contrada.records.naming import Values
+from contrada.records.naming import SlotReader
 from contrada.records.reading import Reading
 from contrada.records.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record, record_of
 from contrada.records.rows import is_blank
@@ -74,7 +74,7 @@ def _by_strategy(content: dict[str, Any], reading: Reading, report: Report) -> N
     is_escaped = is_escaping(reading.strategy)
     slots = ObjectWalk(is_escaped, report.repeated).slots(content)
     names = named(slots, reading.strategy, report.lost)
-    values = Values(reading, is_json=True)
+    values = SlotReader(reading, is_json=True)
     found = values.of(names)
     if not is_escaped:
         return reading.notification(found)

@@ -10,10 +10,10 @@ from contrada.model import Notification, Value
 from contrada.model.algebra.nesting import json_value, time_text
 from contrada.model.domains.values import datetime_of
 
-Plain: TypeAlias = bool | int | float | str | None
+PlainValue: TypeAlias = bool | int | float | str | None
 
 
-def plain_attributes(notification: Notification) -> dict[str, Plain | list[Plain]]:
+def plain_attributes(notification: Notification) -> dict[str, PlainValue | list[PlainValue]]:
     """The attributes by name; several values of one are a list."""
     return {
         name: [plain_value(one) for one in value]
@@ -24,12 +24,12 @@ def plain_attributes(notification: Notification) -> dict[str, Plain | list[Plain
 
 
 def plain_time(notification: Notification) -> str | None:
-    """The envelope's time as ISO 8601, None where it has none."""
+    """The envelope's time as ISO 8601; None for an envelope without a time."""
     time_us = notification.envelope.time_us
     return None if time_us is None else time_text(datetime_of(time_us))
 
 
-def plain_value(value: Value) -> Plain:
+def plain_value(value: Value) -> PlainValue:
     """A value as JSON has it, times and odd numbers as texts."""
     shown = json_value(value)
     return next(iter(shown.values())) if isinstance(shown, dict) else shown  # type: ignore[no-any-return]

@@ -30,7 +30,7 @@ from contrada.xml.stylesheet import compiled
 NAMES_KEPT_MAX: Final = 2**16
 """Names that are known as those of attributes. Beyond it: all are looked at again."""
 
-Found: TypeAlias = Mapping[str, Value | list[Value]]
+RecordValues: TypeAlias = Mapping[str, Value | list[Value]]
 """What a record holds: one value of an attribute, or several."""
 
 
@@ -176,7 +176,7 @@ class Reading:
         return not text or text in self.absent
 
     def notification(
-        self, found: Found, *, body: bytes = b"", content_type: str = ""
+        self, found: RecordValues, *, body: bytes = b"", content_type: str = ""
     ) -> Notification:
         """The notification of a record.
 

@@ -52,7 +52,7 @@ def bad_record(source: str, error: ContradaError, line: int | None, text: str = 
 def record_of(
     make: Callable[[str], Notification], source: str, line: int, text: str
 ) -> Record | BadRecord:
-    """What a function of one line makes of it.
+    """The record that `make` makes of a line, or the bad record.
 
     A line longer than LINE_CHARS_MAX and one that is not UTF-8 are bad before it is called.
     """

@@ -26,16 +26,16 @@ from contrada.records.documents import (
 )
 from contrada.records.flat_entries import FlatEntries
 from contrada.records.lines import DataFile, readable
-from contrada.records.naming import Values
+from contrada.records.naming import SlotReader
 from contrada.records.objects import Report, records_of_object
 from contrada.records.reading import Reading, check_xml
 from contrada.records.record import BadRecord, Record, bad_record
-from contrada.xml.damage import Fault, without_damage
+from contrada.xml.damage import DamagedPiece, without_damage
 from contrada.xml.names import Texts, note_repeated
 from contrada.xml.schema import validate
 from contrada.xml.shape import SHAPE_TYPE, AboutDocument, shape_of_element
 from contrada.xml.slots import ElementWay, Walk, kind_of, outermost_repeated
-from contrada.xml.splitting import Entry, entries_in, entries_of
+from contrada.xml.splitting import DocumentEntry, entries_in, entries_of
 from contrada.xml.strategies import Original, base_of, is_escaping, named
 from contrada.xml.stylesheet import transformed
 from contrada.xml.tree import Element, element_name, parsed
@@ -56,7 +56,7 @@ class Renderer:
         if format_name not in ("xml", "json"):
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"
-        self._values = Values(self.reading)
+        self._values = SlotReader(self.reading)
         self._keeps = is_escaping(self.reading.strategy)
         self._report = Report()
         self._walk = Walk(self._keeps, self._report.repeated)
@@ -127,7 +127,7 @@ class Renderer:
             yield from read_flat(data, source, self.reading, self._see)
             return
         entries = self.reading.entries
-        faults: list[Fault] = []
+        faults: list[DamagedPiece] = []
         root: etree._Element | None = None
         try:
             root = parsed(data, instructions=self._keeps)
@@ -193,7 +193,7 @@ class Renderer:
     def _flat(self) -> FlatEntries:
         return FlatEntries(self.reading, self._values, self._walk.note)
 
-    def _flat_record(self, source: str, number: int, entry: Entry) -> Record | BadRecord:
+    def _flat_record(self, source: str, number: int, entry: DocumentEntry) -> Record | BadRecord:
         texts: Texts = {}
         try:
             for slot in (*entry.around, *self._walk.slots(entry.node, entry.way)):
@@ -208,7 +208,7 @@ class Renderer:
         number: int,
         node: etree._Element,
         kind: str,
-        entry: Entry | None = None,
+        entry: DocumentEntry | None = None,
     ) -> Record | BadRecord:
         try:
             return Record(source, number, self._notification(node, kind, entry))
@@ -217,7 +217,9 @@ class Renderer:
             named_so = None if entry is None else element_name(node)
             return bad_entry(source, named_so, number, error, shown)
 
-    def _notification(self, node: etree._Element, kind: str, entry: Entry | None) -> Notification:
+    def _notification(
+        self, node: etree._Element, kind: str, entry: DocumentEntry | None
+    ) -> Notification:
         strategy = self.reading.strategy
         way = entry.way if entry else ElementWay.to_root(element_name(node), escape=self._keeps)
         around = entry.around if entry else []

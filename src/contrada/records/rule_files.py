@@ -60,7 +60,7 @@ def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[
 
 
 def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
-    """The rules of a file; one that is no text, or has no rule, is one refused rule."""
+    """The rules of a file; a file that is no text, or has no rule, gives one refused rule."""
     try:
         text = _content(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -100,7 +100,7 @@ class RuleNames:
 
 
 def reason_of(rule: RefusedRule) -> str:
-    """The reason, by which refusals are counted; of files that are no text it is one for all."""
+    """The reason, by which refusals are counted; one reason for all files that are no text."""
     reason = rule.reason
     return NOT_UTF_8 if isinstance(rule.error, InputError) and NOT_UTF_8 in reason else reason
 
@@ -126,7 +126,7 @@ def about_of(rule: Rule) -> dict[str, str | list[str]]:
 def load_rules(place: Path, dialect: str) -> tuple[dict[str, Rule], list[str]]:
     """The rules of a file, or of all files of a dialect beneath a directory, by name.
 
-    And of those that are refused, what to say of them.
+    And the messages about refused rules.
     """
     source, names = DIALECTS[dialect], RuleNames()
     found: dict[str, Rule] = {}

@@ -210,7 +210,7 @@ class Total(Accumulator):
         return 0
 
     def result(self) -> int | float | None:
-        """The sum; or the mean, None where there is no number."""
+        """The sum; or the mean, which is None where there is no number."""
         count = self._integers + self._doubles + self._highest + self._lowest
         if self._is_mean and not count:
             return None
@@ -281,9 +281,9 @@ class Best(Accumulator):
     """The k items with the least or the greatest values of the attribute, the best first.
 
     Values are in the order of `Extreme`. An item with several values stands at its best one. Of
-    equal values the item comes first whose encoding is less, byte by byte; the same item may be
-    there several times. Items without the attribute are not among them; where there is room they
-    are held behind the others, for who wants all items in an order.
+    equal values the item comes first whose encoding is less, byte by byte. The same item may be
+    held several times. Items without the attribute are not among the k. Where there is room they
+    are held behind the others, for callers who want all items in an order.
     """
 
     __slots__ = ("_attribute", "_bound", "_held", "_items_max", "_least")
@@ -294,7 +294,7 @@ class Best(Accumulator):
         self._least = least
         self._held: list[tuple[Key, bytes]] = []
         self._bound: Key | None = None
-        """What is worse than this is not among them."""
+        """Values worse than this cannot be among the k."""
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
         """Cost: an encoding of what may be among the best; else a comparison."""

@@ -43,7 +43,7 @@ from contrada.routing.tables.next_hops import ITSELF
 HomeMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
 """What is asked for, or offered, on behalf of a home."""
 
-Request: TypeAlias = HomeMessage | TellLinks | TookLinks | PatternMessage
+HoldingMessage: TypeAlias = HomeMessage | TellLinks | TookLinks | PatternMessage
 """Every message that changes what is held."""
 
 ALTERNATIVES_MAX: Final = 1_000
@@ -67,7 +67,7 @@ class Admission:
         self._topology = topology
         self._known = {Publish: Duplicates(), Ask: Duplicates()} if name else None
 
-    def check(self, origin: Origin, message: Request) -> None:
+    def check(self, origin: Origin, message: HoldingMessage) -> None:
         """Refuses a request that may not come from there."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)

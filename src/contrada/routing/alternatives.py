@@ -33,11 +33,12 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
     same: tuple[tuple[str, ...], ...] = ()
 
     def matches(self, item: Notification) -> bool:
-        """Whether the item answers it. Exact; an item with several values is taken as by filters.
+        """Whether an item answers this alternative. Exact.
 
-        So it answers where it does for some choice of one value per attribute. Values are equal as
-        in the model: 5 = 5.0, NaN is NaN, and nothing of two domains is equal. Raises
-        UnknownOperatorError where an operator is not registered here.
+        An item with several values of an attribute is taken as filters take it: it answers where
+        some choice of one value per attribute does. Values are equal as in the model: 5 = 5.0, NaN
+        is NaN, and nothing of two domains is equal. Raises UnknownOperatorError where an operator
+        is not registered here.
         """
         sets = self.query.sides
         for name, values in sets.items():
@@ -70,7 +71,7 @@ def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()
 
 
 def _joined(same: Iterable[Iterable[str]]) -> list[set[str]]:
-    """The groups, those that share an attribute as one. Raises as `alternative`."""
+    """The groups, united where they share an attribute. Raises as `alternative`."""
     joined: list[set[str]] = []
     count = 0
     for each in same:

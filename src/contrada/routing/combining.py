@@ -50,7 +50,7 @@ PARTIAL_BYTES_MAX: Final = 4 * 2**20
 which the question fails; EncodingError where it is read."""
 
 _BYTES_PER_STEP: Final = 64
-"""So that what is read of one that is as large as may be fits into a request's work."""
+"""So that reading the largest partial result fits into a request's work."""
 
 
 class AggregateKind(StrEnum):
@@ -117,10 +117,10 @@ def aggregate_of(said: Aggregate | str) -> Aggregate:
 
 
 class Combination(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What is to be computed of all items that answer: for each value of `by` where that is given.
+    """The aggregates to compute over all items that answer, for each value of `by`, if given.
 
-    An item with several values of `by` belongs to the group of each; one without it to the group
-    of those without. Raises InvalidCombinationError where there is nothing to compute, too much,
+    An item with several values of `by` belongs to the group of each. Items without `by` form a
+    group of their own. Raises InvalidCombinationError where there is nothing to compute, too much,
     or two results of one name.
     """
 
@@ -175,11 +175,10 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Partial:
-    """What is known so far of a combination: items are added, other partial results combined.
+    """A combination's result so far. Items are added to it, and other partial results combined.
 
-    Combining is associative and commutative and exact: what partial results of parts give together
-    is what one of all items gives. Where a limit is met it raises LimitError and is of no use
-    afterwards.
+    Combining is associative, commutative and exact: partial results of parts combine to the result
+    of all items. At a limit LimitError is raised, and the object is of no use afterwards.
     """
 
     def __init__(self, combination: Combination) -> None:
@@ -187,7 +186,7 @@ class Partial:
         self._groups: dict[Key, list[Accumulator]] = {}
         self._bytes = 0
         if not combination.by:
-            self._group(ABSENT_KEY)
+            self._group(ABSENT_KEY)  # There is one result then, even of no items.
 
     def add(self, item: Notification | Mapping[str, Any]) -> None:
         """Takes an item in. Cost: some microseconds. Raises LimitError."""
@@ -249,6 +248,7 @@ class Partial:
         key = read_key(packed.key)
         if len(packed.held) != len(self.combination.aggregates):
             raise EncodingError("a partial result", "another number of aggregates")
+        # Each group comes once; without `by` there is only one.
         if key in self._groups if self.combination.by else key != ABSENT_KEY:
             raise EncodingError("a partial result", "a group that is not due")
         for held, each in zip(self._group(key), packed.held, strict=True):

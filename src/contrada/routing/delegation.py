@@ -16,8 +16,8 @@ over the link to it. What is said over a link arrives in order, also beside noti
                                           the asker's
     UnsubscribePattern     ─────────►     forgets it
 
-So at every moment each notification is taken in at exactly one of the two, or at both and is the
-same one; none is missed when a split changes.
+So at every moment each notification is taken in at one of the two servers, or at both, where its
+identity shows the duplicate. None is missed when a split changes.
 
 Source: PODC 2000 §4 (patterns are assembled upstream).
 """
@@ -122,7 +122,7 @@ class ReturnPattern(Saying, frozen=True, tag="return pattern"):
 Demand: TypeAlias = SubscribePattern | UnsubscribePattern | HandOver | AskWatermark | RecallPattern
 """What a server says to a delegate."""
 
-Answer: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPattern
+DelegateMessage: TypeAlias = AcceptPattern | ReportMatches | HandBack | ReturnPattern
 """What a delegate says."""
 
-PatternMessage: TypeAlias = Demand | Answer
+PatternMessage: TypeAlias = Demand | DelegateMessage

@@ -146,9 +146,9 @@ class Downstream:
         refused: dict[int, RefusedError],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
-        """The notifications that come for the first time, and who wants each.
+        """The notifications that come for the first time, each with its next hops.
 
-        The others are refused one by one, with those that are refused already.
+        Effects refuse the others one by one, with those in `refused` already.
         """
         notifications = message.notifications
         if self._name:
@@ -169,7 +169,7 @@ class Downstream:
     def _not_advertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """Those which their publisher, who has to advertise, did not, by number."""
+        """By number, the notifications that no advertisement of their publisher covers."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
@@ -233,7 +233,7 @@ def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
 
 
 def _in_time(notifications: Notifications, now_us: int) -> Notifications:
-    """The notifications for which it is not too late by this clock."""
+    """The notifications whose time to live is not over by this clock."""
     if type(notifications) is Bundle:
         return notifications
     for each in notifications:

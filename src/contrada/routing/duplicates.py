@@ -1,7 +1,8 @@
 """`Duplicates`: which notifications, or questions, have come already.
 
-While paths change, a notification may come twice, or go round; it is the same when its publisher
-and its identity are. So each server takes a notification once, however it comes.
+While paths change, a notification may come twice, or go round. Two notifications are the same when
+they have the same publisher and identity. So each server takes a notification once, by whatever
+path it comes.
 
 Source: PODC 2000 §4 (general peer-to-peer: avoiding cycles).
 """

@@ -1,4 +1,4 @@
-"""`Forwarding`: what is wanted and offered at a server, and what its neighbours are told of that.
+"""`Forwarding`: subscriptions, advertisements and descriptions of a server, and their routes.
 
     client or neighbour ==> Subscribe ==> table ==> poset (==> merging)
                                                       ==> Subscribe to the ways that lack it
@@ -8,9 +8,10 @@ advertisements do, and a subscription goes only to peers that advertised what it
 parent both always go. For comparison a third: with flooding, nothing of this goes anywhere.
 Descriptions of data go to every peer, and to a parent, whatever the strategy, but for flooding.
 
-Invariants: what is held of a party is what it asked for and did not withdraw; what a neighbour was
-told is what the poset forwards to it, merged where that is on. What becomes uncovered is sent
-before what covered it is withdrawn, so that nothing is missed in between.
+Invariants: the tables hold exactly what each party asked for and did not withdraw; each neighbour
+was told exactly what the poset forwards to it, merged where merging is on. A filter that becomes
+uncovered is sent before the filter that covered it is withdrawn, so that no notification is missed
+in between.
 
 Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 """
@@ -138,7 +139,7 @@ class Forwarding:
         ways = self._topology.ways(node.subscribers.keys())
         if not self.is_told:
             return ways
-        # Along a tree that all share, what is offered comes on the way on which it is wanted.
+        # In a shared tree, notifications come by the same way on which their filter is wanted.
         sources = {way: way if self._topology.is_shared else way.neighbour for way in ways}
         able = {each for each in set(sources.values()) if self._may_come(each, node)}
         return {way for way, source in sources.items() if source in able}
@@ -191,9 +192,9 @@ class Forwarding:
     # --- descriptions of data -----------------------------------------------------------------
 
     def describe(self, party: Party, identity: str, offers: Iterable[Offer]) -> list[Effect]:
-        """A party has data that one of these describes, and no longer what it described before.
+        """Replaces the descriptions that a party gave under an identity.
 
-        Raises RefusedError; then what it described before stands.
+        Raises RefusedError; then the former descriptions stand.
         """
         given = list(offers)
         spend(entry_work(given))
@@ -222,7 +223,7 @@ class Forwarding:
     # --- clients ------------------------------------------------------------------------------
 
     def forget(self, client: Client) -> list[Effect]:
-        """A client is gone, with all that it asked for and offered."""
+        """A client is gone, with its subscriptions, advertisements and descriptions."""
         effects = self._route_filters(dict.fromkeys(self.wishes.withdraw_all(client)))
         effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
         gone = dict.fromkeys(self.descriptions.withdraw_all(client))
@@ -264,7 +265,7 @@ class Forwarding:
         offers: Iterable[Node[Offer]] = (),
         described: Iterable[Node[Offer]] = (),
     ) -> list[Effect]:
-        """After a change of links: routes these, and all else that goes other ways now."""
+        """After a change of links: routes these nodes, and all others whose ways have changed."""
         before = self._topology.looped
         homes = self._topology.choose_ways()
         told: list[Effect] = [
@@ -280,7 +281,7 @@ class Forwarding:
         return told + self._route_filters(dict.fromkeys(filters))
 
     def _at_home(self, poset: Poset[P], homes: Set[str] | None) -> Iterable[Node[P]]:
-        """What somebody asked for who is at home at one of these servers, or at any."""
+        """The nodes with a subscriber whose home is one of these servers; None means any server."""
         if homes is None:
             return poset
         if not homes:
@@ -299,7 +300,7 @@ class Forwarding:
         begin: Callable[[str, Any, str], Message],
         end: Callable[[str, str], Message],
     ) -> list[Effect]:
-        """Sends on each way what begins there and what ends; a link that is gone needs nothing."""
+        """The messages for filters that begin or end on each way; none over a dead link."""
         effects: list[Effect] = []
         for change in told:
             neighbour, home = change.way.neighbour, change.way.home

@@ -47,7 +47,8 @@ refused, counted; a new link too."""
 
 
 QUESTION_HOPS_MAX: Final = 64
-"""Links that a question goes over, where it says nothing else. Beyond it: nobody is asked."""
+"""Links that a question goes over, unless it gives a limit of its own. Beyond it: nobody is
+asked."""
 
 
 REPORTS_MAX: Final = 100_000
@@ -101,11 +102,11 @@ class Publish(Saying, frozen=True, tag="publish"):
 class Ask(Saying, frozen=True, tag="ask"):
     """A question on its way to the sources whose descriptions it meets; answers come back on it.
 
-    The asker's name, empty for the anonymous, and the identity, which it chose, tell it from any
-    other in the network. `timeout_us` is how long who sends this waits for answers, `window` how
-    many items it takes before it says `More`, and `limit` how many at most, 0 for all. With a
-    `combination` it takes no items, but what that makes of them all. It goes over `hops_max` links
-    at most.
+    The asker's name, empty for an anonymous one, and the identity, which the asker chose, identify
+    the question in the network. `timeout_us`: how long its sender waits for answers. `window`: how
+    many items the sender takes before it says `More`. `limit`: how many items at most, 0 for all.
+    With a `combination` the answer holds no items, but the result that is combined of all items.
+    The question goes over `hops_max` links at most.
 
     Source: CU-CS-948-03 §2, §5 (queries are forwarded by what is advertised).
     """
@@ -152,7 +153,7 @@ class SourceReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
-    """The same, but that what has answered has failed."""
+    """The reports, with sources that answered reported as failed."""
     return [
         msgspec.structs.replace(each, state=SourceState.FAILED, count=0, reason=reason)
         if each.state is SourceState.ANSWERED
@@ -162,9 +163,9 @@ def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
 
 
 class Answer(Saying, frozen=True, tag="answer"):
-    """What has come of a question so far, on its way back.
+    """Items and reports of a question, on their way back to the asker.
 
-    `partial` is what is combined of all that is reported as answered in the same message.
+    `partial` is the combination over all sources that the same message reports as answered.
     """
 
     asker: str
@@ -211,7 +212,7 @@ class Unsubscribe(Saying, frozen=True, tag="unsubscribe"):
 
 
 class Advertise(Saying, frozen=True, tag="advertise"):
-    """The sender, or who is behind it, may publish this."""
+    """The sender, or a party behind it, may publish notifications that the offer covers."""
 
     identity: str
     offer: HeldProduct
@@ -228,7 +229,7 @@ class Unadvertise(Saying, frozen=True, tag="unadvertise"):
 
 
 class Describe(Saying, frozen=True, tag="describe"):
-    """The sender, or who is behind it, has data that one of these describes: it may be asked.
+    """The sender, or a party behind it, has data that these offers describe: it may be asked.
 
     Of a client, `identity` is the name of the source.
 
@@ -262,7 +263,7 @@ class Unfollow(Saying, frozen=True, tag="unfollow"):
 
 
 class Role(StrEnum):
-    """What the server at the other end of a link is to this one.
+    """The role of the server at the other end of a link.
 
     Source: PODC 2000 §4 (hierarchical client/server and peer-to-peer architectures).
     """
@@ -273,7 +274,7 @@ class Role(StrEnum):
 
 
 class Adjacency(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """A link as one of its ends sees it: to whom, what that is to it, and the cost of its use."""
+    """A link as one of its ends sees it: the neighbour, its role, and the cost of the link."""
 
     name: str
     role: Role
@@ -340,7 +341,7 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """A link is gone, and with it all that came over it."""
+    """A link is gone, with all subscriptions, advertisements and questions that came over it."""
 
     neighbour: Neighbour
 
@@ -438,7 +439,7 @@ class DeliverQuestion:
 
 @dataclass(frozen=True, slots=True)
 class TellClient:
-    """Tell a client what comes of its question, or of one that was handed to it."""
+    """Tell a client the news of a question that it asked, or that it was asked."""
 
     client: Client
     message: Answer | More | Cancel

@@ -4,13 +4,13 @@
     Answer  <== one answer upwards: items in turn, reports, or what is combined of all <== branches
 
 A question is held until all of its branches have ended, its limit is reached, its time is over, or
-who asked does not wait any longer. Then the branches that are left are told so.
+the asker gives up. Then the branches that are left are told so.
 
-Invariants: of a branch no more comes than it was granted, so that no more waits here than a window
-for each branch. A report stands behind the items that it speaks of, and beside the combination that
-has them in it: what is reported as answered is there. Each source that was reported as asked is
-reported again, and each server that has to be given up on is reported itself, as `@NAME`: what is
-missing may be behind it.
+Invariants: a branch sends no more items than it was granted, so that at most one window of items
+waits here for each branch. A report follows the items of its source, or comes in one message with
+the combination that contains them: items of a source reported as answered have arrived. Each source
+that was reported as asked is reported a second time, with its outcome. A server that is given up on
+is reported itself, as `@NAME`: missing sources may be behind it.
 
 Source: CU-CS-948-03 §2 (advertise, query, respond), §5; §8 (Site-Select's answers, combined on
 their way).
@@ -78,15 +78,16 @@ _DESCRIPTIONS_PER_STEP: Final = 200
 _STALE: Final = 64
 """Deadlines of what has ended that may wait beside as many as questions are held."""
 
-_Key: TypeAlias = tuple[str, str]
+_QuestionKey: TypeAlias = tuple[str, str]
 """An asker and the identity of its question."""
 
 
 @dataclass(slots=True)
-class _Branch:
-    """Whom a question was passed on to, and of whom it was reported that they were asked.
+class _QuestionBranch:
+    """A neighbour or client to which a question was passed on.
 
-    `may_come` items it may still send; `left` have left here since it was granted more.
+    `sources`: the sources that it reported as asked. `may_come`: items that it may still send.
+    `left`: items from it that left here since it was last granted more.
     """
 
     may_come: int
@@ -95,7 +96,7 @@ class _Branch:
 
 
 @dataclass(slots=True)
-class _Question:
+class _OpenQuestion:
     """A question that is under way; `credit` items may be sent to where it came from."""
 
     origin: Origin
@@ -103,7 +104,7 @@ class _Question:
     deadline_us: int
     credit: int
     partial: Partial | None
-    branches: dict[Origin, _Branch] = field(default_factory=dict)
+    branches: dict[Origin, _QuestionBranch] = field(default_factory=dict)
     waiting: deque[tuple[Origin, Notification | SourceReport]] = field(default_factory=deque)
     to_come: int = 0
     """Items until its limit is reached, where it has one."""
@@ -115,7 +116,7 @@ class _Question:
     """Why what is combined cannot be held: then nothing of it is told."""
 
     @property
-    def key(self) -> _Key:
+    def key(self) -> _QuestionKey:
         return self.asked.asker, self.asked.identity
 
 
@@ -139,10 +140,11 @@ class Questions:
         self._admission = admission
         self._floods = forwarding.floods
         self._descriptions = forwarding.descriptions
-        self._held: dict[_Key, _Question] = {}
-        # Of whom a question came and where it went, so that it is found when one is gone.
-        self._of: dict[Origin, dict[_Key, None]] = {}
-        self._due: list[tuple[int, _Key]] = []
+        self._held: dict[_QuestionKey, _OpenQuestion] = {}
+        # Questions by the origins they came from and went to, to be found when such an origin is
+        # gone.
+        self._of: dict[Origin, dict[_QuestionKey, None]] = {}
+        self._due: list[tuple[int, _QuestionKey]] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -183,7 +185,7 @@ class Questions:
         count = sum(map(len, sources.values()))
         _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
-        question = _Question(
+        question = _OpenQuestion(
             origin,
             message,
             now_us + left_us,
@@ -269,8 +271,11 @@ class Questions:
             return self._stop(question, SourceState.FAILED, question.failure)
         return self._advance(question)
 
-    def _combined(self, question: _Question, message: Answer) -> Iterable[SourceReport]:
-        """Combines what comes; the reports of it, which say so where it cannot be read."""
+    def _combined(self, question: _OpenQuestion, message: Answer) -> Iterable[SourceReport]:
+        """Combines a partial result.
+
+        Returns its reports, as failed where it cannot be read or combined.
+        """
         if question.partial is None or not message.partial:
             return message.reports
         assert question.asked.combination is not None, "there is nothing to combine"
@@ -285,7 +290,7 @@ class Questions:
         return message.reports
 
     def _take_report(
-        self, question: _Question, origin: Origin, branch: _Branch, report: SourceReport
+        self, question: _OpenQuestion, origin: Origin, branch: _QuestionBranch, report: SourceReport
     ) -> None:
         known = branch.sources[report.name]
         if isinstance(origin, Client) and (not known or report.state is SourceState.ASKED):
@@ -345,13 +350,14 @@ class Questions:
             effects += self._stop(question, SourceState.TIMED_OUT)
         return effects
 
-    def _stop(self, question: _Question, state: SourceState, reason: str = "") -> list[Effect]:
+    def _stop(self, question: _OpenQuestion, state: SourceState, reason: str = "") -> list[Effect]:
         """Ends a question before its branches have: their sources are reported in this state."""
         stopped: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         for each in list(question.branches):
             self._give_up(question, each, state, reason)
         gone = self._going(question)
-        # What there is no credit for does not come any more, and so whose it is did not answer.
+        # Items without credit are dropped here. So the source that such a report names did not
+        # answer in full.
         rest = [each for _, each in question.waiting if isinstance(each, SourceReport)]
         gone.reports += [
             replace(each, state=state) if each.state is SourceState.ANSWERED else each
@@ -361,7 +367,7 @@ class Questions:
         return [*stopped, *self._up(question, gone, is_last=True)]
 
     def _give_up(
-        self, question: _Question, origin: Origin, state: SourceState, reason: str = ""
+        self, question: _OpenQuestion, origin: Origin, state: SourceState, reason: str = ""
     ) -> None:
         """A branch says nothing any more; who was asked there is reported so, as is a server."""
         for name in question.branches[origin].sources.elements():
@@ -376,7 +382,7 @@ class Questions:
 
     # --- upwards ------------------------------------------------------------------------------
 
-    def _advance(self, question: _Question) -> list[Effect]:
+    def _advance(self, question: _OpenQuestion) -> list[Effect]:
         """Passes on what may go to where the question came from, and grants branches more."""
         going = self._going(question)
         is_done = question.asked.limit > 0 and not question.to_come
@@ -392,8 +398,8 @@ class Questions:
         return [*effects, *self._up(question, going, is_last=is_last)]
 
     @staticmethod
-    def _going(question: _Question) -> "_Going":
-        """What of that which waits goes now, in its order: reports need no credit."""
+    def _going(question: _OpenQuestion) -> "_Going":
+        """The waiting items and reports that go now, in order; only items need credit."""
         going, waiting = _Going(), question.waiting
         has_limit = question.asked.limit > 0
         while waiting:
@@ -411,7 +417,9 @@ class Questions:
             waiting.popleft()
         return going
 
-    def _up(self, question: _Question, going: "_Going", *, is_last: bool = False) -> list[Effect]:
+    def _up(
+        self, question: _OpenQuestion, going: "_Going", *, is_last: bool = False
+    ) -> list[Effect]:
         """What goes to where a question came from; the last of it ends the question here."""
         partial = b""
         if question.partial is not None:  # What has ended is told with what it is combined in.
@@ -432,8 +440,8 @@ class Questions:
         return effects
 
     @staticmethod
-    def _packed(question: _Question, partial: Partial) -> bytes:
-        """What is combined; nothing where it is too large, with which the question fails."""
+    def _packed(question: _OpenQuestion, partial: Partial) -> bytes:
+        """The partial result, packed. If it is too large: nothing, and the question fails."""
         if not question.failure:
             try:
                 return partial.to_bytes()
@@ -443,34 +451,34 @@ class Questions:
 
     # --- what is held -------------------------------------------------------------------------
 
-    def _hold(self, question: _Question) -> None:
+    def _hold(self, question: _OpenQuestion) -> None:
         self._held[question.key] = question
         self._of.setdefault(question.origin, {})[question.key] = None
         heappush(self._due, (question.deadline_us, question.key))
         if len(self._due) > 2 * len(self._held) + _STALE:  # Mostly of those that have ended.
             self._due = sorted((each.deadline_us, key) for key, each in self._held.items())
 
-    def _branch(self, question: _Question, origin: Origin) -> _Branch:
-        branch = question.branches[origin] = _Branch(_window_of(question))
+    def _branch(self, question: _OpenQuestion, origin: Origin) -> _QuestionBranch:
+        branch = question.branches[origin] = _QuestionBranch(_window_of(question))
         self._of.setdefault(origin, {})[question.key] = None
         return branch
 
-    def _end_branch(self, question: _Question, origin: Origin) -> None:
+    def _end_branch(self, question: _OpenQuestion, origin: Origin) -> None:
         del question.branches[origin]
         if origin != question.origin:
             self._unlink(question, origin)
 
-    def _forget(self, question: _Question) -> list[Effect]:
+    def _forget(self, question: _OpenQuestion) -> list[Effect]:
         effects: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         self._drop(question)
         return effects
 
-    def _drop(self, question: _Question) -> None:
+    def _drop(self, question: _OpenQuestion) -> None:
         if self._held.pop(question.key, None) is not None:
             for origin in {question.origin, *question.branches}:
                 self._unlink(question, origin)
 
-    def _unlink(self, question: _Question, origin: Origin) -> None:
+    def _unlink(self, question: _OpenQuestion, origin: Origin) -> None:
         keys = self._of[origin]
         del keys[question.key]
         if not keys:
@@ -478,7 +486,7 @@ class Questions:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        linked: dict[Origin, set[_Key]] = {}
+        linked: dict[Origin, set[_QuestionKey]] = {}
         for key, question in self._held.items():
             assert question.branches or question.waiting, f"{key} waits for nobody"
             items = Counter(it for it, each in question.waiting if isinstance(each, Notification))
@@ -491,7 +499,7 @@ class Questions:
         assert {key for _, key in self._due} >= self._held.keys(), "a question has no deadline"
 
 
-def _window_of(question: _Question) -> int:
+def _window_of(question: _OpenQuestion) -> int:
     """What a branch may send at first: no items where all is combined."""
     return ANSWER_WINDOW if question.partial is None else 0
 
@@ -510,7 +518,7 @@ def _work_of(message: Ask, described: int) -> int:
     return entry_work(each.query for each in message.alternatives) + looks
 
 
-def _cancel(question: _Question) -> Cancel:
+def _cancel(question: _OpenQuestion) -> Cancel:
     return Cancel(*question.key)
 
 

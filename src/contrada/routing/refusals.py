@@ -7,8 +7,8 @@ from contrada.routing.messages import LABEL_CHARS_MAX, Reason
 class RefusedError(Exception):
     """An event that changes nothing. It never leaves the router, which answers `Refused`.
 
-    `error` is what a client is told beside the reason, where that does not say it all: the limit
-    or the value that was in the way. Who raises knows it.
+    `error` is told to a client beside the reason, where the reason alone is not enough: it names
+    the limit or the value that was in the way.
     """
 
     def __init__(self, reason: Reason, error: ContradaError | None = None) -> None:

@@ -1,6 +1,6 @@
 """`Router`: a server of the network, as a pure state machine.
 
-It takes events, passes each to the part that it concerns, and counts what comes of it:
+It takes events, passes each to the part of the server that it concerns, and counts the effects:
 
     Publish                             ==> `downstream`: index ==> clients, links, patterns
     Subscribe, Advertise, Describe,
@@ -11,13 +11,13 @@ It takes events, passes each to the part that it concerns, and counts what comes
 All servers of a network follow one strategy, see `Strategy`. With advertisement forwarding a
 notification that its client did not advertise is refused.
 
-Patterns are split and assembled by the `assembler`; to what it assembles, the server is subscribed
-as one of its own clients, `ITSELF`.
+Patterns are split and assembled by the `assembler`. The server subscribes to the parts that it
+assembles as one of its own clients, `ITSELF`.
 
 A server that has a name takes each notification once, by its publisher and identity. One without an
 identity is refused there, since it could come twice while links change.
 
-Invariant: what is refused leaves the state unharmed; the parts have their own.
+Invariant: a refused event leaves the state unharmed; the parts have invariants of their own.
 
 Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downstream replication).
 """
@@ -33,7 +33,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.admission import Admission, HomeMessage, Request
+from contrada.routing.admission import Admission, HoldingMessage, HomeMessage
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
 from contrada.routing.assembly.outlook import RouterOutlook
@@ -190,11 +190,11 @@ class Router:
     def handle(self, event: Event, now_us: int) -> list[Effect]:
         """What is to be done about an event, in this order; `now_us` is what the clock says.
 
-        A notification whose time to live is over by the clock is dropped, and counted. No pattern
-        believes a timestamp that is more than `ahead_max_us` ahead of the clock; else the
-        clock, which may jump, is not looked at. Questions, and that their deadline has passed, come
-        with what a clock says that nobody sets.
-        Cost: of a notification one match and what it finds; of a subscription some lookups.
+        A notification whose time to live is over by the clock is dropped, and counted. Patterns
+        ignore a timestamp more than `ahead_max_us` ahead of the clock. For nothing else the clock
+        is used, since it may jump. Questions, and the event that their deadline has passed, carry
+        the time of a monotonic clock. Cost: of a notification one match and its results; of a
+        subscription some lookups.
         """
         self._assembler.clock_us = now_us
         try:
@@ -277,7 +277,7 @@ class Router:
             case Cancel():
                 return self._questions.cancel(origin, message)
 
-    def _handle_message(self, origin: Origin, message: Request) -> list[Effect]:
+    def _handle_message(self, origin: Origin, message: HoldingMessage) -> list[Effect]:
         if not isinstance(message, HomeMessage):
             if isinstance(message, TellLinks | TookLinks):
                 return self._learn(origin, message)
@@ -311,7 +311,7 @@ class Router:
                 return self._forwarding.undescribe(party, identity)
 
     def _offer_changes(self) -> list[Effect]:
-        """What is on offer of that about which something has changed, and was not, or no longer."""
+        """The changed advertisements that have come on offer, or are on offer no longer."""
         touched, told = self._forwarding.touched, self._told_offers
         if not touched:
             return []
@@ -394,7 +394,7 @@ class Router:
         return self._counts(self._offers.poset.subscribers(offer))
 
     def _counts(self, parties: Iterable[Party]) -> bool:
-        """Whether one of those who advertised something is not above this server."""
+        """Whether an active party that advertised something is not this server's parent."""
         above = self._topology.parent
         return any(
             self._topology.is_active(party)
@@ -409,11 +409,11 @@ class Router:
         return any(client in each for each in holders)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
-        """The links, in order of their names, each with why it is not used, or None where it is."""
+        """The links, in order of their names, each with the reason why it is unused, or None."""
         return self._topology.links()
 
     def asked(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
-        """What is asked for here, each filter once, with who asked for it; lazily."""
+        """The filters asked for here, each once, with its subscribers; lazily."""
         return ((node.product, node.subscribers) for node in self._wishes.poset)
 
     def asked_since(
@@ -424,7 +424,7 @@ class Router:
         return numbers, ((node.number, node.product, node.subscribers) for node in nodes)
 
     def offered(self) -> Iterator[tuple[Offer, Iterable[Party]]]:
-        """What is advertised here, each once, with who advertised it; lazily."""
+        """The advertisements here, each once, with the parties that advertised it; lazily."""
         return ((node.product, node.subscribers) for node in self._offers.poset)
 
     def interested(
@@ -457,7 +457,10 @@ class Router:
         return self._downstream.expired
 
     def pattern_statistics(self) -> AssemblerStatistics:
-        """What is held of patterns, and what was lost of them. Cost: the number of patterns."""
+        """Counts of the patterns held, and of what was lost for them.
+
+        Cost: the number of patterns.
+        """
         return self._assembler.statistics()
 
     def ways(self) -> Mapping[str, str]:

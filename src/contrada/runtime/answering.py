@@ -81,7 +81,7 @@ class Answerer:
     def __init__(self, port: QuestionPort) -> None:
         self.port = port
         self._sources: dict[str, HeldSource] = {}
-        self._working: dict[tuple[str, str], _Work] = {}
+        self._working: dict[tuple[str, str], _AnsweringWork] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def offer(
@@ -134,7 +134,7 @@ class Answerer:
         try:
             if len(self._working) >= QUESTIONS_ANSWERED_MAX:
                 raise LimitError("QUESTIONS_ANSWERED_MAX", QUESTIONS_ANSWERED_MAX)
-            work = _Work(self, question)
+            work = _AnsweringWork(self, question)
         except ContradaError as error:
             self._refuse(question, known, str(error))
             return
@@ -290,7 +290,7 @@ class HeldSource(SourceOffer):
                 await self._answerer.leave(self)
 
 
-class _Work:
+class _AnsweringWork:
     """One question at the sources of one service."""
 
     def __init__(self, answerer: Answerer, question: Ask) -> None:
@@ -329,7 +329,7 @@ class _Work:
             task.cancel()
 
     def _stopped_at_once(self, name: str, task: asyncio.Task[None]) -> None:
-        """Told of one that was withdrawn before it had begun."""
+        """Called for a source that was withdrawn before it had begun to answer."""
         if self._left.get(name) is task:
             self._end(SourceReport(name, SourceState.STOPPED))
 
@@ -340,7 +340,7 @@ class _Work:
 
     async def _run(self, source: HeldSource) -> None:
         state, reason = SourceState.STOPPED, ""
-        out = _Outgoing(source.name, self._flush)
+        out = _UnsentAnswers(source.name, self._flush)
         until = asyncio.timeout(self._ask.timeout_us / 1e6)
         try:
             combined = None if self._partial is None else Partial(self._partial.combination)
@@ -411,19 +411,19 @@ class _Work:
                 with suppress(RuntimeError):  # The service has ended, with its threads.
                     threads.submit(steps.close)  # Behind a step that still runs.
 
-    async def _send(self, out: "_Outgoing") -> None:
+    async def _send(self, out: "_UnsentAnswers") -> None:
         """Send of what a source has given as much as may be; waits until some may."""
         while not self._room:
             self._has_room.clear()
             await self._has_room.wait()
         self._flush(out)
 
-    def _flush(self, out: "_Outgoing") -> None:
+    def _flush(self, out: "_UnsentAnswers") -> None:
         """Send what there is room for."""
         if self._room and out.items:
             self._say(self._taken(out))
 
-    def _taken(self, out: "_Outgoing") -> list[Notification]:
+    def _taken(self, out: "_UnsentAnswers") -> list[Notification]:
         """The first items, as many as may be sent; they are counted as sent."""
         taken = out.items[: self._room]
         del out.items[: len(taken)]
@@ -465,10 +465,10 @@ class _Work:
         )
 
 
-class _Outgoing:
+class _UnsentAnswers:
     """What a source has given and is not sent; at the end of a turn of the loop it goes."""
 
-    def __init__(self, name: str, flush: "Callable[[_Outgoing], None]") -> None:
+    def __init__(self, name: str, flush: "Callable[[_UnsentAnswers], None]") -> None:
         self.items: list[Notification] = []
         self.sent = 0
         self._envelope = Envelope(publisher=name)

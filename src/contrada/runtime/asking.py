@@ -178,7 +178,7 @@ class Asker:
             answers.end(SourceState.TIMED_OUT)
 
     def lost(self, reason: str) -> None:
-        """Nothing comes any more of what is under way: the connection is gone."""
+        """The connection is gone: no more answers come to the questions under way."""
         for each in list(self._under_way.values()):
             each.end(SourceState.LOST, reason)
 

@@ -18,7 +18,7 @@ attempt that made it. Beyond it: the waits between attempts begin anew."""
 
 
 class Backoff:
-    """Waits that grow, with jitter: so that not all who lost one broker come back at once."""
+    """Growing waits with jitter, so that clients of a lost broker do not all return at once."""
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
         """`chance` gives numbers from 0 to 1."""
@@ -26,7 +26,7 @@ class Backoff:
         self._most_s = BACKOFF_FIRST_S
 
     def next_s(self) -> float:
-        """Seconds until the next attempt: by chance between half of the wait that is due and it."""
+        """Seconds until the next attempt: at random between half and all of the wait due."""
         most_s = min(self._most_s, BACKOFF_S_MAX)
         self._most_s = 2 * most_s
         return most_s * (1 + self._chance()) / 2

@@ -42,7 +42,7 @@ from contrada.service import (
     SourceLike,
     StandingOptions,
     StandingSubscription,
-    Subject,
+    Subscribable,
     WhenFull,
 )
 from contrada.service.asking import Computed, ComputeOptions, QueryOptions
@@ -82,8 +82,8 @@ class BlockingService(ServiceThread):
     def publish_batch(self, items: Iterable[Item], *, delivery: str | None = None) -> int:
         """Publish many, in order; see `Service.publish_batch`.
 
-        The iterable is read on the caller's thread, some items at a time: one that waits for what
-        comes by and by holds up no other thread.
+        The iterable is read on the caller's thread, some items at a time: an iterable that waits
+        for its next item holds up no other thread.
         """
         count = 0
         try:
@@ -125,7 +125,7 @@ class BlockingService(ServiceThread):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -135,7 +135,7 @@ class BlockingService(ServiceThread):
     def subscribe(
         self,
         subject: type[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -154,8 +154,8 @@ class BlockingService(ServiceThread):
     @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
-        subject: Subject,
-        where: Subject | None = None,
+        subject: Subscribable,
+        where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
@@ -165,7 +165,7 @@ class BlockingService(ServiceThread):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
         **standing: Unpack[StandingOptions],
@@ -174,8 +174,8 @@ class BlockingService(ServiceThread):
     @overload
     def subscribe(
         self,
-        subject: Subject | None = None,
-        where: Subject | None = None,
+        subject: Subscribable | None = None,
+        where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
         **standing: Unpack[StandingOptions],
@@ -232,7 +232,10 @@ class BlockingService(ServiceThread):
 
     @overload
     def query(
-        self, subject: Subject, where: Subject | None = None, **options: Unpack[QueryOptions]
+        self,
+        subject: Subscribable,
+        where: Subscribable | None = None,
+        **options: Unpack[QueryOptions],
     ) -> BlockingAnswers[Notification]: ...
 
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
@@ -261,7 +264,7 @@ class BlockingService(ServiceThread):
         return self._service.connection
 
     def connection_states(self, *, timeout_s: float | None = None) -> Iterator[ConnectionState]:
-        """How it is connected at this moment, then each change, until it is closed.
+        """The state of the connection now, then each change, until the service is closed.
 
         Iteration ends when nothing has changed for `timeout_s`; None waits without end.
         """

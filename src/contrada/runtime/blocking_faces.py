@@ -21,7 +21,7 @@ from contrada.service import (
     Predicate,
     SourceOffer,
     StandingSubscription,
-    Subject,
+    Subscribable,
     Subscription,
     SubscriptionStatistics,
 )
@@ -152,7 +152,9 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def update(
-        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+        self,
+        subject: Subscribable | Predicate[Any],
+        where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
         """Ask for something else, without a gap; see `Subscription.update`."""
         self._service.run(self._held.update(subject, where))
@@ -249,7 +251,7 @@ class BlockingAnswers(_BlockingIterator[Answers[T], T]):
 
     @property
     def reports(self) -> tuple[SourceReport, ...]:
-        """What is known so far of each source that was asked."""
+        """The reports, so far, of the sources that were asked."""
         return self._service.ask(lambda: self._held.reports)
 
     @property

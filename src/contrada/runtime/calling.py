@@ -5,6 +5,7 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -59,6 +60,19 @@ async def off_loop(work: Callable[[], None]) -> None:
         await done
 
 
+async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
+    """Does all at once until one has ended, and ends the others. Raises what that one raises."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.wait(tasks)
+    for each in done:
+        each.result()
+
+
 def checked_wait(publish_wait_s: float) -> float:
     """The wait itself when it is allowed."""
     if not 0 <= publish_wait_s <= PUBLISH_WAIT_S_MAX:
@@ -69,7 +83,7 @@ def checked_wait(publish_wait_s: float) -> float:
 
 
 def checked_when_full(when_full: WhenFull) -> WhenFull:
-    """What is to become of what finds no room, where it is one of those. Raises ServiceError."""
+    """The behaviour of a full queue itself, when it is a known one. Raises ServiceError."""
     if when_full not in get_args(WhenFull):
         known = ", ".join(map(repr, get_args(WhenFull)))
         raise ServiceError(f"when_full = {when_full!r}: expected one of {known}")
@@ -87,9 +101,10 @@ def checked_timeout(timeout_s: float | None, name: str = "timeout_s") -> float |
 
 
 async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
-    """The next object; what comes later than the timeout is not lost.
+    """The next object. An object that comes after the timeout is not lost: a later call gets it.
 
-    Raises TimeoutError, ServiceClosedError when it has ended, ServiceError for what is no timeout.
+    Raises TimeoutError, ServiceClosedError when the iterator has ended, ServiceError for a timeout
+    that is no number of seconds.
     """
     running_loop()
     try:
@@ -110,7 +125,7 @@ def check_items(items: object) -> None:
 
 
 def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
-    """The items in batches. What they raise comes after a batch of those before it."""
+    """The items in batches. An error of the iterable comes after a batch of the items before it."""
     batch: list[T] = []
     try:
         for item in items:
@@ -131,10 +146,10 @@ async def batches_of(
     most: int,
     made: Callable[[Item], T],
 ) -> AsyncIterator[Sequence[T]]:
-    """What is made of the items in batches; what comes by and by comes one by one.
+    """The items in batches, each converted by `made`; asynchronous items come one by one.
 
-    An item that is none ends them with its error, after those before it. Raises ServiceError where
-    the items are one mapping or text.
+    An item that `made` refuses ends the batches with its error, after the items before it. Raises
+    ServiceError where the items are one mapping or text.
     """
     check_items(items)
     if isinstance(items, AsyncIterable):

@@ -1,9 +1,11 @@
-"""Copies of stores: made while they are in use, looked at, and made stores again.
+"""Copies of stores: making one of a store in use, inspecting it, and restoring it to a store.
 
-A copy is a store in one SQLite file, whatever it is a copy of: so one file serves both, and a store
-moves from one to the other. All of it is of one moment, as is all that is looked at.
+A copy is a store in one SQLite file, whether it was made of an SQLite or a PostgreSQL store. So a
+store can move from one to the other. A copy shows the store at one moment, and so does an
+inspection.
 
-Invariant: rows are copied as they are, with their sums: what was damaged is damaged in the copy.
+Invariant: rows are copied unchanged, with their checksums: a damaged row is damaged in the copy,
+too.
 """
 
 import os
@@ -25,7 +27,7 @@ from contrada.runtime.tables import TableLog, Tables
 
 @dataclass(frozen=True, slots=True)
 class LogShown:
-    """A log of a store: its positions, what it holds, and how much of that is acknowledged.
+    """A log of a store: its positions, its records and bytes, and how many are acknowledged.
 
     `time_us` is that of its last record.
     """
@@ -50,10 +52,10 @@ class StoreShown:
 
 
 def back_up(place: str | Path, file: Path) -> StoreShown:
-    """Writes what is on stable storage at a place to a file, while it may be in use; what it holds.
+    """Copies what a store has on stable storage to a file; returns what the copy holds.
 
-    Who uses it goes on meanwhile. The file is there once all of it is. Raises StoreError, also
-    where there is such a file, nothing at the place, or something is damaged.
+    A server may use the store meanwhile. The file appears once it is complete. Raises StoreError,
+    also where the file exists, no store is at the place, or something is damaged.
     """
     _check_absent(file)
     draft = _beside(file)

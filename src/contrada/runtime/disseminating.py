@@ -1,7 +1,8 @@
-"""What a service does for disseminations that are registered with it.
+"""How a service uses the disseminations that are registered with it.
 
-Obvents that chose one are published there alone. Subscriptions to whatever may be such an obvent
-are entered there too, narrowed to those, and what comes of both is merged: `MergedSubscription`.
+Obvents whose class chose a dissemination are published there alone. A subscription that such
+obvents may match is entered there, too, narrowed to them. `MergedSubscription` merges what comes
+from there and from the service.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ class DisseminatingService(AskingService):
     async def _publish_elsewhere(
         self, name: str, notification: Notification, delivery: str | None
     ) -> Envelope:
-        """Publishes on a dissemination. Raises ServiceError, also where more is to be promised."""
+        """Publishes on a dissemination. Raises ServiceError, also for a class above best effort."""
         if delivery is not None:
             reason = f"what goes by the dissemination {name!r} is published at best effort"
             raise ServiceError(f"delivery = {delivery!r}: {reason}")
@@ -77,10 +78,10 @@ class DisseminatingService(AskingService):
         when_full: WhenFull,
         subscribe: Callable[[Filter | FilterSet, None, WhenFull], Subscription[Notification]],
     ) -> Any:
-        """A subscription that is entered at disseminations too; None where there are none,
-        or it is a pattern.
+        """A subscription that is entered at disseminations, too.
 
-        `subscribe` does so at the service alone. Raises ServiceError where a class chose one
+        None where no dissemination is registered, or the subject is a pattern. `subscribe` enters a
+        subscription at the service alone. Raises ServiceError where a class chose a dissemination
         that is not registered.
         """
         name = _asked(subject)
@@ -106,7 +107,7 @@ class DisseminatingService(AskingService):
 
 
 def check_standing(subject: Any) -> None:
-    """Raises ServiceError where a class cannot be kept for who subscribes durably."""
+    """Raises ServiceError for a class whose obvents cannot be kept for a durable subscription."""
     name = _asked(subject)
     if name is not None:
         reason = f"goes by the dissemination {name!r}, which keeps nothing for who is away"
@@ -114,9 +115,9 @@ def check_standing(subject: Any) -> None:
 
 
 class Sorting:
-    """Makes notifications of the items of a batch; what chose a dissemination is published there.
+    """Makes notifications of the items of a batch; publishes obvents with a dissemination there.
 
-    A batch keeps its order but for those.
+    All other items keep their order.
     """
 
     def __init__(
@@ -202,7 +203,7 @@ class MergedSubscription(QueuedSubscription[Any]):
         self._works = [asyncio.ensure_future(self._take_from(each)) for each in opened]
 
     async def _take_from(self, way: Subscription[Notification]) -> None:
-        """Merges what comes on a way; when the service's own ends, so does all."""
+        """Merges the notifications of one subscription; when the service's own ends, all end."""
         failure: ContradaError | None = None
         try:
             async for each in way:
@@ -245,7 +246,7 @@ def _asked(subject: Any) -> str | None:
 
 
 def _narrowed(filters: Filter | FilterSet) -> Filter | FilterSet:
-    """What filters ask for of all that chose a dissemination."""
+    """Filters narrowed to the obvents whose class chose a dissemination."""
     from contrada.typed.semantics import Disseminated
 
     return filters & Disseminated.to_filters()

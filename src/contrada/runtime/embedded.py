@@ -61,16 +61,11 @@ from contrada.service import (
     ServiceStatistics,
     WhenFull,
     dissemination_of,
-    filters_of,
     is_promised,
-    match_reader_of,
-    narrowing_of,
     offer_of,
-    pattern_of,
     promised,
     publication_of,
-    reader_of,
-    residue_of,
+    reading_of,
 )
 
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
@@ -249,7 +244,10 @@ class EmbeddedService(DisseminatingService):
         return count
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
-        """Publish what is of one class and publisher, until it is accepted; as stamped."""
+        """Publish notifications of one delivery class, until they are accepted.
+
+        Returns them as stamped.
+        """
         if not delivery_class(run[0].envelope.delivery).is_reliable:
             stamped, rest = self._hand_over(run)
             if rest is not None:
@@ -283,25 +281,11 @@ class EmbeddedService(DisseminatingService):
 
             check_standing(subject)
             return standing_subscription(self, subject, where, when_full, standing)
-        if isinstance(subject, Pattern):
-            pattern = pattern_of(subject, where)
-            return EmbeddedSubscription(
-                self,
-                FilterSet(pattern.filters),
-                match_reader_of(subject),
-                pattern,
-                when_full=when_full,
-            )
-        if merged := self._merged(subject, where, when_full, self._subscribe_all):
+        if not isinstance(subject, Pattern) and (
+            merged := self._merged(subject, where, when_full, self._subscribe_all)
+        ):
             return merged
-        where = narrowing_of(subject, where)
-        return EmbeddedSubscription(
-            self,
-            filters_of(subject, where),
-            reader_of(subject),
-            residue=residue_of(subject, where),
-            when_full=when_full,
-        )
+        return EmbeddedSubscription(self, *reading_of(subject, where), when_full=when_full)
 
     def _subscribe_all(
         self, filters: Filter | FilterSet, _: None, when_full: WhenFull
@@ -430,8 +414,8 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         service: EmbeddedService,
         filters: Filter | FilterSet,
         reader: Callable[[Any], T] | None,
-        pattern: Pattern | None = None,
         residue: Callable[[Notification], bool] | None = None,
+        pattern: Pattern | None = None,
         when_full: WhenFull = BLOCK,
     ) -> None:
         queue = service.queue_of(self, when_full)

@@ -1,14 +1,14 @@
 """Where notifications meet subscriptions: a router, its clients and neighbours, and their outlets.
 
-The embedded service and the TCP broker both stand on an exchange: one server of the network. What
-clients and neighbours say becomes events of the `Router`, and what it delivers or sends on goes
-into outlets, one for each subscription and link: notifications, which hold their bytes, and matches
-of patterns. What else it says to a neighbour goes at once.
+The embedded service and the TCP broker both stand on an exchange: one server of the network.
+Messages of clients and neighbours become events of the `Router`. The notifications and matches that
+it delivers or sends on go into outlets, one for each subscription and link. Its other messages to a
+neighbour go at once.
 
 A subscription may be entered in parts, each a subscription of the router under a name that only
 the exchange knows. It is in force once all parts are there, and is out before the first is gone.
 
-Invariant: the router holds of all clients exactly the parts of routes; of these, the names that
+Invariant: all subscriptions of clients in the router are parts of routes; the parts whose names
 `_routes` knows are in force.
 
 Source: PODC 2000 §2 (clients and their access point).
@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from contrada.delivery.backlog import Entry
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
 from contrada.matching import Index
 from contrada.model.languages.atoms import failures
@@ -82,10 +82,10 @@ UPKEEP_UNITS: Final = 8
 """Units of the router's upkeep that are done with each subscription that ends."""
 
 UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
-"""And with each notification, so that places follow what is published."""
+"""Units of upkeep with each notification, so that the index adapts to what is published."""
 
 NOTIFICATIONS_PER_UPKEEP: Final = 16
-"""Notifications after which theirs is done together: asking for it costs more than a unit."""
+"""Notifications whose upkeep is done together: asking for it costs more than a unit."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -156,9 +156,9 @@ class Carried(NamedTuple):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class LinkRoute:
-    """A neighbour of an exchange: what is said to it, and the outlet of what is sent on to it.
+    """A neighbour of an exchange. `outlet` holds the notifications that are sent on to it.
 
-    `refuse` is called with what is refused of what it says.
+    `say` sends it any other message. `refuse` is called with each refusal of a message of its own.
     """
 
     neighbour: Neighbour
@@ -183,7 +183,7 @@ class Pending(NamedTuple, Generic[P]):
     """Entries that found no room at the end of their route, oldest first."""
 
     route: Route[P] | LinkRoute
-    entries: Sequence[Entry[P]]
+    entries: Sequence[QueueEntry[P]]
 
 
 class Exchange:
@@ -302,16 +302,16 @@ class Exchange:
         return self._carry_out(self._router.handle(TimePassed(time_us), time_us))[0]
 
     def _route_of(self, effect: DeliverMatch) -> Route[Any] | None:
-        """Who asked for a match; None where it is not in force any more."""
+        """The route that a match is for; None where it is no longer in force."""
         return self._routes[effect.client.name].get(effect.match.key)
 
     def _place(
         self,
         route: Route[P] | LinkRoute,
-        entries: Sequence[Entry[Any]],
+        entries: Sequence[QueueEntry[Any]],
         pending: list[Pending[Any]],
     ) -> None:
-        """Fill an outlet; what finds no room there is pending, but where nobody waits any more."""
+        """Fill an outlet. Entries that must wait for room become pending."""
         if route.outlet.finished:
             if isinstance(route, LinkRoute):
                 route.count_lost(LINK_DOWN, len(entries))
@@ -348,7 +348,7 @@ class Exchange:
         return bool(route.names)
 
     def publish(self, client: Client, message: Publish, now_us: int) -> list[Pending[Any]]:
-        """As `take`, for one who is told by an error what is refused."""
+        """As `take`, but raises the error of a refused notification."""
         pending, error = self.take(client, message, now_us)
         if error is not None:
             raise error
@@ -383,7 +383,7 @@ class Exchange:
     def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], list[Refused]]:
         """Does what the router asks for: what found no room, and what it refused."""
         # An outlet is filled once for a batch, whatever else was matched in between.
-        filled: dict[Route[Any] | LinkRoute, list[Sequence[Entry[Any]]]] = {}
+        filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[Refused] = []
         for effect in effects:
             if isinstance(effect, Deliver):
@@ -437,7 +437,7 @@ class Exchange:
             if each.event == event and each.reason is not Reason.LOOP:
                 del self._links[event.neighbour]
                 raise _error_of(each)
-            refuse(each)  # One that closes a loop is there, and not used.
+            refuse(each)  # A link that closes a loop is kept, unused.
         return link
 
     def link_down(self, link: LinkRoute) -> None:
@@ -454,7 +454,7 @@ class Exchange:
         return self._router.ways()
 
     def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
-        """Does what a neighbour says, all but what it publishes; matches that found no room."""
+        """Handles any message of a neighbour but Publish. Returns matches that found no room."""
         effects = self._router.handle(Received(link.neighbour, message), now_us_for(message))
         self._router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
@@ -505,7 +505,7 @@ class Exchange:
             follow(change.offer, change.is_on_offer)
 
     async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
-        """Hand over what had no room, waiting for it; returns how many were lost.
+        """Hand over pending entries, waiting for room; returns how many were lost.
 
         All are waited for at the same time, so that many dead readers delay no more than one.
         """
@@ -567,7 +567,7 @@ class Exchange:
             raise _error_of(refused[0])
 
 
-def _entries_on(message: Publish) -> list[Entry[Carried]]:
+def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:
     """What is sent on to a neighbour, as an outlet holds it."""
     hops, source = message.hops, message.source
     return [
@@ -577,17 +577,17 @@ def _entries_on(message: Publish) -> list[Entry[Carried]]:
 
 
 def _count_lost(pending: Iterable[Pending[Any]]) -> None:
-    """Matches that found no room, and for which nobody waits."""
+    """Counts pending matches as lost, since nobody waits for room for them."""
     for route, entries in pending:
         route.count_lost(QUEUE_FULL, len(entries))
 
 
-def _entry_of_match(match: Match[str]) -> Entry[Match[str]]:
+def _entry_of_match(match: Match[str]) -> QueueEntry[Match[str]]:
     return match, size_of_all(match.notifications), None
 
 
 def new_router(**options: Any) -> Router:
-    """A router whose indexes are compiled beside what goes on, and that tells what is on offer."""
+    """A router that compiles indexes in the background and tells of changes on offer."""
     return Router(index=_new_index, tells_offers=True, **options)
 
 

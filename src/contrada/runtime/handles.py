@@ -1,14 +1,14 @@
-"""Handles: a subscription to a type with the function that is called with what comes.
+"""Handles: a subscription to a type, with the function that is called with each obvent.
 
     handle = ct.Handle(service, StockQuote, bought, lambda q: q.price < 100)
     await handle.activate()
     ...
     await handle.deactivate()
 
-A handle is activated and deactivated as often as one likes, also by its own handler. What is
-promised of the type is what its subscription asks for: one to a reliable type stands until it is
-deactivated, one that is activated with an identifier until it is ended by that name, whatever
-happens to this process.
+A handle may be activated and deactivated any number of times, also by its own handler. Its
+subscription has the delivery class of the type. A handle of a reliable type keeps a standing
+subscription until it is deactivated. With an identifier the subscription is durable: it outlives
+this process, until it is ended by that name.
 
 A thread policy says how many calls there are at a time. An `async` handler is called on the event
 loop, any other on threads of its own. Ordered obvents are handled one at a time.
@@ -44,7 +44,7 @@ from contrada.service import (
     Predicate,
     Service,
     StandingSubscription,
-    Subject,
+    Subscribable,
     Subscription,
     SubscriptionStatistics,
 )
@@ -61,12 +61,13 @@ until one is done."""
 
 _LOG: Final = logging.getLogger("contrada.runtime")
 
-# The handle in one of whose calls this runs: that one does not wait for its own end.
+# The handle in whose call this code runs: such a handle must not wait for its own end.
 _within: Final[contextvars.ContextVar["Handle[Any] | None"]] = contextvars.ContextVar(
     "handle", default=None
 )
 
-# Which handle has a call that waits for the end of which; calls are on several threads.
+# Pairs of handles: a call of the first waits for the end of the second. Calls run on several
+# threads, hence the lock.
 _waits: Final[list[tuple["Handle[Any]", "Handle[Any]"]]] = []
 _waits_lock: Final = threading.Lock()
 
@@ -122,7 +123,7 @@ class Handle(Generic[T]):
         service: Service,
         subject: Interest[T] | type[T],
         handler: Handler[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         threads: ThreadPolicy | None = None,
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
@@ -160,9 +161,9 @@ class Handle(Generic[T]):
     async def activate(self, durable_id: str | None = None) -> None:
         """Let obvents come, from when this has returned.
 
-        With an identifier the subscription outlives its deactivation, and this process: what comes
-        meanwhile is there when it is activated with the same one. Raises CannotSubscribeError,
-        also where it is active already.
+        With an identifier the subscription outlives its deactivation, and this process: obvents
+        that come meanwhile are handed out at the next activation with the same identifier. Raises
+        CannotSubscribeError, also where it is active already.
 
         Source: EPFL 2503 §5.3.6.
         """
@@ -186,7 +187,10 @@ class Handle(Generic[T]):
         self._loop, self._runner = asyncio.get_running_loop(), runner
 
     async def _begun(self, held: Any) -> asyncio.Task[None]:
-        """Reads it, in a task that has come to where it takes it out when it is cancelled."""
+        """Starts the task that reads a subscription.
+
+        Returns once cancelling the task would also close the subscription.
+        """
         pool = None
         if not _is_async(self._handler):
             pool = ThreadPoolExecutor(self.threads.most, "contrada-handler")
@@ -218,7 +222,7 @@ class Handle(Generic[T]):
         with ending.waited_for() as is_waited_for:
             if is_waited_for:
                 asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
-        return _Done()
+        return _Completed()
 
     async def __aenter__(self) -> Self:
         if not self.is_active:
@@ -229,7 +233,7 @@ class Handle(Generic[T]):
         if self._subscription is not None:
             await self.deactivate()
 
-    async def update(self, where: Subject | Predicate[T] | None) -> None:
+    async def update(self, where: Subscribable | Predicate[T] | None) -> None:
         """Narrow it by something else, without a gap; see `Subscription.update`.
 
         Raises CannotSubscribeError for a standing one: it stands for what it was activated with.
@@ -396,7 +400,10 @@ class _Ending:
 
     @contextlib.contextmanager
     def waited_for(self) -> Generator[bool, None, None]:
-        """Whether who asks may wait for it, and then it counts as waiting for that."""
+        """Whether the running call may wait for this end without a deadlock.
+
+        While it waits, the pair of handles is noted in `_waits`.
+        """
         asks = _within.get()
         if asks is None:
             yield True
@@ -414,15 +421,15 @@ class _Ending:
 
 
 def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
-    """Whether it is the other one, or a call of it waits for the other's end, by whatever way."""
+    """Whether a handle is the other one, or waits for its end, directly or through others."""
     reached = [handle]
     for each in reached:
         reached += [it for by, it in _waits if by is each and it not in reached]
     return other in reached
 
 
-class _Done:
-    """What is done already, to be awaited."""
+class _Completed:
+    """An end that was reached already, to be awaited."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return

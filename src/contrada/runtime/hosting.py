@@ -79,7 +79,7 @@ class LogReader(Protocol):
         ...
 
     def begun_anew(self) -> None:
-        """What it had ahead comes again, and what it granted does not count any more."""
+        """Its prefetched records come again, and the credit that it granted is void."""
         ...
 
 
@@ -87,11 +87,13 @@ class LogHost(Protocol):
     """Where standing subscriptions are read: the machine in this process, or a broker."""
 
     async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
-        """A reader gets records, within what it grants, until it leaves; what is asked for.
+        """A reader gets records, within its credit, until it leaves.
 
-        Raises DeliveryError: it stands for something else, or does not stand, there is no store, or
-        it cannot be read from there; LimitError, InvalidValueError, UnknownOperatorError,
-        StoreError.
+        Returns the subscription's filters.
+
+        Raises DeliveryError where the subscription has other filters, or does not exist, there is
+        no store, or it cannot be read from that position; LimitError, InvalidValueError,
+        UnknownOperatorError, StoreError.
         """
         ...
 
@@ -108,17 +110,17 @@ class LogHost(Protocol):
         ...
 
     async def parted(self) -> None:
-        """As `committed`, of a reader that ends; where nobody is there, it is not waited for."""
+        """As `committed`, for a reader that ends. Returns at once where the connection is gone."""
         ...
 
 
-_Route: TypeAlias = Route[Passed]
+_HostedRoute: TypeAlias = Route[Passed]
 
 
 class _Keeping(NamedTuple):
     """How best effort comes to a standing subscription."""
 
-    route: _Route
+    route: _HostedRoute
     task: asyncio.Task[None]
 
 
@@ -201,7 +203,10 @@ class DeliveryHost:
             self._take(self.server.consume(client, said, self._now_us()))
 
     def arrive(self, publisher: str, past: Mapping[str, int]) -> None:
-        """A publisher comes that was at other servers, in these lives. Raises LimitError."""
+        """A publisher comes that was at other servers, in these lives of theirs.
+
+        Raises LimitError.
+        """
         if past:
             self._take(self.server.arrive(publisher, past, self._now_us()))
 
@@ -239,11 +244,14 @@ class DeliveryHost:
             self.end(said.name)
 
     def _stand(self, said: ReadLog) -> FilterSet:
-        """Lets it begin, or checks that it stands for what is asked; what it stands for."""
+        """Begins a subscription, or checks that it has the filters that are asked for.
+
+        Returns its filters.
+        """
         name, terms = said.name, self.server.terms(said.name)
         known = self.server.known(name)
         if known is not None and known[0] != self.server.name:
-            return _as_known(said, *known)
+            return _as_known(said, known[0], known[2])
         if terms is None or terms.is_durable != said.is_durable:
             if said.filters is None:
                 raise DeliveryError(
@@ -325,13 +333,13 @@ class DeliveryHost:
 
     # --- best effort --------------------------------------------------------------------------
 
-    def _asked_for(self, name: str, filters: Selection) -> tuple[_Route, Outlet[Passed]]:
+    def _asked_for(self, name: str, filters: Selection) -> tuple[_HostedRoute, Outlet[Passed]]:
         """Has the exchange put what matches into an outlet."""
         outlet: Outlet[Passed] = Outlet()
         request = Subscribe(name, FilterSet(filters.filters))
         return self._exchange.subscribe(self._client, request, outlet), outlet
 
-    def _keep_for(self, name: str, route: _Route, outlet: Outlet[Passed]) -> None:
+    def _keep_for(self, name: str, route: _HostedRoute, outlet: Outlet[Passed]) -> None:
         self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, outlet)))
 
     def _forget(self, name: str) -> None:
@@ -441,7 +449,7 @@ class DeliveryHost:
     ) -> None:
         """The store keeps the group and tries it again with the next one, soon.
 
-        One that closes tries what has gathered meanwhile, and then no more.
+        A service that closes tries once more, with what has gathered meanwhile.
         """
         if not self._is_failing:
             _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})
@@ -510,7 +518,7 @@ class DeliveryHost:
         await self.committed()
 
 
-def _as_known(said: ReadLog, home: str, number: int, filters: Selection) -> FilterSet:
+def _as_known(said: ReadLog, home: str, filters: Selection) -> FilterSet:
     """What a subscription stands for whose home is another server, as far as it is known here."""
     standing = FilterSet(filters.filters)
     _check_filters(said, standing)

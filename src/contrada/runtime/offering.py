@@ -172,7 +172,7 @@ class FollowedOffers(Advertisements):
         """Something is on offer that was not, or no longer is."""
         form = form_of(offer)
         if form in self._changes:
-            del self._changes[form]  # It was not read yet, and is as it was before.
+            del self._changes[form]  # The change before was not read yet; the two cancel out.
         elif not self._ended:
             self._changes[form] = OfferChange(offer, is_on_offer)
             self._arrived.set()

@@ -2,22 +2,22 @@
 
     publishers --offer/put--> [ oldest … newest ] --take--> reader
 
-Entries that all have the default priority and no time to live, as by far the most have, wait in a
-plain deque; with the first other one they become a `Backlog`, until nothing waits any more.
+Entries of default priority without a time to live, by far the most, wait in a plain deque. With the
+first other entry the deque becomes a `Backlog`, until the queue is empty.
 
 Invariants:
-- at most `notifications_max` entries and `bytes_max` bytes are held; one entry that alone is
-  larger than that passes through an empty queue; what a `budget` has no room for never does;
-- entries leave by priority, among equals in the order in which they came, also those of publishers
-  that had to wait: who comes while others wait gets in line behind them;
-- nothing leaves for which it is too late by the clock at that moment, and what is late takes no
-  room from what comes. It is dropped when that is looked at: when somebody reads or needs room;
+  at most `notifications_max` entries and `bytes_max` bytes are held; a single larger entry passes
+  through an empty queue, but no entry does for which the `budget` has no room;
+  entries leave by priority, among equals in the order in which they came. That holds for publishers
+  that had to wait, too: a publisher that comes while others wait gets in line behind them;
+  no entry leaves whose time is over by the clock at that moment, and expired entries take no room
+  from new ones. An expired entry is dropped when somebody reads or needs room;
 - a publisher waits a bounded time for room. When the reader took nothing in that time, the
-  queue is *stalled*: nobody waits again until there is room. What is dropped then is the newest of
-  the lowest priority, among what is held and what comes; nothing makes way for its like. So a
-  slow reader that keeps reading loses nothing, and a dead one delays publishers once;
-- where `when_full` says so, nobody waits: it is dropped at once, the oldest or the newest, or the
-  reader is cut off.
+  queue is *stalled*: nobody waits again until there is room. Then the newest entry of the lowest
+  priority is dropped, among queued and arriving ones; no entry makes way for one of equal priority.
+  So a slow reader that keeps reading loses nothing, and a dead one delays publishers once;
+  where `when_full` says so, no publisher waits: the oldest or the newest entry is dropped at once,
+  or the reader is cut off.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from contrada.delivery.backlog import Backlog, Entry, transmission_of
+from contrada.delivery.backlog import Backlog, QueueEntry, transmission_of
 from contrada.matching.spans import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
@@ -74,7 +74,7 @@ def size_of(notification: Notification) -> int:
     return ENTRY_BYTES + held
 
 
-def entry_of(notification: Notification) -> Entry[Notification]:
+def entry_of(notification: Notification) -> QueueEntry[Notification]:
     """A notification as an outlet holds it."""
     envelope = notification.envelope
     if envelope.ttl_us is None and envelope.priority == PRIORITY_DEFAULT:
@@ -91,10 +91,10 @@ def size_of_all(notifications: Notifications) -> int:
 
 
 Passed: TypeAlias = Notification | bytes
-"""What outlets at a broker hold: a notification, or the encoding of one that nobody looked at."""
+"""What outlets at a broker hold: a notification, or the encoding of one that was never decoded."""
 
 
-def entries_of(notifications: Notifications) -> Sequence[Entry[Passed]]:
+def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
     """Notifications as an outlet holds them; of a bundle it holds encodings."""
     if type(notifications) is Bundle:
         return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
@@ -111,7 +111,7 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What an outlet may hold, and by which clock it is too late for that."""
+    """The bounds of an outlet, and the clock by which entries expire."""
 
     notifications: int
     bytes_: int
@@ -122,8 +122,8 @@ _USUAL: Final = _Bounds(QUEUE_NOTIFICATIONS_MAX, QUEUE_BYTES_MAX, wall_clock_us)
 """Shared by nearly all."""
 
 
-class _Line:
-    """Publishers that wait for room, one after the other, or that waited in vain."""
+class _PublisherLine:
+    """The publishers that wait for room, in line. `stalled`: one has waited in vain."""
 
     __slots__ = ("room", "stalled", "turn", "waiting")
 
@@ -164,17 +164,17 @@ class Outlet(Generic[P]):
     ) -> None:
         """A `budget` bounds several outlets; `clock` is asked for what has a time to live."""
         self.when_full: WhenFull = when_full
-        self._entries: deque[Entry[P]] | Backlog[P] | None = None
+        self._entries: deque[QueueEntry[P]] | Backlog[P] | None = None
         self._bytes = 0
         bounds = _Bounds(notifications_max, bytes_max, clock)
         self._bounds = _USUAL if bounds == _USUAL else bounds
         self._budget = budget
         self._arrived: asyncio.Event | None = None
-        self._line: _Line | None = None
+        self._line: _PublisherLine | None = None
         self.finished = False
         """No entry comes in any more."""
         self.keeper: Keeper | None = None
-        """Who is told of what had a place here, or came too late for one, and was dropped."""
+        """Told of each entry that was dropped, from the queue or for want of room or time."""
 
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0
@@ -184,7 +184,7 @@ class Outlet(Generic[P]):
         """The sizes of all that it holds."""
         return self._bytes
 
-    def offer(self, entry: Entry[P]) -> bool:
+    def offer(self, entry: QueueEntry[P]) -> bool:
         """Take an entry in if there is room now and nobody is in line before it."""
         line = self._line
         if self.finished or (line and line.waiting) or not self._fits(entry[1]):
@@ -192,10 +192,11 @@ class Outlet(Generic[P]):
         self._append([entry], entry[1], is_plain=entry[2] is None)
         return True
 
-    def offer_all(self, entries: Sequence[Entry[P]]) -> int:
-        """Take in the first of these entries, as many as `offer` would; how many that were.
+    def offer_all(self, entries: Sequence[QueueEntry[P]]) -> int:
+        """Take in the first of these entries, as many as `offer` would. Returns their count.
 
-        All, where nobody is to wait for the others: of those it is decided what becomes of them.
+        The count is that of all entries where nobody waits for room (`when_full`): those without
+        room displace others or are dropped here.
         """
         line = self._line
         if self.finished or (line and line.waiting):
@@ -217,12 +218,12 @@ class Outlet(Generic[P]):
                 break
         return len(entries)
 
-    async def put(self, entry: Entry[P], wait_s: float) -> bool:
+    async def put(self, entry: QueueEntry[P], wait_s: float) -> bool:
         """Take an entry in, waiting for room at most `wait_s`; False when there was none for it.
 
         What becomes too late meanwhile is dropped, not for want of room.
         """
-        line = self._line = self._line or _Line()
+        line = self._line = self._line or _PublisherLine()
         line.waiting += 1
         size = entry[1]
         try:
@@ -296,7 +297,7 @@ class Outlet(Generic[P]):
         self.finish()
         return held
 
-    def _append(self, entries: Sequence[Entry[P]], size: int, is_plain: bool) -> None:
+    def _append(self, entries: Sequence[QueueEntry[P]], size: int, is_plain: bool) -> None:
         held = self._entries
         if not is_plain:
             held = self._ranked(held or ())
@@ -311,7 +312,7 @@ class Outlet(Generic[P]):
         if self._arrived is not None:
             self._arrived.set()
 
-    def _ranked(self, held: Iterable[Entry[P]] | Backlog[P]) -> Backlog[P]:
+    def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
         """What is held, by priority from now on."""
         if not isinstance(held, Backlog):
             held = self._entries = Backlog(held)
@@ -352,8 +353,8 @@ class Outlet(Generic[P]):
         self._drop(EXPIRED, late)
         return bool(late)
 
-    def _overflow(self, entries: Sequence[Entry[P]]) -> None:
-        """There is no room for all of these, and nobody is to wait for it."""
+    def _overflow(self, entries: Sequence[QueueEntry[P]]) -> None:
+        """Decides what is dropped when there is no room for all entries and no publisher waits."""
         if self.when_full == DISCONNECT:
             self._count_lost(QUEUE_FULL, entries)
             self.cut_off()
@@ -368,7 +369,7 @@ class Outlet(Generic[P]):
         """Its reader is to be cut off, since it does not keep up. What is held can be taken."""
         self.finish()
 
-    def _displace(self, entry: Entry[P]) -> bool:
+    def _displace(self, entry: QueueEntry[P]) -> bool:
         """Drops the newest of the lowest priorities where that makes room for a higher one.
 
         Where the oldest are to be dropped, also for one that is alike.
@@ -391,17 +392,17 @@ class Outlet(Generic[P]):
             self._drop(QUEUE_FULL, [pop()])
         return True
 
-    def _drop(self, reason: str, entries: Sequence[Entry[P]]) -> None:
+    def _drop(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         """Entries that were held are dropped."""
         if entries:
             self._count_lost(reason, entries)
             self._taken(sum([size for _, size, _ in entries]))
 
-    def _count_lost(self, reason: str, entries: Sequence[Entry[P]]) -> None:
+    def _count_lost(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         if self.keeper is not None:
             self.keeper.count_lost(reason, len(entries), sum([size for _, size, _ in entries]))
 
-    def _left_s(self, entry: Entry[P]) -> float:
+    def _left_s(self, entry: QueueEntry[P]) -> float:
         """For how long an entry may still be read."""
         transmission = entry[2]
         if transmission is None or transmission.expires_us is None:
@@ -410,7 +411,7 @@ class Outlet(Generic[P]):
 
     # --- waiting for room ---------------------------------------------------------------------
 
-    async def _room_for(self, size: int, wait_s: float, line: _Line) -> None:
+    async def _room_for(self, size: int, wait_s: float, line: _PublisherLine) -> None:
         """Wait until an entry of this size fits; the caller looks whether it does."""
         loop = asyncio.get_running_loop()
         try:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from contrada.errors import MissingRequirementError, StoreError, StoreFullError
-from contrada.runtime.tables import VERSION, Group, Tables, TableStore
+from contrada.runtime.tables import VERSION, Tables, TableStore, WriteGroup
 
 try:
     import psycopg
@@ -58,7 +58,7 @@ def _told(place: str) -> Iterator[None]:
         raise StoreError(f"{place}: {error}") from error
 
 
-_Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+_PostgresConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES: Final = f"""
 CREATE TABLE contrada_store (
@@ -106,8 +106,9 @@ class PostgresStore(TableStore):
     def __init__(self, url: str) -> None:
         """Opens `postgresql://user@host/database?schema=name`, or makes the schema.
 
-        Everything else of a URL is as libpq has it. Raises StoreError: no store, in use, cannot be
-        reached, or the server does not write to the disk what it commits.
+        The other parts of the URL mean what they mean to libpq. Raises StoreError: the database
+        holds something else, is in use, cannot be reached, or the server does not write commits to
+        the disk.
         """
         self._conninfo, self._schema, place = _parts(url)
         super().__init__(place)
@@ -134,7 +135,7 @@ class PostgresStore(TableStore):
 
     # --- connections --------------------------------------------------------------------------
 
-    def _opened(self, settings: bytes = b"") -> _Connection:
+    def _opened(self, settings: bytes = b"") -> _PostgresConnection:
         """A connection that commits each statement, and finds the tables."""
         with ExitStack() as stack:
             db = stack.enter_context(closing(psycopg.connect(self._conninfo, autocommit=True)))
@@ -143,7 +144,7 @@ class PostgresStore(TableStore):
             stack.pop_all()
         return db
 
-    def _lock(self, db: _Connection) -> None:
+    def _lock(self, db: _PostgresConnection) -> None:
         """Locks the store for as long as the connection lives."""
         name = f"contrada store {self._schema}".encode()
         key = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
@@ -170,7 +171,7 @@ class PostgresStore(TableStore):
                 self._db.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
             self._db.execute(_TABLES)
 
-    def _found(self, db: _Connection) -> tuple[int, int, int]:
+    def _found(self, db: _PostgresConnection) -> tuple[int, int, int]:
         """The version, the epoch and how many groups are written."""
         found = db.execute("SELECT version, epoch, written FROM contrada_store").fetchall()
         if len(found) != 1:
@@ -218,7 +219,7 @@ class PostgresStore(TableStore):
             self._reader = self._opened(_READS)
             return self._reader.execute(query, asked, binary=True).fetchall()
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: WriteGroup) -> None:
         with self._errors():
             if self._db.closed and self._is_written_after_all():
                 return
@@ -253,7 +254,7 @@ class PostgresStore(TableStore):
         self._written = written
         return is_written
 
-    def _fill(self, group: Group) -> None:
+    def _fill(self, group: WriteGroup) -> None:
         db = self._db
         if group.rows:
             columns = "(log, position, before, time_us, data, sum)"
@@ -318,7 +319,7 @@ def read_postgres(url: str) -> Iterator[Tables]:
 
 
 def write_postgres(url: str, tables: Tables) -> None:
-    """Fills a store that holds nothing, or makes it, in one transaction. Raises StoreError."""
+    """Fills an empty store, or makes one, in one transaction. Raises StoreError."""
     with closing(PostgresStore(url)) as store:
         if store.logs() or store.notes() or store.damaged:
             raise StoreError(f"{store.place}: there is a store already; it is not written over")

@@ -26,7 +26,7 @@ class Questioning(QuestionPort):
         self.answerer = Answerer(self)
 
     def told(self, message: Answer | More | Cancel) -> None:
-        """What comes of a question of this service, or of one that its sources answer."""
+        """Takes a message about a question of this service, or one that its sources answer."""
         if isinstance(message, Answer):
             self.asker.told(message)
         else:

@@ -56,8 +56,8 @@ class ServiceThread:
     def close(self) -> None:
         """End the service and its thread. Twice is once. What is queued can still be read.
 
-        In a process that was forked meanwhile nothing is done, since nothing of it runs there.
-        Raises ServiceError where they do not end in time; they are left behind then.
+        In a forked process nothing is done, since neither runs there. Raises ServiceError where
+        they do not end in time; they are left behind then.
         """
         if self._loop is not None and not self.is_forked:
             try:
@@ -119,7 +119,7 @@ class ServiceThread:
             self._has_stopped.wait()  # The loop's thread reads as well, until it ends.
             with self._lock:
                 try:
-                    _one_of(held).send(None)  # It waits for nothing, so it needs no loop.
+                    _one_of(held).send(None)  # A queued item needs no waiting, so no loop.
                 except StopIteration as found:
                     return found.value  # type: ignore[no-any-return]
                 except StopAsyncIteration:

@@ -4,14 +4,16 @@ SQLite was chosen since it is in Python, one file, and made to survive a crash a
 read while it writes. A transaction costs one fsync. The tables are those of `tables`.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from contrada.errors import StoreError, StoreFullError
-from contrada.runtime.tables import VERSION, Group, Tables, TableStore
+from contrada.runtime.tables import VERSION, Tables, TableStore, WriteGroup
+from contrada.security.files import OWNER_ALONE
 
 _SCHEMA: Final = f"""
 BEGIN;
@@ -62,7 +64,7 @@ class SqliteStore(TableStore):
             asked = number, first, end, -1 if most is None else most
             return self._reader.execute(f"SELECT {columns} FROM records {where}", asked).fetchall()
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: WriteGroup) -> None:
         db = self._db
         with _errors(self.path), db:
             db.execute("BEGIN IMMEDIATE")
@@ -131,6 +133,12 @@ def write_sqlite(path: Path, tables: Tables) -> None:
 
 
 def _opened(path: Path) -> closing[sqlite3.Connection]:
+    """A connection to a file, which is made for its owner alone where there is none.
+
+    SQLite gives what it makes beside it, as the journal, the same mode.
+    """
+    with suppress(OSError):  # The file exists, or SQLite will raise the reason.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ALONE))
     return closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0))
 
 

@@ -18,6 +18,7 @@ from contrada.errors import ServiceError
 from contrada.model import Notification
 from contrada.model.algebra.notification import BEST_EFFORT
 from contrada.model.encoding import packed_at_once
+from contrada.security.principals import owns
 from contrada.security.signing import Signer
 from contrada.service import Item, notification_of
 
@@ -34,7 +35,7 @@ _AHEAD_US: Final = wall_clock_us() - time.monotonic_ns() // 1000
 
 
 def steady_clock_us() -> int:
-    """What the clock would say had nobody set it since this was loaded."""
+    """The time of the wall clock, as if nobody had set it since this module was loaded."""
     return _AHEAD_US + time.monotonic_ns() // 1000
 
 
@@ -43,18 +44,31 @@ class Stamp:
 
     def __init__(self, publisher: str | None = None) -> None:
         """`publisher` is its name; without one a random name is drawn."""
-        token = secrets.token_hex(8)
+        self._token = token = secrets.token_hex(8)
         if publisher is None:
             self.publisher = token
             self._prefix = token
         else:
             self.publisher = _checked(publisher)
             self._prefix = f"{publisher}.{token}"
+        self.stays = False
+        """Whether its name stays as it is, whatever a broker says."""
         self._sequence = 0
         self._time_us = 0
         self._passed_us = time.monotonic_ns() // 1000
         self.has_told_time = False
         """Whether the clock was stamped on anything: then nothing earlier is published."""
+
+    def go_below(self, name: str) -> None:
+        """From now on its publisher name is a unique one below `name`, if it may change.
+
+        It stays where `name` is empty, or would make it too long.
+        """
+        below = f"{name}/{self._token}"
+        if self.stays or not name or owns((name,), self.publisher):
+            return
+        if len(below.encode()) <= PUBLISHER_BYTES_MAX:
+            self.publisher = self._prefix = below
 
     def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
         """The notifications with full envelopes; fields that are already filled are kept.
@@ -149,9 +163,9 @@ def stamp_of(publisher: str | Signer | None) -> Stamp:
 
 
 def identified(notification: Notification) -> Notification:
-    """One with a publisher and a number of its own has an id, too: made of these where it has none.
+    """Gives a notification that has a publisher and a number an id made of them, if it has none.
 
-    So that it keeps them, and is known again when it is published again.
+    So it keeps its publisher and number, and a second publication of it is recognised.
     """
     envelope = notification.envelope
     if envelope.id or not envelope.publisher or not envelope.sequence:

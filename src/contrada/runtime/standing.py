@@ -1,14 +1,13 @@
-"""`HostedSubscription`: who reads a standing subscription, its log in this process or at a broker.
+"""`HostedSubscription`: a reader of a standing subscription whose log is here or at a broker.
 
-It has records ahead of its reader, within a credit that it renews as they are read. What is
-acknowledged is said to the machine together, once in a turn of the event loop.
+It prefetches records for its reader, within a credit that it renews as they are read.
+Acknowledgements are gathered, and sent once in each turn of the event loop.
 
-Invariant: a record that was given to the reader is had by it until it is acknowledged or given
-back; what was not given to it yet comes again when it is closed, as if it had not come.
-
-What its type cannot read is had too, and done with as soon as something later is that it could
-read: so it holds up no log. A reader that can read nothing, its class being the wrong one, takes
-nothing with it but what is beyond UNREADABLE_MAX.
+Invariant: the reader has each record that was given to it, until the record is acknowledged or
+given back. A prefetched record that was not given out comes again after the reader is closed, as if
+it had never come. The reader has unreadable records, too, those that its type cannot hold. They are
+acknowledged with the next later readable record, so that they hold up no log. A reader with the
+wrong class, which can read nothing, acknowledges only the unreadable records beyond UNREADABLE_MAX.
 """
 
 import asyncio
@@ -64,11 +63,11 @@ UNREADABLE_MAX: Final = 1_000
 earliest is acknowledged."""
 
 DAMAGED: Final = "damaged"
-"""Why a record is dropped: it came back from the disk as another one, or not at all."""
+"""Why a record is dropped: it came back from the disk changed, or not at all."""
 
 _LOG: Final = logging.getLogger(__name__)
 IN_MEMORY: Final = "@reliable"
-"""How the names begin of subscriptions in memory."""
+"""The prefix of the names of subscriptions in memory."""
 
 _KINDS: Final[Mapping[str, tuple[Any, str]]] = {
     "durable": (str, "a name"),
@@ -166,10 +165,12 @@ class HostedSubscription(StandingSubscription[T]):
     # --- in force -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read it, and let it begin where it does not stand. Twice is once.
+        """Begin to read the subscription, and make it if it does not exist.
 
-        Raises DeliveryError: it stands for something else, there is no store, or it cannot be read
-        from there; StoreError, LimitError, ServiceError, ServiceClosedError.
+        A second call does nothing.
+
+        Raises DeliveryError where it has other filters, there is no store, or it cannot be read
+        from that position; StoreError, LimitError, ServiceError, ServiceClosedError.
         """
         if self._has_ended:
             raise ServiceClosedError("this reader is closed; subscribe anew")
@@ -236,7 +237,10 @@ class HostedSubscription(StandingSubscription[T]):
         return self._newest
 
     def begun_anew(self) -> None:
-        """It is read on another connection: what was ahead comes again, what it has it keeps."""
+        """The log is read on another connection.
+
+        Prefetched records come again; those already handed to the reader stay.
+        """
         self._reconnects += 1
         self._ahead.clear()
         self._still_has.update(self._has)
@@ -328,7 +332,7 @@ class HostedSubscription(StandingSubscription[T]):
             self._settle((heappop(self._unreadable),))
 
     def statistics(self) -> SubscriptionStatistics:
-        """What this reader got, what waits for it, and what was lost, by reason."""
+        """Records that this reader got, that wait for it, and that were lost, by reason."""
         return SubscriptionStatistics(
             self._delivered, len(self._ahead), dict(self._dropped), reconnects=self._reconnects
         )
@@ -375,7 +379,7 @@ class HostedSubscription(StandingSubscription[T]):
             self._acknowledge((last,))
 
     def _acknowledge(self, positions: Sequence[int]) -> None:
-        """These are done with, and what could not be read before them."""
+        """Acknowledges positions, with the unreadable records before the highest of them."""
         last, earlier = max(positions, default=0), []
         while self._unreadable and self._unreadable[0] < last:
             earlier.append(heappop(self._unreadable))

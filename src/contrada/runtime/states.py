@@ -1,4 +1,4 @@
-"""Who is told whether a service is connected: the same for every service."""
+"""The followers of a service's connection states; the same for every kind of service."""
 
 import asyncio
 import logging
@@ -10,8 +10,7 @@ from weakref import WeakSet
 from contrada.service import ConnectionState
 
 STATES_WAITING_MAX: Final = 1_000
-"""States of a connection that wait for one who follows them. Beyond it: the oldest are passed
-over."""
+"""Connection states that wait for one follower. Beyond it: the oldest are passed over."""
 
 _LOG: Final = logging.getLogger("contrada.runtime")
 

@@ -43,7 +43,9 @@ def open_store(place: str | Path) -> TableStore:
 
 
 def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
-    """What is made of the store at a place; it is closed where that fails, or it is damaged.
+    """Opens the store at a place and returns `use(store)`.
+
+    The store is closed where that fails, or where it is damaged.
 
     Raises StoreError and what else `open_store` raises, and what `use` raises.
     """

@@ -23,7 +23,7 @@ from contrada.runtime.handling import called, handle_all
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL, Outlet
 from contrada.service import (
     Predicate,
-    Subject,
+    Subscribable,
     Subscription,
     SubscriptionStatistics,
     filters_of,
@@ -111,12 +111,14 @@ class QueuedSubscription(Subscription[T]):
                 self._opened = True
 
     async def update(
-        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+        self,
+        subject: Subscribable | Predicate[Any],
+        where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
         """Ask for something else, without a gap; see `Subscription.update`."""
         if where is None and is_predicate(subject):
             subject, where = _subject_of(self._reader), subject
-        subject, where = cast(Subject, subject), narrowing_of(subject, where)
+        subject, where = cast(Subscribable, subject), narrowing_of(subject, where)
         if reader_of(subject) != self._reader:
             raise ServiceError(
                 "an update asks for other notifications, not for other objects; subscribe anew"

@@ -24,10 +24,10 @@ import msgspec
 
 from contrada.delivery.positions import Positions
 from contrada.delivery.store import (
-    Entry,
     Extent,
     Head,
     Stored,
+    StoredRecord,
     check_log_name,
     check_note_name,
     check_records,
@@ -46,7 +46,7 @@ VERSION: Final = 1
 
 _position_of: Final = itemgetter(1)
 
-Row: TypeAlias = tuple[int, int, int, int, bytes, int]
+TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
 """A log's number, and of a record: position, bytes before it, time, data, sum."""
 
 
@@ -82,7 +82,7 @@ class TableLog(Head):
         super().__init__(name)
         self.name = name
         self.number = number
-        self.rows: list[Row] = []
+        self.rows: list[TableRow] = []
 
     def packed(self) -> bytes:
         """All of the head that is written down."""
@@ -97,22 +97,22 @@ class TableLog(Head):
         self.acknowledged = Positions((first, end) for first, end in acknowledged)
         self.left_out = tuple((first, end) for first, end in left_out)
 
-    def waiting(self, first: int, end: int) -> list[Row]:
+    def waiting(self, first: int, end: int) -> list[TableRow]:
         """Of the rows that are not in the tables yet, those from a position to before another."""
         begin, behind = (bisect_left(self.rows, each, key=_position_of) for each in (first, end))
         return self.rows[begin:behind]
 
-    def first_waiting(self, first: int) -> Row | None:
+    def first_waiting(self, first: int) -> TableRow | None:
         """The first of these rows from a position on."""
         begin = bisect_left(self.rows, first, key=_position_of)
         return self.rows[begin] if begin < len(self.rows) else None
 
 
-class Group:
+class WriteGroup:
     """What a transaction writes."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[TableRow] = []
         self.heads: dict[str, TableLog] = {}
         self.sealed: list[tuple[int, str, bytes]] = []  # these heads as they were at the end
         self.truncated: dict[int, int] = {}  # the logs' numbers, and before which position
@@ -137,8 +137,8 @@ class Group:
 class TableStore(ABC):
     """See `Store`. Opening costs a look at each log's head, none at its records.
 
-    `damaged` has the logs and notes that cannot be read, and why; they are left as they are, and
-    asking for one raises StoreError. `place` says where it is, in messages.
+    `damaged` has the logs and notes that cannot be read, each with the reason. They are left as
+    they are; asking for one raises StoreError. `place` names the store in messages.
     """
 
     _connections: ExitStack
@@ -148,9 +148,9 @@ class TableStore(ABC):
         self.damaged: dict[str, str] = {}
         self._logs: dict[str, TableLog] = {}
         self._notes: dict[str, bytes] = {}
-        self._group = Group()
+        self._group = WriteGroup()
         self._waiting_bytes = 0  # of groups that are open or sealed
-        self._sealed: deque[Group] = deque()
+        self._sealed: deque[WriteGroup] = deque()
         self._changing, self._syncing = Lock(), Lock()
 
     # --- the database -------------------------------------------------------------------------
@@ -162,8 +162,11 @@ class TableStore(ABC):
         """Of a log's records in the tables, from one position to before another, in order."""
 
     @abstractmethod
-    def _write(self, group: Group) -> None:
-        """Writes a group in one transaction: all of it is on stable storage, or StoreError."""
+    def _write(self, group: WriteGroup) -> None:
+        """Writes a group in one transaction.
+
+        Raises StoreError unless all of it is on stable storage.
+        """
 
     def _load(self, logs: Iterable[Sequence[Any]], notes: Iterable[Sequence[Any]]) -> None:
         """Takes in all rows of the logs and notes."""
@@ -208,7 +211,7 @@ class TableStore(ABC):
         self._logs[name] = of = TableLog(name, next(self._numbers))
         return of
 
-    def read(self, log: str, first: int, count: int) -> list[Entry]:
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """See `Store.read`."""
         with self._changing:
             of = self._known(log)
@@ -336,7 +339,7 @@ class TableStore(ABC):
             if group.heads or group.dropped or group.notes:
                 group.sealed = [(of.number, name, of.packed()) for name, of in group.heads.items()]
                 self._sealed.append(group)
-                self._group = Group()
+                self._group = WriteGroup()
         return self._bring
 
     def sync(self) -> None:

@@ -35,7 +35,7 @@ class Timekeeper:
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Returns when what it waited for was told that it waits no longer."""
+        """Returns once the task that waits for the time has ended."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 

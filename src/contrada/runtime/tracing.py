@@ -1,17 +1,17 @@
-"""Spans of a notification's way, by OpenTelemetry; the one place that decides, and knows it.
+"""Spans of a notification's path, by OpenTelemetry. No other module knows OpenTelemetry.
 
 While it is off, nothing of OpenTelemetry is imported, and each hook costs a look at `is_on`. A
 publisher that traces adds the attribute `traceparent`, as the extension of CloudEvents for
-distributed tracing says; whoever is on the way leaves it as it is, since a notification is its
-bytes and may be signed. So what a broker does with it is a span below the publication, and what
-follows there a span below that one:
+distributed tracing says; brokers on the path leave the attribute as it is, since a notification is
+its bytes and may be signed. So a broker's work on a notification is a span below the publication,
+and each delivery from there a span below the broker's:
 
     publish ─┬─ accept (broker a) ─┬─ deliver (to a client)
              │                     └─ link (to broker b)
              ├─ accept (broker b) ─── deliver
              └─ process (a handler of a subscriber)
 
-Brokers make spans only for what carries a context that is sampled, of best effort.
+Brokers make spans only for notifications of best effort whose context is sampled.
 """
 
 import inspect
@@ -228,7 +228,7 @@ def _contexts(encodings: Iterable[bytes]) -> list[str]:
 
 
 def _parent(text: str) -> "Context | None":
-    """What a text says; None for what is no context, or not sampled."""
+    """The context in a text; None where there is none, or where it is not sampled."""
     from opentelemetry.trace import (
         NonRecordingSpan,
         SpanContext,

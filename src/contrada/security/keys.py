@@ -10,7 +10,6 @@ bytes in base64. A file of public keys is TOML, a publisher's name and its keys:
 import base64
 import binascii
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from contrada.errors import InputError, InvalidValueError, MissingRequirementError
+from contrada.security.files import read_secret, write_secret
 
 if TYPE_CHECKING:  # Loaded where somebody signs or verifies.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -80,7 +80,8 @@ def private_key_in(path: Path | str) -> "Ed25519PrivateKey":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    content = _content(path, KEY_FILE_BYTES_MAX, "; `contrada key make FILE` makes one")
+    content = read_secret(path, KEY_FILE_BYTES_MAX, "; `contrada key make FILE` makes one")
+    _check_size(path, content, KEY_FILE_BYTES_MAX)
     found = "another kind of key"
     try:
         key = load_pem_private_key(content, password=None)
@@ -99,19 +100,17 @@ def write_private_key(key: "Ed25519PrivateKey", path: Path | str) -> None:
     from cryptography.hazmat.primitives import serialization as form
 
     pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "wb") as file:
-            file.write(pem)
-    except FileExistsError:
-        raise InputError(str(path), "it is there already; a key is not written over") from None
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error)) from None
+    write_secret(path, pem)
 
 
 def public_keys_in(path: Path | str) -> PublicKeys:
     """The public keys in a file. Raises InputError."""
-    content = _content(path, PUBLIC_KEYS_FILE_BYTES_MAX, "")
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(PUBLIC_KEYS_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error)) from None
+    _check_size(path, content, PUBLIC_KEYS_FILE_BYTES_MAX)
     try:
         return msgspec.toml.decode(content, type=dict[str, str | list[str]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -119,12 +118,6 @@ def public_keys_in(path: Path | str) -> PublicKeys:
         raise InputError(str(path), f"{error}; {expected}") from None
 
 
-def _content(path: Path | str, bytes_max: int, hint: str) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(bytes_max + 1)
-    except OSError as error:
-        raise InputError(str(path), f"{error.strerror or error}{hint}") from None
+def _check_size(path: Path | str, content: bytes, bytes_max: int) -> None:
     if len(content) > bytes_max:
         raise InputError(str(path), f"more than {bytes_max} bytes; expected a file of keys")
-    return content

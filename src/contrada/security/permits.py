@@ -6,7 +6,11 @@
     a question               its alternatives are covered      the intersections
     an offer, a description  the publish filters meet it, and  where there is one intersection
                              it says nothing beyond them
-    publish                  a publish filter matches          never: it is refused
+    publish                  the publish filters cover it      never: it is refused
+
+A notification with several values of an attribute is covered where it is with each of them alone,
+in each combination: else `what = 'quote'` would let pass what is a quote and an alert, which those
+get who ask for alerts. Who may read a notification, by one of its values, reads all of it.
 
 Reading is decided again where something is handed over that did not come by a subscription: answers
 and records. An answer that cannot be decided within the limits of the algebra is no.
@@ -24,7 +28,7 @@ from contrada.matching import Index
 from contrada.matching.spans import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.model.algebra.product import HeldProduct, product_meets
-from contrada.model.algebra.valueset import ABSENT
+from contrada.model.algebra.valueset import ABSENT, of_keys
 from contrada.model.domains.values import ENVELOPE_NAMES
 from contrada.model.languages.work import Work
 from contrada.routing.admission import ALTERNATIVES_MAX
@@ -37,30 +41,31 @@ T = TypeVar("T")
 _Many: TypeAlias = Notifications | Sequence[Notification]
 
 CHECK_WORK_MAX: Final = 50_000
-"""Steps to look in one go whether one may publish, or read, what came together. Beyond it: fewer
-are looked at in one go; one alone for which that is too much is refused."""
+"""Steps to check in one go whether a principal may publish, or read, several notifications. Beyond
+it: fewer are checked in one go; a single notification that takes more is refused."""
 
 READ_CHECKS_MAX: Final = 20
-"""Goes in which it is looked at whether one may read what came together. Beyond it: the rest is
-kept from him."""
+"""Goes in which it is checked whether a principal may read several notifications. Beyond it: the
+rest is kept from it."""
 
 SHARED_FILTERS_MAX: Final = 16
-"""Publish filters of one principal that are looked at one after the other. Beyond it: he has an
-index of his own."""
+"""Publish filters of one principal that are checked one after the other. Beyond it: the principal
+has an index of its own."""
 
 _FEWER: Final = 8
 
 
 class PublishFilters:
-    """The publish filters of many principals in one index, to look at those of one. For one thread.
+    """The publish filters of many principals in one index, to check those of one. For one thread.
 
-    What they have in common, as names of attributes, is there once: of principals that publish in
-    turns what each had by itself would have to come from far away in memory each time.
+    Shared parts, as names of attributes, are there once. If each principal had an index of its own,
+    principals that publish in turns would evict each other's index from the caches.
     """
 
     def __init__(self) -> None:
         self._index: Index[int] = Index()
-        # By their identity, which nothing else gets as long as they are held: whether they are few.
+        # By the filters' `id`, which no other object gets while they are held: whether they are
+        # few.
         self._held: dict[int, tuple[FilterSet, bool]] = {}
 
     def all_match(self, filters: FilterSet, bundle: Bundle) -> bool:
@@ -81,7 +86,7 @@ class Permit:
         self.principal = principal
         self.has_narrowed = False
         """Whether some wish was granted in part only, or refused, or something was kept from it."""
-        self._writes = _Check(principal.publish, publish)
+        self._writes = _Check(principal.publish, publish, is_covering=True)
         self._reads = _Check(principal.subscribe)
         self._names_any = ANY_NAME in principal.publishers
 
@@ -112,12 +117,12 @@ class Permit:
         return tuple(granted)
 
     def readable(self, items: Sequence[Notification]) -> list[Notification]:
-        """Those of what is handed over that it may read."""
+        """The notifications that the principal may read."""
         refused = self.unreadable(items)
         return [item for at, item in enumerate(items) if at not in refused]
 
     def unreadable(self, items: Sequence[Notification]) -> set[int]:
-        """The positions of those that it may not read. Cost: one match of all."""
+        """The positions of notifications that it may not read. Cost: one match of all."""
         looking = self._reads.refused(items, goes_max=READ_CHECKS_MAX)
         while True:
             try:
@@ -149,7 +154,7 @@ class Permit:
         return self._one(parts, "offer", whole=offer)
 
     def unpublishable(self, notifications: _Many) -> Generator[None, None, list[int]]:
-        """The positions of those that it may not publish. Cost: one match of all.
+        """The positions of notifications that it may not publish. Cost: one match of all.
 
         Where it yields the others may have a turn.
         """
@@ -167,7 +172,7 @@ class Permit:
         return sorted({*refused, *strange})
 
     def why_unpublishable(self, notification: Notification) -> NotPermittedError:
-        """What one is told who may not publish it."""
+        """The error for a notification that the principal may not publish."""
         name, publisher = self.principal.name, notification.envelope.publisher
         if not owns(self.principal.publishers, publisher):
             mine = self.principal.publishers
@@ -175,7 +180,10 @@ class Permit:
             return NotPermittedError(
                 f"{name!r} may not publish as {publisher!r}; it may as {said or 'nobody'}"
             )
-        return self._error("publish", notification)
+        error = self._error("publish", notification)
+        if self.principal.publish.matches(notification):
+            return NotPermittedError(f"{error}: of several values it has to be allowed with each")
+        return error
 
     # --- names --------------------------------------------------------------------------------
 
@@ -199,7 +207,10 @@ class Permit:
     # --- decisions ----------------------------------------------------------------------------
 
     def _granted(self, wish: Selection, what: str) -> Selection:
-        """The wish where it is covered, else what lies in both. Raises NotPermittedError."""
+        """The wish where it is covered, else its intersection with the allowed filters.
+
+        Raises NotPermittedError.
+        """
         allowed = self.principal.subscribe
         if allowed is EVERYTHING or allowed.covers(wish):
             return wish
@@ -230,9 +241,16 @@ class Permit:
 
 
 class _Check:
-    """Which of several notifications match one of some filters."""
+    """Decides which of several notifications match one of some filters, or are covered by them."""
 
-    def __init__(self, filters: FilterSet, shared: PublishFilters | None = None) -> None:
+    def __init__(
+        self,
+        filters: FilterSet,
+        shared: PublishFilters | None = None,
+        *,
+        is_covering: bool = False,
+    ) -> None:
+        self._covered_in = _names_in(filters) if is_covering else set[str]()
         self._is_everything = filters == EVERYTHING
         self._filters = filters
         self._shared = shared
@@ -280,15 +298,30 @@ class _Check:
             index = self._index = Index()
             index.add(0, self._filters)
         if not isinstance(notifications, Bundle):
-            return [at for at, each in enumerate(notifications) if not index.match(each)]
+            return [at for at, each in enumerate(notifications) if not self._holds(each, index)]
         ends = index.match_batch(notifications)[0]
         return (ends[1:] == ends[:-1]).nonzero()[0].tolist()  # type: ignore[no-any-return]
+
+    def _holds(self, notification: Notification, index: Index[int]) -> bool:
+        """Bundles have single values: what is matched with these is covered, too."""
+        if not index.match(notification):
+            return False
+        keys = {name: notification.keys_of(name) for name in self._covered_in}
+        if all(len(each) == 1 for each in keys.values()):
+            return True
+        # Attributes that no filter names do not matter.
+        values = Filter.of_sets({name: of_keys(each) for name, each in keys.items()})
+        return self._filters.covers(values)
+
+
+def _names_in(filters: FilterSet) -> set[str]:
+    return set[str]().union(*(each.sides for each in filters.filters))
 
 
 def _are_few(filters: FilterSet) -> bool:
     """Whether to look at one after the other, without the envelope, is the shortest."""
-    asked = set[str]().union(*(each.sides for each in filters.filters))
-    return len(filters.filters) <= SHARED_FILTERS_MAX and asked.isdisjoint(ENVELOPE_NAMES)
+    is_short = len(filters.filters) <= SHARED_FILTERS_MAX
+    return is_short and _names_in(filters).isdisjoint(ENVELOPE_NAMES)
 
 
 def _offer_within(offer: HeldProduct, allowed: Filter) -> Offer:

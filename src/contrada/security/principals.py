@@ -24,10 +24,10 @@ ANY_NAME: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a connection belongs to, and what it may do. What is not said it may not.
+    """The user of a connection, with its rights. A right that is not listed is not granted.
 
-    With `narrows`, a wish that is wider than what it may becomes what lies in both; else it is
-    refused. `expires_us` is when it ends to be one.
+    With `narrows`, a wish that is wider than its rights is narrowed to the intersection; else it is
+    refused. `expires_us`: when the user expires.
     """
 
     name: str
@@ -57,8 +57,13 @@ class Principal:
         """Whether no notification is refused for what is in it."""
         return self.publish.covers(EVERYTHING)
 
+    @property
+    def speaks_as(self) -> str:
+        """The name below which it publishes by default; empty where it may publish under none."""
+        return self.name if owns(self.publishers, self.name) else next(iter(self.publishers), "")
+
     def covers(self, other: "Principal") -> bool:
-        """Whether it may do all that the other may, so that nothing in force has to end.
+        """Whether it has all rights of the other principal, so that nothing in force has to end.
 
         Exact within the limits of the algebra; beyond them no.
         """

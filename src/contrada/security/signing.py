@@ -1,4 +1,4 @@
-"""Signed notifications: who published one, and that nobody changed it on its way.
+"""Signed notifications: a signature proves the publisher, and that nobody changed the content.
 
 The signature is the end of the id, `desk.4f0c….17~KEY~SIGNATURE`. Nothing on the way looks into an
 id or changes it, so a signed notification travels, waits and is kept as any other. KEY names the
@@ -41,7 +41,7 @@ from contrada.security.keys import (
     raw_public,
 )
 from contrada.security.windows import NumberWindow
-from contrada.service import Interest, Subject, filters_of, reader_of
+from contrada.service import Interest, Subscribable, filters_of, reader_of
 from contrada.service.subjects import Liftable, Narrowable
 
 if TYPE_CHECKING:  # Loaded where somebody signs or verifies.
@@ -205,7 +205,7 @@ class Verifier:
     def only(self, subject: type[T]) -> "Verified[T]": ...
 
     @overload
-    def only(self, subject: Subject) -> "Verified[Notification]": ...
+    def only(self, subject: Subscribable) -> "Verified[Notification]": ...
 
     def only(self, subject: Any) -> Any:
         """What can be subscribed and gives only what is verified, of what the subject asks for.

@@ -39,6 +39,7 @@ from contrada.service.requests import (
     promised,
     publication_of,
     reader_of,
+    reading_of,
     residue_of,
     transmitted,
 )
@@ -49,7 +50,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
-    Subject,
+    Subscribable,
 )
 
 __all__ = [
@@ -78,7 +79,7 @@ __all__ = [
     "Offered",
     "Offering",
     "Predicate",
-    "Subject",
+    "Subscribable",
     "dissemination_of",
     "filters_of",
     "is_predicate",
@@ -92,6 +93,7 @@ __all__ = [
     "promised",
     "publication_of",
     "reader_of",
+    "reading_of",
     "residue_of",
     "transmitted",
 ]

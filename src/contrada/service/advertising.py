@@ -1,4 +1,4 @@
-"""What a service advertises, and what is on offer at it.
+"""Advertisements of a service, and the advertisements that are on offer at it.
 
 Source: PODC 2000 §2 (advertisements).
 """
@@ -39,11 +39,11 @@ class Offering(InForce):
 
 
 class Advertisements(InForce, AsyncIterator[OfferChange]):
-    """What is on offer at a service, as it changes; iterate it inside its own `async with`.
+    """The advertisements on offer at a service, and their changes; iterate inside its `async with`.
 
-    First comes each thing that is on offer, then each change. A thing comes once, however many
-    advertise it. What changes back before it was read does not come: so no more waits than what is
-    on offer and what was told of, and nothing is lost.
+    First comes each advertisement that is on offer, then each change. An advertisement comes once,
+    however many parties make it. A change that is undone before it was read does not come. So the
+    queue never exceeds the advertisements on offer and those told of, and nothing is lost.
 
     Source: PODC 2000 §2 (advertisements).
     """

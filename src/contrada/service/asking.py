@@ -1,4 +1,4 @@
-"""What a service asks of sources of data, and what it offers to be asked.
+"""Questions of a service to sources of data, and the sources that it offers.
 
 Askable: CU-CS-948-03 §2 (query, advertise, and respond).
 """
@@ -15,8 +15,8 @@ from contrada.service.subjects import Offered
 T_co = TypeVar("T_co", covariant=True)
 
 QUESTION_WAIT_S: Final = 10.0
-"""Seconds for which a question is asked, where nothing else is said. Beyond it: nothing is waited
-for, and who has not ended is reported."""
+"""Seconds that a question waits for answers, by default. Beyond it: nothing is waited for, and
+sources that have not ended are reported."""
 
 
 class Askable(Protocol):
@@ -38,16 +38,16 @@ Description: TypeAlias = Offered | Iterable[Offered]
 
 
 class ComputeOptions(TypedDict, total=False):
-    """How a question is asked that computes something."""
+    """Options of a question that computes something."""
 
     by: str
-    """An attribute: there is a result for each of its values."""
+    """An attribute to group by: there is a result for each of its values."""
     timeout_s: float
     """Seconds after which no answers are waited for; QUESTION_WAIT_S, if not said."""
     hops: int
     """Links between servers that it goes over at most."""
     asker: str
-    """A name that sources are told; without it who asks stays anonymous."""
+    """The asker's name, told to the sources; without it the asker stays anonymous."""
 
 
 class QueryOptions(TypedDict, total=False):
@@ -67,11 +67,11 @@ class QueryOptions(TypedDict, total=False):
     hops: int
     """Links between servers that it goes over at most."""
     asker: str
-    """A name that sources are told; without it who asks stays anonymous."""
+    """The asker's name, told to the sources; without it the asker stays anonymous."""
 
 
 class Answers(InForce, AsyncIterator[T_co]):
-    """What comes of a question; iterate it, inside its own `async with` or without.
+    """The answers to a question; iterate them, inside their own `async with` or without.
 
     Answers come as sources give them. Iteration ends when all sources that were asked have ended,
     at the limit, or when the time is over: then `reports` says what became of each source. Who
@@ -83,15 +83,15 @@ class Answers(InForce, AsyncIterator[T_co]):
     @property
     @abstractmethod
     def reports(self) -> tuple[SourceReport, ...]:
-        """What is known so far of each source that was asked, in the order in which it was told.
+        """The reports so far of the sources that were asked, in the order in which they came.
 
-        A server that could not be asked, or was lost, is among them as `@NAME`: more sources may
-        be missing behind it.
+        A server that could not be asked, or was lost, is reported as `@NAME`: sources behind it may
+        be missing.
         """
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was asked has ended, and none of it failed or was cut short."""
+        """Whether all sources asked have ended, and none failed or was cut short."""
         done = (SourceState.ANSWERED, SourceState.EMPTY)
         return self.has_ended and all(each.state in done for each in self.reports)
 

@@ -25,7 +25,7 @@ def dissemination_of(item: object) -> str | None:
 
 
 def not_registered(name: str) -> ServiceError:
-    """Nobody told this service what a name stands for."""
+    """The error for a dissemination that is not registered with this service."""
     return ServiceError(
         f"the dissemination {name!r} is not registered with this service: "
         f"service.register_dissemination({name!r}, node)"

@@ -54,7 +54,7 @@ from contrada.service.subjects import (
     MatchInterest,
     Offered,
     Predicate,
-    Subject,
+    Subscribable,
 )
 
 if TYPE_CHECKING:  # It loads what only promises of delivery need.
@@ -66,15 +66,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatistics:
-    """What became of the notifications of one subscription, at one moment.
+    """Counts of one subscription's notifications, at one moment.
 
-    `delivered` were handed to the subscriber, `queued` wait for it here, `dropped` counts the
-    lost ones by reason, as "expired". What has expired is among the queued until somebody looks:
-    a reader, or who needs the room. `failed` raised in a handler.
+    `delivered` were handed to the subscriber, `queued` wait for it here, `dropped` counts the lost
+    ones by reason, as "expired". An expired notification counts as queued until a reader comes or
+    its room is needed. `failed` raised in a handler.
 
-    `reconnects` counts how often it was taken up again after its connection was lost. What was
-    published meanwhile, or was on its way, did not come; nobody knows how many these are, so
-    `dropped` does not count them.
+    `reconnects` counts how often the subscription was resumed after its connection was lost.
+    Notifications published meanwhile, or on their way, did not come. Nobody knows how many these
+    are, so `dropped` does not count them.
     """
 
     delivered: int
@@ -86,12 +86,12 @@ class SubscriptionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatistics:
-    """What a service did up to one moment, seen from this access point.
+    """Counts of a service up to one moment, seen from this access point.
 
     `published` counts notifications, `matched` pairs of a notification and a subscription
-    (None where only the far end knows), `dropped` the lost pairs by reason; what is "expired on
-    arrival" was never matched, so there it counts notifications. `delivery` is what is done
-    so that delivery can be promised: None where nothing was promised.
+    (None where only the far end knows), `dropped` the lost pairs by reason; those "expired on
+    arrival" were never matched, so there it counts notifications. `delivery` has the counts of
+    delivery above best effort; None where nothing above it was asked for.
 
     Of the whole process, not of this access point alone: `safe_answers` counts questions of the
     algebra that had to be answered safely, by the question; `operator_failures` how often an
@@ -114,7 +114,7 @@ class ServiceStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionState:
-    """How a service is connected to its broker, from one moment on.
+    """The state of a service's connection to its broker, from one moment on.
 
     `state` is one of
     - "new": it is not opened yet;
@@ -125,7 +125,7 @@ class ConnectionState:
     - "closed": nothing follows. With a `reason` where it was given up, else by its owner.
 
     An embedded service is always connected, without an address. Where it has neighbours, each state
-    is that of its link to the one at `address`; a link is tried again for ever.
+    is that of its link to the neighbour at `address`; a link is tried again for ever.
     """
 
     state: Literal["new", "connected", "lost", "trying", "closed"]
@@ -152,7 +152,9 @@ class Subscription(InForce, AsyncIterator[T_co]):
 
     @abstractmethod
     async def update(
-        self, subject: Subject | Predicate[Any], where: Subject | Predicate[Any] | None = None
+        self,
+        subject: Subscribable | Predicate[Any],
+        where: Subscribable | Predicate[Any] | None = None,
     ) -> None:
         """Ask for something else, without a gap; `subject` and `where` as in `Service.subscribe`.
 
@@ -231,21 +233,21 @@ class StandingOptions(TypedDict, total=False):
     durable: str
     reliable: bool
     retention: Retention
-    """What is kept, and what happens when there is no room; said when it begins."""
+    """What is kept, and what happens when there is no room; given when the subscription begins."""
     from_position: int
-    """Read again from there. Retention says how much of what is acknowledged is there.
+    """Read again from this position. Retention says how many acknowledged records are still there.
 
     DeliveryError while other readers have records that they have not acknowledged.
     """
     from_time: datetime | int
-    """The same from then, a time with a zone or UTC microseconds since 1970."""
+    """Read again from this time: one with a zone, or UTC microseconds since 1970."""
     auto_acknowledge: bool
     """True, if not said: see `StandingSubscription`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[T]):
-    """What a standing subscription gives: a notification, or what its reader's type made of it.
+    """A record of a standing subscription. `item`: the notification, or the reader's object of it.
 
     `position` is its place in the log, `time_us` when it was kept there, in UTC microseconds since
     1970, and `attempt` how often it was handed out since the service was opened, this time counted.
@@ -260,16 +262,17 @@ class Kept(Generic[T]):
 class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
     """A reader of a standing subscription; iterate it inside its own `async with`.
 
-    What matches is kept in a log until it is acknowledged. Several may read one subscription, each
-    with a `subscribe` of its own: each notification goes to one of them. What a reader has and does
-    not acknowledge comes again, to whoever reads then, once the reader is closed, or gives it back.
+    Matching notifications are kept in a log until they are acknowledged. Several readers may share
+    one subscription, each with a `subscribe` of its own: each notification goes to one of them.
+    Unacknowledged notifications of a reader come again, to whoever reads then, once the reader is
+    closed or gives them back.
 
     With `auto_acknowledge` a notification is acknowledged when the next one is asked for, and the
     last one when `async with` ends without an error. Else `acknowledge` has to be called.
 
-    What a reader's type cannot hold is counted as unreadable, and acknowledged with the next later
-    one that is: what is not, since its reader can read nothing, comes again, up to UNREADABLE_MAX.
-    What came back damaged from the disk is counted, and lost.
+    A notification that the reader's type cannot hold counts as unreadable, and is acknowledged with
+    the next later one that is acknowledged. A reader that can read nothing acknowledges none: up to
+    UNREADABLE_MAX of them come again. A record damaged on the disk is counted, and lost.
     """
 
     @property
@@ -280,19 +283,19 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
     @property
     @abstractmethod
     def filters(self) -> Filter | FilterSet:
-        """What is asked for. Raises ServiceError before it is opened where nothing was said."""
+        """Its filters. Raises ServiceError before it is opened, if none were given."""
 
     @abstractmethod
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """These are done with, and all that this reader has up to a position.
+        """Acknowledge these positions, and all that this reader has up to `up_to`.
 
-        Returns when that is on stable storage. What it does not have, it passes over. Raises
-        InvalidValueError for a position that it did not get, StoreError, ServiceClosedError.
+        Returns when that is on stable storage. Positions that it no longer has are passed over.
+        Raises InvalidValueError for a position that it did not get, StoreError, ServiceClosedError.
         """
 
     @abstractmethod
     async def give_back(self, *positions: int) -> None:
-        """These come again, to whoever reads next. Raises as `acknowledge`."""
+        """Let these records come again, to whoever reads next. Raises as `acknowledge`."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -400,7 +403,7 @@ class Service(InForce):
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
@@ -409,7 +412,7 @@ class Service(InForce):
     def subscribe(
         self,
         subject: type[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         *,
         when_full: WhenFull = "block",
     ) -> Subscription[T]: ...
@@ -425,22 +428,26 @@ class Service(InForce):
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
-        self, subject: Subject, where: Subject | None = None, *, when_full: WhenFull = "block"
+        self,
+        subject: Subscribable,
+        where: Subscribable | None = None,
+        *,
+        when_full: WhenFull = "block",
     ) -> Subscription[Notification]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
         self,
         subject: Interest[T],
-        where: Subject | Predicate[T] | None = None,
+        where: Subscribable | Predicate[T] | None = None,
         **standing: Unpack[StandingOptions],
     ) -> StandingSubscription[T]: ...
 
     @overload
     def subscribe(
         self,
-        subject: Subject | None = None,
-        where: Subject | None = None,
+        subject: Subscribable | None = None,
+        where: Subscribable | None = None,
         **standing: Unpack[StandingOptions],
     ) -> StandingSubscription[Notification]: ...
 
@@ -455,42 +462,42 @@ class Service(InForce):
     ) -> Any:
         """A subscription to a filter, a text, a mapping, or what offers `to_filters()`.
 
-        One to a `Pattern` gives its matches. What completes a match is handed over when time has
-        passed it, or an embedded service is closed. A broker goes by its own clock: there a match
-        comes a second later, and what comes later than that after another one takes part in none,
-        as does what says a time of long ago.
-        `where` narrows it further: a subject too, or a predicate over the objects of a type. What
-        of a predicate the algebra can say becomes filters; the rest stays here, and it is called
-        with an object of its own. `when_full` says what becomes of what it has no room for. It is
-        in force only inside `async with`.
+        A subscription to a `Pattern` gives its matches. A match is handed over when time has passed
+        its last notification, or an embedded service is closed. A broker goes by its own clock:
+        there a match comes a second later. A notification that comes more than a second after a
+        later one takes part in no match, nor does one with a time of long ago. `where` narrows it
+        further: another subject, or a predicate over the objects of a type. The part of a predicate
+        that the algebra can express becomes filters; the rest stays here, and is called with an
+        object of its own. `when_full` says what is dropped when the queue is full. The subscription
+        is in force only inside `async with`.
 
-        `StandingOptions` make it a standing one: what is promised comes to it once, and it is kept
-        until it is acknowledged. A durable one that stands already is read on, whether its filters
-        are said again or not.
-        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError.
+        `StandingOptions` make it a standing one: a notification above best effort comes to it once,
+        and is kept until it is acknowledged. A durable one that exists already is read on, whether
+        its filters are given again or not. Raises ParseError, InvalidFilterError,
+        UnsatisfiableFilterError, ServiceError.
         """
 
     @abstractmethod
     async def unsubscribe(self, durable: str) -> None:
-        """End a durable subscription, with all that is kept for it. Raises DeliveryError."""
+        """End a durable subscription and delete its log. Raises DeliveryError."""
 
     @abstractmethod
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement of what this service will publish, in force inside `async with`.
 
-        It tells others what to expect. In a network that forwards advertisements nothing else may
-        be published; elsewhere it keeps nobody from that. A client's goes with it, and is taken up
-        again with its connection. Raises ParseError, InvalidFilterError,
+        It tells others what to expect. In a network that forwards advertisements only advertised
+        notifications may be published; elsewhere all may. A client's advertisement ends with its
+        connection, and is made again with the next one. Raises ParseError, InvalidFilterError,
         UnsatisfiableFilterError, ServiceError; `open` also LimitError, ConnectionFailedError.
         """
 
     @abstractmethod
     def advertisements(self) -> Advertisements:
-        """What is on offer here, as it changes: in this process, or at the client's broker.
+        """The advertisements on offer in this process or at the client's broker, with changes.
 
-        In a network that forwards advertisements that holds what is offered elsewhere, as far as
-        it comes over links: what another one covers on the same way is not told, and nothing of
-        what is offered above a broker. Else it is what this broker's clients offer.
+        In a network that forwards advertisements these include the ones of other servers, as far as
+        they come over links: not those that another covers on the same way, nor those made above a
+        broker. Else they are the advertisements of this broker's clients.
         """
 
     @abstractmethod
@@ -500,14 +507,13 @@ class Service(InForce):
         """A source that answers questions, in force inside `async with`.
 
         `description` is a filter, its text, an advertisement, something with `to_filters()`, or a
-        list of these, of which each is enough: a question that meets none of it does not come. It
+        list of these, of which each is enough: a question that meets none of them does not come. It
         may be wider than the data; where it is None the source describes itself. `source` has
         `answer(question)`, or is a function of the question: it gives items as `publish` takes
         them, by iterating, plainly (on a thread, not to hold up the event loop) or asynchronously.
         What does not answer the question is left out here. `name` is told to who asks; without one
-        it has one of chance.
-        Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError; `open` also
-        LimitError, ConnectionFailedError.
+        it has one of chance. Raises ParseError, InvalidFilterError, UnsatisfiableFilterError,
+        ServiceError; `open` also LimitError, ConnectionFailedError.
         """
 
     @overload
@@ -522,7 +528,10 @@ class Service(InForce):
 
     @overload
     def query(
-        self, subject: Subject, where: Subject | None = None, **options: Unpack[QueryOptions]
+        self,
+        subject: Subscribable,
+        where: Subscribable | None = None,
+        **options: Unpack[QueryOptions],
     ) -> Answers[Notification]: ...
 
     @abstractmethod
@@ -554,7 +563,7 @@ class Service(InForce):
 
         What can be computed: `count`, `count(a)`, `sum(a)`, `mean(a)`, `min(a)`, `max(a)`,
         `distinct(a)` (estimated), `top 3(a)`, `bottom 3(a)` of an attribute a, one or a list.
-        One mapping for each value of `by`, in order, or one for all. Raises as `query`, and
+        Gives one mapping for each value of `by`, in order, or a single one. Raises as `query`, and
         InvalidCombinationError.
         """
 
@@ -580,7 +589,7 @@ class Service(InForce):
 
     @abstractmethod
     def connection_states(self) -> AsyncIterator[ConnectionState]:
-        """How it is connected at this moment, then each change; ends after "closed"."""
+        """The state of the connection now, then each change; ends after "closed"."""
 
     async def _end(self) -> None:
         await self.aclose()

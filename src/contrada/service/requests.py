@@ -24,8 +24,8 @@ from contrada.service.subjects import (
     MatchInterest,
     Narrowable,
     Offered,
-    Selects,
-    Subject,
+    SelectsFilters,
+    Subscribable,
 )
 
 PRIORITY_MAX: Final = 9
@@ -115,7 +115,7 @@ def is_promised(notifications: Iterable[Notification]) -> bool:
     return False
 
 
-def filters_of(subject: Subject, where: Subject | None = None) -> Filter | FilterSet:
+def filters_of(subject: Subscribable, where: Subscribable | None = None) -> Filter | FilterSet:
     """The filters that a subject stands for, narrowed to those of `where`.
 
     Raises UnsatisfiableFilterError when no notification can match, ServiceError when the
@@ -132,14 +132,14 @@ def filters_of(subject: Subject, where: Subject | None = None) -> Filter | Filte
     return wanted
 
 
-def narrowing_of(subject: Any, where: Any) -> Subject | None:
-    """What narrows a subject: a predicate as the rule that it is lifted to, all else as it is.
+def narrowing_of(subject: Any, where: Any) -> Subscribable | None:
+    """`where` as something that narrows a subject: a predicate is lifted to a rule, all else stays.
 
     Raises ServiceError where a predicate has no type whose objects it could be asked about, and
     for one that gives no answer when it is called.
     """
     if not is_predicate(where):
-        return cast(Subject | None, where)
+        return cast(Subscribable | None, where)
     if any(asks(where) for asks in _LATER):
         raise ServiceError(
             f"{getattr(where, '__qualname__', where)!r} answers later, which would be a yes for "
@@ -162,7 +162,7 @@ _LATER: Final = (
 
 def is_predicate(where: Any) -> bool:
     """Whether it narrows by objects."""
-    return callable(where) and not isinstance(where, type | Selects)
+    return callable(where) and not isinstance(where, type | SelectsFilters)
 
 
 def offer_of(offered: Offered) -> Offer:
@@ -170,7 +170,9 @@ def offer_of(offered: Offered) -> Offer:
     offer: object = offered
     if isinstance(offered, str | Mapping) and not isinstance(offered, Notification):
         offer = Advertisement(offered)
-    elif isinstance(offered, Selects) and not isinstance(offered, Filter | FilterSet | Pattern):
+    elif isinstance(offered, SelectsFilters) and not isinstance(
+        offered, Filter | FilterSet | Pattern
+    ):
         offer = offered.to_filters()
     if isinstance(offer, FilterSet) and len(offer.filters) == 1:
         offer = offer.filters[0]
@@ -205,10 +207,29 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
 
 
 def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
-    """How a pattern reads a match: as one of its own, or as the objects that it gives."""
+    """The function that reads a match: it gives the match itself, or the subject's own objects."""
     if isinstance(subject, MatchInterest):
         return cast(Callable[[Match[Any]], Any], subject.from_match)
     return lambda found: Match(subject, found.by, found.notifications)
+
+
+def reading_of(
+    subject: Any, where: Any
+) -> tuple[
+    Filter | FilterSet,
+    Callable[[Any], Any] | None,
+    Callable[[Notification], bool] | None,
+    Pattern | None,
+]:
+    """The filters that a subscription is put in force with, its reader, its residue, its pattern.
+
+    Raises as `filters_of`, `narrowing_of` and `pattern_of`.
+    """
+    if isinstance(subject, Pattern):
+        pattern = pattern_of(subject, where)
+        return FilterSet(pattern.filters), match_reader_of(subject), None, pattern
+    where = narrowing_of(subject, where)
+    return filters_of(subject, where), reader_of(subject), residue_of(subject, where), None
 
 
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
@@ -230,7 +251,7 @@ def _asked(subject: object) -> Filter | FilterSet:
         wanted = parse(subject)
     elif isinstance(subject, Mapping) and not isinstance(subject, Notification):
         wanted = Filter(subject)
-    elif isinstance(subject, Selects) and not isinstance(subject, Pattern):
+    elif isinstance(subject, SelectsFilters) and not isinstance(subject, Pattern):
         wanted = subject.to_filters()
     if isinstance(wanted, Filter | FilterSet):
         return wanted

@@ -1,6 +1,6 @@
 """What can be subscribed, published and advertised.
 
-Protocols: what keeps to one needs to know nothing of this package.
+These are protocols: a class that satisfies one need not know this package.
 
 Source: PODC 2000 §2; EPFL 2503 §3.3, §3.4.
 """
@@ -19,8 +19,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @runtime_checkable
-class Selects(Protocol):
-    """What can be subscribed: it says which notifications it asks for."""
+class SelectsFilters(Protocol):
+    """A subject: it says which notifications it asks for."""
 
     def to_filters(self) -> Filter | FilterSet:
         """The filters that a notification must match one of."""
@@ -28,8 +28,8 @@ class Selects(Protocol):
 
 
 @runtime_checkable
-class Interest(Selects, Protocol[T_co]):
-    """What can be subscribed and gives objects of its own, for example a class of obvents."""
+class Interest(SelectsFilters, Protocol[T_co]):
+    """A subject that gives objects of its own, for example a class of obvents."""
 
     def from_notification(self, notification: Notification) -> T_co:
         """What the subscriber gets. Raises a ContradaError when it cannot be made."""
@@ -37,8 +37,8 @@ class Interest(Selects, Protocol[T_co]):
 
 
 @runtime_checkable
-class Narrowable(Selects, Protocol):
-    """What can be subscribed and says by what it may be narrowed."""
+class Narrowable(SelectsFilters, Protocol):
+    """A subject that checks the filters that narrow it."""
 
     def check_where(self, where: Filter | FilterSet) -> None:
         """Raises a ContradaError for a filter that makes no sense for it."""
@@ -46,11 +46,11 @@ class Narrowable(Selects, Protocol):
 
 
 @runtime_checkable
-class Liftable(Selects, Protocol):
+class Liftable(SelectsFilters, Protocol):
     """What can be subscribed and narrowed by a predicate over its objects."""
 
     def lift(self, predicate: Callable[[Any], object]) -> Rule:
-        """The filters that cover a predicate, and what they leave of it to its subscriber.
+        """The filters that cover a predicate, with the rest of it, which the subscriber decides.
 
         Raises a ContradaError for what is no predicate.
         """
@@ -87,12 +87,13 @@ class _Model(Protocol):
 
 
 Declared: TypeAlias = _Dataclass | _AttrsClass | _Model | msgspec.Struct
-"""An object of a class with declared fields; it is published where it was made one of obvents."""
+"""An object of a class with declared fields. It can be published if the class was made an obvent
+class."""
 
 Item: TypeAlias = Notification | Mapping[str, Any] | Publishable | Declared
 """What can be published."""
 
-Subject: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | Selects | Rule
+Subscribable: TypeAlias = Filter | FilterSet | str | Mapping[str, Any] | SelectsFilters | Rule
 """What can be subscribed. What a rule of another dialect leaves open of its filters is decided
 where it is subscribed, of each notification that they match."""
 
@@ -102,6 +103,6 @@ Predicate: TypeAlias = Callable[[T], object]
 EnvelopePredicate: TypeAlias = Callable[[T, Envelope], object]
 """One with two parameters is given the envelope too."""
 
-Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | Selects
+Offered: TypeAlias = Advertisement | Filter | str | Mapping[str, Any] | SelectsFilters
 """What can be advertised: text and mapping are an `Advertisement`; a filter, or what offers one as
 a class of obvents does, allows any further attributes."""

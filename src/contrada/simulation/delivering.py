@@ -29,7 +29,7 @@ SEQUENCER: Final = "0"
 
 
 @dataclass(slots=True, eq=False)
-class _Server:
+class _RunningServer:
     """A server that runs, and what waits for its disk."""
 
     machine: DeliveryServer
@@ -55,7 +55,7 @@ class DeliveryServers(ABC):
         self._schedule, self._lines = schedule, lines
         storeless = set(storeless)
         self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
-        self.servers: list[_Server | None] = [None] * brokers
+        self.servers: list[_RunningServer | None] = [None] * brokers
         for broker in range(brokers):
             self._start(broker, is_new=True)
 
@@ -73,7 +73,7 @@ class DeliveryServers(ABC):
         machine = DeliveryServer(
             str(broker), life=life, store=store, sequencer=SEQUENCER, is_new=is_new
         )
-        self.servers[broker] = _Server(machine, store)
+        self.servers[broker] = _RunningServer(machine, store)
         self.do(broker, [])
 
     def _stop(self, broker: int, chance: random.Random, *, keeps_store: bool) -> bool:
@@ -135,13 +135,13 @@ class DeliveryServers(ABC):
             delay_us = max(0, due_us - self._schedule.now_us)
             self._schedule.after(delay_us, lambda: self._tick(broker, server, due_us))
 
-    def _synced(self, broker: int, server: _Server) -> None:
+    def _synced(self, broker: int, server: _RunningServer) -> None:
         if server is self.servers[broker]:
             bring, effects = server.waiting.popleft()
             bring()
             self._perform(broker, effects)
 
-    def _tick(self, broker: int, server: _Server, due_us: int) -> None:
+    def _tick(self, broker: int, server: _RunningServer, due_us: int) -> None:
         if server is self.servers[broker] and server.tick_us == due_us:
             server.tick_us = None
             self.do(broker, server.machine.tick(self._schedule.now_us))

@@ -1,15 +1,15 @@
-"""Whether promises were kept: a checker for each of them, over all that was noted of a run.
+"""Whether promises were kept: a checker for each promise, over the records of a run.
 
-*Lost*: what was accepted is read, by the end of the world, from every standing subscription that
-all servers knew when it was published and that it matches. Excused is what the class does not
-promise: reliable where its access point or a sequencer crashed afterwards, and where the
+*Lost*: an accepted notification is read, by the end of the world, from every standing subscription
+that matches it and that all servers knew when it was published. Losses that the class permits are
+excused: reliable where its access point or a sequencer crashed afterwards, and where the
 subscription was in memory and its home crashed; certified where one of these lost its disk. And
-all, once more was said than there is room for, where that does not refuse publishers.
-*Double*: a log has a notification once, and what was acknowledged never comes again. Excused where
-an access point lost its disk, with the numbers of its publishers.
-*Spurious*: a log has what matches, and what was not refused.
-*FIFO*, *causal*, *total*: the order of each log, which is that in which it is read.
-*Replay*: a log that is read again gives the same records at the same positions.
+every loss, once more was published than the subscription has room for, unless it refuses
+publishers. *Double*: a log has a notification once, and an acknowledged record never comes again.
+Excused where an access point lost its disk, with the numbers of its publishers. *Spurious*: a log
+has only matching notifications, and no refused ones. *FIFO*, *causal*, *total*: the order of each
+log, in which it is also read. *Replay*: a log that is read again gives the same records at the same
+positions.
 
 Source: EPFL 2503 §5.2.2.
 """

@@ -13,8 +13,8 @@ is down, and a new session is begun as soon as both ends have given up the old o
          <-------------------- ack 1 --
          -- 1, 2 again --------------->   1, 2
 
-Invariants: an end that is up takes what the other sent in this session, in order, each once; what
-was handed to `send` is either taken or told to be lost, once.
+Invariants: an end that is up takes the messages that the other end sent in this session, in order,
+each once; a message handed to `send` is either taken or reported as lost, once.
 """
 
 import random
@@ -67,7 +67,7 @@ class Owner(Protocol[M_contra]):
         """A message will never come."""
 
 
-class _End(Enum):
+class _LineEnd(Enum):
     WAITING = "hears of the session when its first packet comes"
     UP = "up"
     DOWN = "down"
@@ -107,7 +107,7 @@ class Line(Generic[M]):
         self._session = 0
         self._cuts = 0
         self._cut = False
-        self._ends = [_End.DOWN, _End.DOWN]
+        self._ends = [_LineEnd.DOWN, _LineEnd.DOWN]
         self._running = [True, True]
         self._flows: tuple[_Flow[M], _Flow[M]] = (_Flow(), _Flow())
         self._begin_is_due = False
@@ -122,7 +122,7 @@ class Line(Generic[M]):
 
     def send(self, end: int, message: M) -> None:
         """Sends a message from an end that is up; else it is lost."""
-        if self._ends[end] is not _End.UP or self._ends[1 - end] is _End.DOWN:
+        if self._ends[end] is not _LineEnd.UP or self._ends[1 - end] is _LineEnd.DOWN:
             self._owner.lose(self._number, message)
             return
         self._post(end, message)
@@ -139,7 +139,7 @@ class Line(Generic[M]):
         """The transport carries packets again; an end that gave up meanwhile says so."""
         self._cut = False
         for end in (0, 1):
-            if self._ends[end] is _End.DOWN and self._running[end]:
+            if self._ends[end] is _LineEnd.DOWN and self._running[end]:
                 self._tell(1 - end)
         self.begin()
 
@@ -158,12 +158,12 @@ class Line(Generic[M]):
     @property
     def is_up(self) -> bool:
         """Whether both ends are up."""
-        return self._ends == [_End.UP, _End.UP]
+        return self._ends == [_LineEnd.UP, _LineEnd.UP]
 
     # --- sessions -----------------------------------------------------------------------------
 
     def _can_begin(self) -> bool:
-        return not self._cut and all(self._running) and self._ends == [_End.DOWN, _End.DOWN]
+        return not self._cut and all(self._running) and self._ends == [_LineEnd.DOWN, _LineEnd.DOWN]
 
     def _begin(self) -> None:
         self._begin_is_due = False
@@ -171,7 +171,7 @@ class Line(Generic[M]):
             return
         self._session += 1
         self._flows = (_Flow(), _Flow())
-        self._ends = [_End.UP, _End.WAITING]
+        self._ends = [_LineEnd.UP, _LineEnd.WAITING]
         self._post(0, None)
         self._owner.line_up(self._number, 0)
 
@@ -203,24 +203,24 @@ class Line(Generic[M]):
 
     def _go_down(self, end: int) -> None:
         was = self._ends[end]
-        if was is _End.DOWN:
+        if was is _LineEnd.DOWN:
             return
         self._end_at(end)
-        if was is _End.UP:
+        if was is _LineEnd.UP:
             self._owner.line_down(self._number, end)
         self._lose_what_cannot_come()
         self._tell(1 - end)
         self.begin()
 
     def _end_at(self, end: int) -> None:
-        self._ends[end] = _End.DOWN
-        if self._ends[1 - end] is _End.WAITING:
-            self._ends[1 - end] = _End.DOWN
+        self._ends[end] = _LineEnd.DOWN
+        if self._ends[1 - end] is _LineEnd.WAITING:
+            self._ends[1 - end] = _LineEnd.DOWN
 
     def _lose_what_cannot_come(self) -> None:
-        """An end that is down takes nothing any more; what was on its way to it is lost."""
+        """An end that is down takes nothing any more; messages on their way to it are lost."""
         for end in (0, 1):
-            if self._ends[end] is _End.DOWN:
+            if self._ends[end] is _LineEnd.DOWN:
                 untaken = self._flows[1 - end].untaken
                 lost = [message for message in untaken.values() if message is not None]
                 untaken.clear()
@@ -253,7 +253,7 @@ class Line(Generic[M]):
 
     def _arrive(self, session: int, end: int, number: int) -> None:
         other = 1 - end
-        if session != self._session or self._ends[other] is _End.DOWN or self._cut:
+        if session != self._session or self._ends[other] is _LineEnd.DOWN or self._cut:
             return
         flow = self._flows[end]
         if number >= flow.expected:
@@ -265,7 +265,7 @@ class Line(Generic[M]):
             if message is not None:
                 self._owner.take(self._number, other, message)
             elif other == 1:
-                self._ends[1] = _End.UP
+                self._ends[1] = _LineEnd.UP
                 self._owner.line_up(self._number, 1)
         if self._faults is not None:
             self._acknowledge(flow)
@@ -287,9 +287,9 @@ class Line(Generic[M]):
 
         def repeat() -> None:
             flow.is_timed = False
-            if self._ends[end] is not _End.UP:
+            if self._ends[end] is not _LineEnd.UP:
                 return
-            if flow.acknowledged < flow.numbered and self._ends[1 - end] is not _End.DOWN:
+            if flow.acknowledged < flow.numbered and self._ends[1 - end] is not _LineEnd.DOWN:
                 last = min(flow.numbered, flow.acknowledged + PACKETS_REPEATED_MAX)
                 for number in range(flow.acknowledged, last):
                     self._transmit(end, number)

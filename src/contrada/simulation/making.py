@@ -2,9 +2,9 @@
 
 A script is a row of bursts. In a burst clients subscribe, advertise, withdraw and publish faster
 than messages travel, so that notifications meet control messages on their way; between some bursts
-all comes to rest, so that there is something that must be delivered. The weather of a world says
-what else happens: nothing; a transport that loses, repeats and overtakes; links and servers that
-fail; clients that move; or all of it.
+the network comes to rest, so that some notifications must be delivered. The weather of a world says
+which faults happen: none; a transport that loses, repeats and overtakes; links and servers that
+fail; clients that move; or all of these.
 """
 
 import random
@@ -24,7 +24,7 @@ from contrada.simulation.steps import (
     Attach,
     Connect,
     Crash,
-    Cut,
+    CutLine,
     Detach,
     End,
     FillDisk,
@@ -33,16 +33,16 @@ from contrada.simulation.steps import (
     Leave,
     Mend,
     Move,
+    NetworkShape,
     Notify,
     Pass,
     Restart,
     Retract,
     Script,
-    Shape,
     Stand,
     Step,
     Unwish,
-    Wish,
+    WishFilter,
 )
 from contrada.simulation.texts import advertisement_of, filter_of
 
@@ -64,7 +64,7 @@ def made(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
     return hastened(_Maker(seed, kind, brokers_max).script())
 
 
-def links_of(shape: Shape, brokers: int, chance: random.Random) -> Links:
+def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:
     """A random connected network of a shape: trees whose servers have few neighbours."""
     if shape == "central":
         return []
@@ -175,7 +175,7 @@ class _Maker:
         self._wishes.append(key)
         count = self._chance.choice((1, 1, 1, 2))
         filters = " or ".join(random_filter(self._chance) for _ in range(count))
-        self._steps.append(Wish(self._now_us, *key, filters))
+        self._steps.append(WishFilter(self._now_us, *key, filters))
 
     def _unwish(self) -> None:
         if self._wishes:
@@ -269,7 +269,7 @@ class _Maker:
     # --- failures -----------------------------------------------------------------------------
 
     def _any_broker(self) -> int:
-        """A server; of those that promise often the one that has most to do."""
+        """A server; in worlds with promises often that of the last publisher."""
         if self._kind.promises and self._chance.random() < 0.5:
             return self._where[self._said]
         return self._chance.randrange(self._brokers)
@@ -282,7 +282,7 @@ class _Maker:
         kind = self._chance.random()
         if kind < 0.4 and self._links:
             a, b, _ = self._chance.choice(self._links)
-            self._break(Cut(self._now_us, a, b), Mend(0, a, b))
+            self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
         elif kind < 0.8:
             broker = self._any_broker()
             keeps_store = self._chance.random() < (0.85 if self._kind.promises else 0.5)
@@ -291,7 +291,7 @@ class _Maker:
             side = set(self._chance.sample(range(self._brokers), self._brokers // 2))
             for a, b, _ in self._links:
                 if (a in side) != (b in side):
-                    self._break(Cut(self._now_us, a, b), Mend(0, a, b))
+                    self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
         if self._kind.promises and self._chance.random() < 0.3:
             self._pass()
         self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))

@@ -11,7 +11,7 @@ all links are settled, nothing but notifications being on its way. Each match of
 as soon as all servers are told a time that lies more than the slack after its end, and nothing that
 follows from this is on its way any more; and no other match of what a stream holds may come.
 
-A stream holds only that of which it is known what a matcher is given, and makes of it:
+A stream holds only notifications for which a matcher's input and matches are determined:
 
 - what is *sure* to come, and in time: the advertisement that it needs had settled before, and stays
   until the last copy is off its way, none of them travels for longer than the slack, and it has no
@@ -39,17 +39,17 @@ from contrada.simulation.oracle import Outcome, Violation, stays
 from contrada.simulation.records import Cause, Change, Held, Matched, Observed, PublishedRecord
 from contrada.simulation.sites import distances
 
-_Known: TypeAlias = tuple[object, ...]
+_MatchIdentity: TypeAlias = tuple[object, ...]
 """What tells a match from others: its group, and the ids of its notifications."""
 
-_Given: TypeAlias = dict[_Known, Matched]
+_DeliveredMatches: TypeAlias = dict[_MatchIdentity, Matched]
 """What a subscription was given."""
 
 _Busy: TypeAlias = list[tuple[float, float]]
 """From which order to which something was on its way, in order."""
 
 
-class _Span(NamedTuple):
+class _OrderSpan(NamedTuple):
     """From after one order to before another."""
 
     begin: float
@@ -75,7 +75,7 @@ def judge_matches(network: Observed, found: Outcome) -> None:
         ]
         for (begin, end), lines in calm:
             begin = _quiet_from(control, max(begin, held.begun))
-            span = _Span(begin, end if held.ended is None else min(end, held.ended))
+            span = _OrderSpan(begin, end if held.ended is None else min(end, held.ended))
             if span.begin < span.end:
                 due_us = _due_us(history.told, busy, span)
                 for stream in _streams(network, held, span, lines, relevant):
@@ -87,25 +87,25 @@ def _pattern(held: Held) -> Pattern:
     return held.message.pattern
 
 
-def _known(match: Match[str]) -> _Known:
+def _known(match: Match[str]) -> _MatchIdentity:
     return (*map(key_of, match.by), *(each.envelope.id for each in match.notifications))
 
 
-def _told(known: _Known, held: Held) -> str:
+def _told(known: _MatchIdentity, held: Held) -> str:
     return f"{known} for {held.message.identity} of {held.client} at {held.broker}"
 
 
 # --- may ------------------------------------------------------------------------------------------
 
 
-def _given(network: Observed, found: Outcome) -> dict[Held, _Given]:
+def _given(network: Observed, found: Outcome) -> dict[Held, _DeliveredMatches]:
     """What each subscription was given; what may not be is added to an outcome."""
     history = network.history
     by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
     for held in history.patterns:
         by_identity[held.client, held.broker, held.message.identity].append(held)
     published = {each.notification.envelope.id: each for each in history.published}
-    given: dict[Held, _Given] = {held: {} for held in history.patterns}
+    given: dict[Held, _DeliveredMatches] = {held: {} for held in history.patterns}
     for matched in history.matched:
         asked = by_identity[matched.client, matched.broker, matched.match.key]
         order, known = matched.order, _known(matched.match)
@@ -145,7 +145,7 @@ def _is_match(pattern: Pattern, match: Match[str], published: dict[str, Publishe
 # --- must -----------------------------------------------------------------------------------------
 
 
-def _calm(network: Observed) -> Iterator[tuple[_Span, frozenset[int]]]:
+def _calm(network: Observed) -> Iterator[tuple[_OrderSpan, frozenset[int]]]:
     """When no link changed and none was up at one end alone, with the lines that were up."""
     begin = 0.0
     ends: dict[int, set[int]] = defaultdict(set)
@@ -153,7 +153,7 @@ def _calm(network: Observed) -> Iterator[tuple[_Span, frozenset[int]]]:
     for change in changes:
         order = inf if change is None else change.order
         if begin < order and all(len(up) != 1 for up in ends.values()):
-            yield _Span(begin, order), frozenset(line for line, up in ends.items() if up)
+            yield _OrderSpan(begin, order), frozenset(line for line, up in ends.items() if up)
         if change is not None:
             up = ends[change.line]
             (up.add if change.is_up else up.discard)(change.end)
@@ -178,7 +178,7 @@ def _quiet_from(busy: _Busy, order: float) -> float:
     return order if place < 0 else max(order, busy[place][1])
 
 
-def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _Span) -> float:
+def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _OrderSpan) -> float:
     """Below which time all matches must have come in a span."""
     due_us = -inf
     for order, time_us in told:
@@ -190,11 +190,11 @@ def _due_us(told: Sequence[tuple[int, int]], busy: _Busy, span: _Span) -> float:
 def _streams(
     network: Observed,
     held: Held,
-    span: _Span,
+    span: _OrderSpan,
     lines: frozenset[int],
     relevant: Sequence[PublishedRecord],
 ) -> Iterator[list[PublishedRecord]]:
-    """Of what is relevant for a pattern, that of which it is known what one matcher makes of it."""
+    """The stretches of relevant publications in which the matches of one matcher are determined."""
     pattern = _pattern(held)
     place = bisect_right(relevant, span.begin, key=lambda each: each.order)
     if place == len(relevant) or relevant[place].order > span.end:
@@ -237,7 +237,7 @@ def _time_us(published: PublishedRecord) -> int:
     return published.notification.envelope.at_us
 
 
-def _is_sure(network: Observed, published: PublishedRecord, span: _Span) -> bool:
+def _is_sure(network: Observed, published: PublishedRecord, span: _OrderSpan) -> bool:
     """Whether a notification is sure to come, and in time, where links do not change."""
     ended = published.cause.ended
     if ended is None or ended >= span.end:
@@ -254,10 +254,10 @@ def _is_sure(network: Observed, published: PublishedRecord, span: _Span) -> bool
 def _compare(
     found: Outcome,
     held: Held,
-    span: _Span,
+    span: _OrderSpan,
     stream: Sequence[PublishedRecord],
     due_us: float,
-    given: _Given,
+    given: _DeliveredMatches,
 ) -> None:
     """Compares the matches in a stream with those of one matcher."""
     should = {_known(match): match for match in _matches_in(_pattern(held), stream)}
@@ -274,7 +274,7 @@ def _compare(
 
 
 def _matches_in(pattern: Pattern, stream: Sequence[PublishedRecord]) -> list[Match[str]]:
-    """What one matcher finds that is given all of it in order."""
+    """The matches of one matcher that is given the whole stream in order."""
     if len(stream) < len(pattern.filters):
         return []
     matcher: PatternMatcher[str] = PatternMatcher()

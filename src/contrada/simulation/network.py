@@ -1,4 +1,4 @@
-"""`Network`: servers, the lines between them, and clients, in virtual time.
+"""`SimulatedNetwork`: servers, the lines between them, and clients, in virtual time.
 
 A client speaks to its server without delay, and what it asks for is acknowledged at once. Servers
 speak over lines (see `line`). All that happens is noted in a `History`.
@@ -73,29 +73,29 @@ _ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
 SLACK_US: Final = 100_000
 """How much later than a larger timestamp a notification may come where patterns are assembled."""
 
-Asked: TypeAlias = Subscribe | Advertise | SubscribePattern
-"""What a client asks for, until it withdraws that."""
+ClientInterest: TypeAlias = Subscribe | Advertise | SubscribePattern
+"""A subscription or advertisement of a client, until the client withdraws it."""
 
-_Key: TypeAlias = tuple[type[Asked], str]
+_InterestKey: TypeAlias = tuple[type[ClientInterest], str]
 """What is asked for, and its identity."""
 
 
 @dataclass(slots=True)
 class _Customer:
-    """A client: where it is connected, what it asks for, and what of that is in force."""
+    """A client: its server, its subscriptions and advertisements, and those of them in force."""
 
     broker: int | None = None
-    asked: dict[_Key, Asked] = field(default_factory=dict)
-    held: dict[_Key, Held] = field(default_factory=dict)
+    asked: dict[_InterestKey, ClientInterest] = field(default_factory=dict)
+    held: dict[_InterestKey, Held] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _SentMessage:
     message: Message | DeliveryMessage
     cause: Cause
 
 
-class Network:
+class SimulatedNetwork:
     """Servers of a kind, in number; lines and clients come with time."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Network:
         self.readers = Readers(self.schedule)
         self.traffic: Counter[tuple[int, str]] = Counter()
         self.ends: list[tuple[int, int]] = []
-        self.lines: list[Line[_Sent]] = []
+        self.lines: list[Line[_SentMessage]] = []
         self.routers: list[Router | None] = [router_of(kind, each) for each in range(brokers)]
         self._roles: list[tuple[Role, Role]] = []
         self.costs: list[int] = []
@@ -147,7 +147,7 @@ class Network:
         self.lines.append(line)
         line.begin()
 
-    def line(self, a: int, b: int) -> Line[_Sent] | None:
+    def line(self, a: int, b: int) -> Line[_SentMessage] | None:
         """The line between two servers."""
         found = self._line_to.get((a, b))
         return None if found is None else self.lines[found[0]]
@@ -158,7 +158,7 @@ class Network:
         return self._roles[number][end]
 
     def crash(self, broker: int, *, keeps_store: bool) -> None:
-        """A server is gone. Its clients stay with it if it will know them when it is back."""
+        """A server is gone. Its clients stay with it if it keeps its store."""
         if self.routers[broker] is None:
             return
         self.routers[broker] = None
@@ -238,14 +238,14 @@ class Network:
             return None
         return customer
 
-    def ask(self, client: str, message: Asked) -> None:
+    def ask(self, client: str, message: ClientInterest) -> None:
         """A client subscribes or advertises, under an identity that it has not used for that."""
         key = type(message), message.identity
         if (customer := self._connected(client)) and key not in customer.asked:
             customer.asked[key] = message
             self._say(client, customer, message)
 
-    def _say(self, client: str, customer: _Customer, message: Asked) -> None:
+    def _say(self, client: str, customer: _Customer, message: ClientInterest) -> None:
         assert customer.broker is not None
         held = Held(client, customer.broker, message, self._order + 1)
         customer.held[type(message), message.identity] = held
@@ -255,7 +255,7 @@ class Network:
             self.history.patterns.append(held)
         self._tell(client, customer.broker, message)
 
-    def withdraw(self, client: str, kind: type[Asked], identity: str) -> None:
+    def withdraw(self, client: str, kind: type[ClientInterest], identity: str) -> None:
         """A client withdraws what it asked for; that is acknowledged when this returns."""
         if (customer := self._connected(client)) and customer.asked.pop((kind, identity), None):
             held = customer.held.pop((kind, identity))
@@ -267,7 +267,7 @@ class Network:
             self._handle(broker, Received(Client(client), message), cause)
 
     def publish(self, client: str, notification: Notification) -> bool:
-        """A client publishes, if it has advertised that where it must; whether it did."""
+        """A client publishes, unless it lacks a needed advertisement. Returns whether it did."""
         customer = self._connected(client)
         if customer is None:
             return False
@@ -355,7 +355,7 @@ class Network:
                     number, end = self._line_to[broker, int(to.name)]
                     self.traffic[number, type(message).__name__] += 1
                     cause.on_their_way += 1
-                    self.lines[number].send(end, _Sent(message, cause))
+                    self.lines[number].send(end, _SentMessage(message, cause))
                 case Deliver():
                     self._note_delivered(broker, effect)
                 case DeliverMatch(client, match):
@@ -399,7 +399,7 @@ class Network:
         self.traffic[number, type(message).__name__] += 1
         with self._cause(is_control=False) as cause:
             cause.on_their_way += 1
-            self.lines[number].send(end, _Sent(message, cause))
+            self.lines[number].send(end, _SentMessage(message, cause))
 
     # --- what lines tell ----------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class Network:
             self.history.changes.append(Change(cause.begun, line, end, is_up))
             self._handle(broker, event(neighbour), cause)
 
-    def take(self, line: int, end: int, message: _Sent) -> None:
+    def take(self, line: int, end: int, message: _SentMessage) -> None:
         """A message has come to an end."""
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
         said = message.message
@@ -436,14 +436,14 @@ class Network:
             self._handle(self.ends[line][end], Received(neighbour, said), message.cause)
         self._end_one(message.cause)
 
-    def lose(self, line: int, message: _Sent) -> None:
+    def lose(self, line: int, message: _SentMessage) -> None:
         """A message will never come."""
         self.history.lost += 1
         self._order += 1
         self._end_one(message.cause)
 
 
-def _is_subscription(message: Asked) -> bool:
+def _is_subscription(message: ClientInterest) -> bool:
     return not isinstance(message, Advertise)
 
 

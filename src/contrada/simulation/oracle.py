@@ -1,4 +1,4 @@
-"""The oracle: what a run must have delivered, what it may have, and that it did each once.
+"""The oracle: which deliveries a run must have made, which it may have, and each only once.
 
 *Must*: the filter matches; the subscription, and the advertisement that it needs, were there at a
 moment before the publishing at which nothing but notifications was on its way (so they had settled
@@ -10,8 +10,8 @@ in between.
 nothing is delivered after an unsubscription was acknowledged.)
 
 *Once*: a server gives a notification to a client at most once for a subscription, and the client
-takes it once at most. One that moves may be given again by another server what it has; its session
-does not take it. Whether a filter matches is asked of the filter itself, never of an index.
+takes it once at most. A client that moves may be given a notification again by another server; its
+session ignores it. Whether a filter matches is asked of the filter itself, never of an index.
 """
 
 from collections import defaultdict

@@ -21,7 +21,7 @@ from contrada.model import Advertisement, Envelope, Filter, Notification, Value
 from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.messages import Advertise, Subscribe
 from contrada.routing.router import Strategy
-from contrada.simulation.network import Network
+from contrada.simulation.network import SimulatedNetwork
 from contrada.simulation.records import Delivered
 from contrada.simulation.sites import sites_of
 from contrada.simulation.spreading import in_processes
@@ -123,7 +123,7 @@ def _is_idle(kind: Kind) -> bool:
 
 def measure(plan: Plan) -> Cost:
     """Runs a plan. A pure function; cost: some seconds for thousands of parties."""
-    return _Run(plan).measured()
+    return _PlanRun(plan).measured()
 
 
 def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
@@ -131,7 +131,7 @@ def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
     return in_processes(measure, chosen, jobs)
 
 
-class _Run:
+class _PlanRun:
     """A network and its clients, while a plan is run."""
 
     def __init__(self, plan: Plan) -> None:
@@ -139,7 +139,7 @@ class _Run:
         self._sites = sites_of(plan.network, plan.sites, plan.seed)
         self._chance = random.Random(f"{plan.seed} {plan.parties} {plan.objects}")
         self._is_central = plan.kind.shape == "central"
-        self._network = Network(plan.kind, 1 if self._is_central else self._sites.count)
+        self._network = SimulatedNetwork(plan.kind, 1 if self._is_central else self._sites.count)
         self._to_middle = self._sites.distances(self._sites.middle())
         self._places: dict[str, int] = {}
         self._topics: dict[str, int] = {}

@@ -90,7 +90,7 @@ class PromiseHistory:
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def note_sent(self, sent: Sent) -> None:
-        """A client publishes; what was before that is in its `past` from now on."""
+        """A client publishes; the notification's `past` is fixed from now on."""
         sent.past = frozenset(self.known[sent.client])
         self.sent[sent.id] = sent
         if sent.promised.is_causal:

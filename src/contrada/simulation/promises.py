@@ -1,12 +1,12 @@
 """`Promises`: the part of a simulated network that keeps what is more than best effort.
 
-Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). What a
-server does is seen outside once its disk has it, a moment later; a crash in between takes it, or a
-part of it. Clients publish with numbers of their own, and publish again what was not answered when
-they meet a server again; they read standing subscriptions from wherever they are, acknowledge
-sometimes at once and sometimes late, and know by its position what they have read.
+Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). The
+effects of a server are seen outside once its disk has them, a moment later; a crash in between
+takes them, or a part of them. Clients publish with numbers of their own, and repeat unanswered
+publications when they meet a server again; they read standing subscriptions from wherever they are,
+acknowledge sometimes at once and sometimes late, and know by its position what they have read.
 
-All that matters for what was promised is noted, see `keeping`.
+All that the checkers of promises need is noted, see `keeping`.
 """
 
 import random
@@ -113,7 +113,7 @@ class Promises(PromiseHistory, DeliveryServers):
                 self._consume(broker, CloseLog(name, read.consumer(client)))
 
     def publish(self, client: str, id_: str, notification: Notification) -> None:
-        """A client publishes, more than at best effort; when it is connected again if it is not."""
+        """A client publishes above best effort; if it is not connected, when it is again."""
         promised = delivery_class(notification.envelope.delivery)
         self._sequences[client] += 1
         sequence = self._sequences[client]
@@ -146,7 +146,7 @@ class Promises(PromiseHistory, DeliveryServers):
         self.do(broker, publication)
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
-        """What stands, as all servers that run know, and matches."""
+        """The matching standing subscriptions that all running servers know."""
         known = [set(each.machine.standing()) for each in self.servers if each is not None]
         names = set.intersection(*known) if known else set()
         return frozenset(
@@ -279,7 +279,7 @@ class Promises(PromiseHistory, DeliveryServers):
                     now_us = self._schedule.now_us
                     effects = server.machine.pass_sequence(sequence, str(broker), now_us)
                 except ContradaError:
-                    continue  # It is not the sequencer, or that one cannot be.
+                    continue  # It is not the sequencer, or the other cannot be it.
                 self.sequencers.add(broker)
                 self.do(at, effects)
                 return

@@ -1,7 +1,7 @@
-"""`Readers`: clients that read what they are given, at once or when they come back to it.
+"""`Readers`: clients that read their notifications at once, or when they resume reading.
 
-While a client does not read, what it is given waits in its `Backlog`, as in an outlet; while it
-reads, what comes is read at once. All of it is noted, for `timeliness` to judge.
+While a client does not read, its notifications wait in its `Backlog`, as in an outlet; while it
+reads, each is read at once. All reads are noted, for `timeliness` to judge.
 """
 
 from dataclasses import dataclass

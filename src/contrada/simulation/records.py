@@ -1,8 +1,8 @@
-"""What is noted of a run, for the oracle and for whoever looks for a fault.
+"""The records of a run, for the oracle and for the search for faults.
 
-An *order* counts what happens in a run, so that of two things that happen at one time it is known
-which came first. A *cause* is something that makes servers speak: a client's request, or a change
-of links; all messages that follow from it are its own, and it ends when none is on its way.
+An *order* numbers the events of a run, so that of two events at one time the first is known. A
+*cause* makes servers send messages: a client's request, or a change of links. All messages that
+follow from a cause belong to it, and it ends when none of them is on its way.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class PublishedRecord:
-    """A notification, and what was when it was published.
+    """A notification, and the state of the network when it was published.
 
     `settled` is the last order at which no control message was on its way; `offers` are the
     advertisements of its client that cover it.

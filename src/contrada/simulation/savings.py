@@ -1,8 +1,8 @@
 """What covering and merging save on a set of subscriptions, at one server.
 
-Its clients subscribe one after another, and it forwards what it must to one neighbour. A filter
-that the neighbour holds costs it room, and a look whenever something is published; a message costs
-the way there. What is delivered is the same: only what is sent differs.
+Its clients subscribe one after another, and it forwards the necessary filters to one neighbour. A
+filter costs the neighbour memory, and a check for each notification; a message costs the link.
+Deliveries are the same: only the messages differ.
 
 Source: PODC 2000 §4 (a server forwards what is most general); merging is this project's.
 """

@@ -30,7 +30,9 @@ class Schedule:
         self._arranged += 1
 
     def run(self, until_us: int | None = None) -> None:
-        """Lets happen what is arranged: until a time, which it then is, or until nothing is."""
+        """Runs the scheduled actions: until a time, which is then the present one, or until none is
+        left.
+        """
         waiting = self._waiting
         while waiting and (until_us is None or waiting[0][0] <= until_us):
             self.now_us, _, action = heappop(waiting)

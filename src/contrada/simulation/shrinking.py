@@ -5,10 +5,8 @@ step can be left out. So the result is minimal in that sense, within a bound on 
 that of Zeller and Hildebrandt, 2002.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from contrada.simulation.oracle import Outcome
 from contrada.simulation.steps import Script, Step
 from contrada.simulation.world import run
 
@@ -16,7 +14,7 @@ SHRINK_RUNS_MAX: Final = 3_000
 """Runs in search of a shorter script. Beyond it: the shortest so far is given."""
 
 
-def shrunk(script: Script, run: Callable[[Script], Outcome] = run) -> Script:
+def shrunk(script: Script) -> Script:
     """The shortest script found that violates in the same way as the first violation."""
     violations = run(script).violations
     assert violations, "only what fails can be shrunk"

@@ -17,7 +17,7 @@ import msgspec
 
 from contrada.errors import InputError, MissingRequirementError
 from contrada.simulation.making import Links
-from contrada.simulation.steps import BROKERS_MAX, Shape
+from contrada.simulation.steps import BROKERS_MAX, NetworkShape
 
 GENERATED: Final = ("random", "transit-stub")
 """Networks that are made."""
@@ -29,11 +29,11 @@ Lengths = dict[tuple[int, int], float]
 """For each link, lower site first, its length."""
 
 
-Graph: TypeAlias = Mapping[int, Mapping[int, float]]
+SiteGraph: TypeAlias = Mapping[int, Mapping[int, float]]
 """For each site, or server, its neighbours, and how far each is."""
 
 
-def distances(graph: Graph, start: int) -> dict[int, float]:
+def distances(graph: SiteGraph, start: int) -> dict[int, float]:
     """How far all are that can be reached, along the shortest ways."""
     found: dict[int, float] = {}
     waiting = [(0.0, start)]
@@ -64,7 +64,7 @@ class Sites:
         """The site from which all are nearest, together."""
         return min(range(self.count), key=lambda site: (sum(self.distances(site).values()), site))
 
-    def links(self, shape: Shape) -> Links:
+    def links(self, shape: NetworkShape) -> Links:
         """The links that servers of a shape use."""
         if shape == "central":
             return []
@@ -130,19 +130,19 @@ def _link(lengths: Lengths, places: list[tuple[float, float]], a: int, b: int) -
     lengths[min(a, b), max(a, b)] = 0.01 + _far(places, a, b)
 
 
-class _Node(msgspec.Struct):
+class _TopohubNode(msgspec.Struct):
     id: int
 
 
-class _Edge(msgspec.Struct):
+class _TopohubEdge(msgspec.Struct):
     source: int
     target: int
     dist: float = 1.0
 
 
-class _Real(msgspec.Struct):
-    nodes: list[_Node]
-    edges: list[_Edge]
+class _TopohubNetwork(msgspec.Struct):
+    nodes: list[_TopohubNode]
+    edges: list[_TopohubEdge]
 
 
 def _real(key: str) -> Sites:
@@ -155,7 +155,7 @@ def _real(key: str) -> Sites:
     if not all(part.replace("-", "").replace("_", "").isalnum() for part in key.split("/")):
         raise InputError(key, "expected a key of topohub such as sndlib/germany50")
     try:
-        found = msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=_Real)
+        found = msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=_TopohubNetwork)
     except OSError:
         known = f"{' and '.join(GENERATED)} are made, others are keys of topohub: sndlib/germany50"
         raise InputError(key, f"no such network; {known}") from None

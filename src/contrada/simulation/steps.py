@@ -53,7 +53,7 @@ class Connect(_LinkAct, frozen=True, tag="connect"):
     cost: int = 1
 
 
-class Cut(_LinkAct, frozen=True, tag="cut"):
+class CutLine(_LinkAct, frozen=True, tag="cut"):
     """The transport of a link carries nothing from now on."""
 
 
@@ -62,7 +62,7 @@ class Mend(_LinkAct, frozen=True, tag="mend"):
 
 
 class Crash(_BrokerAct, frozen=True, tag="crash"):
-    """A server is gone; `keeps_store`: what its clients asked for is there when it is back."""
+    """A server is gone; `keeps_store`: its clients' subscriptions are there when it is back."""
 
     keeps_store: bool
 
@@ -81,7 +81,7 @@ class Leave(_ClientAct, frozen=True, tag="leave"):
     """A client goes away, and with it its subscriptions and advertisements."""
 
 
-class Wish(_NamedAct, frozen=True, tag="subscribe"):
+class WishFilter(_NamedAct, frozen=True, tag="subscribe"):
     """A client subscribes; the filter is in the text syntax."""
 
     filters: str
@@ -172,13 +172,13 @@ class TellTime(_Act, frozen=True, tag="tell time"):
 
 Step: TypeAlias = (
     Connect
-    | Cut
+    | CutLine
     | Mend
     | Crash
     | Restart
     | Move
     | Leave
-    | Wish
+    | WishFilter
     | Unwish
     | Announce
     | Retract
@@ -197,7 +197,7 @@ Step: TypeAlias = (
     | TellTime
 )
 
-Shape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
+NetworkShape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
 """How servers are linked: one alone, a tree of parents, a tree of peers, peers with redundant
 links, or peers with redundant links that are roots of trees."""
 
@@ -205,7 +205,7 @@ links, or peers with redundant links that are roots of trees."""
 class Kind(msgspec.Struct, frozen=True, order=True):
     """What the servers of a network do. A kind has a name, by which it is asked for."""
 
-    shape: Shape
+    shape: NetworkShape
     strategy: Strategy
     covering: bool = True
     merging: bool = False
@@ -222,7 +222,7 @@ class Kind(msgspec.Struct, frozen=True, order=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A network and all that happens to it, in order of time."""
+    """A network and the steps that happen to it, in order of time."""
 
     seed: int
     kind: Kind

@@ -31,8 +31,10 @@ def _rank(envelope: Envelope) -> int:
     return PRIORITY_DEFAULT if is_reliable else envelope.priority
 
 
-class _Client:
-    """What waits for a client, in the order in which it came, and what of it could be read."""
+class _ClientBacklog:
+    """The notifications that wait for a client, in order of arrival, and those that could be
+    read.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[str, Envelope] = {}
@@ -49,7 +51,7 @@ class _Client:
         self.readable = {each for each, of in self.waiting.items() if now_us < end_us(of)}
 
     def read(self, id_: str, now_us: int) -> str | None:
-        """It reads one; what is wrong with that, in one word or some."""
+        """The client reads one. Returns what is wrong with that, in a few words, or None."""
         if id_ not in self.waiting:
             return "not given"
         good = {each: of for each, of in self.waiting.items() if now_us < end_us(of)}
@@ -64,7 +66,7 @@ def judged(
     noted: Iterable[ReaderEvent], envelopes: Mapping[str, Envelope]
 ) -> Iterator[tuple[str, str]]:
     """What does not hold of what clients read: in a word, and in which case."""
-    clients: defaultdict[str, _Client] = defaultdict(_Client)
+    clients: defaultdict[str, _ClientBacklog] = defaultdict(_ClientBacklog)
     for reading in noted:
         client = clients[reading.client]
         fault = None
@@ -80,7 +82,7 @@ def judged(
                 client.resume(reading.at_us)
             case "pauses" | "gone":
                 fault = "unread" if client.unread() else None
-                clients[reading.client] = following = _Client()
+                clients[reading.client] = following = _ClientBacklog()
                 if reading.what == "pauses":
                     following.is_reading = False
         if fault is not None:

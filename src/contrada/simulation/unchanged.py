@@ -1,7 +1,7 @@
-"""Whether the way between two servers was there, and the same, all the time between two moments.
+"""Whether the path between two servers existed, and was the same, all the time between two moments.
 
 Lines count that were up at some time in between, at one end at least, since servers may still
-believe in them. *Unsteady* are those that changed, or were up at one end only.
+believe in them. *Unsteady* lines are those that changed, or were up at one end only.
 """
 
 from collections import defaultdict
@@ -14,13 +14,13 @@ from contrada.routing.links.shared import rank_of, tree_of
 from contrada.routing.messages import Role
 from contrada.simulation.network import name_of
 from contrada.simulation.records import Change, Observed
-from contrada.simulation.sites import Graph, distances
+from contrada.simulation.sites import SiteGraph, distances
 
 Hold: TypeAlias = Callable[[int, int, int, int], bool]
 """Whether the way between two servers held from one order to another."""
 
-_Chain: TypeAlias = list[tuple[int, float]]
-"""Servers from one to the root, and how far it is from each."""
+_RootPath: TypeAlias = list[tuple[int, float]]
+"""The servers from one to the root, each with its distance from the root."""
 
 
 def unchanged(network: Observed) -> Hold:
@@ -31,7 +31,7 @@ def unchanged(network: Observed) -> Hold:
 
     @cache
     def lines(begin: int, end: int) -> tuple[list[int], list[int]]:
-        """The lines that count, and of these the unsteady ones."""
+        """The lines that count, and the unsteady ones among them."""
         counting, unsteady = [], []
         for line, of_line in changes.items():
             up: set[int] = set()
@@ -48,14 +48,14 @@ def unchanged(network: Observed) -> Hold:
     return (_unchanged_trees if network.kind.trees else _unchanged_paths)(network, lines)
 
 
-_Lines: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
+_LinesBetween: TypeAlias = Callable[[int, int], tuple[list[int], list[int]]]
 
 
-def _unchanged_paths(network: Observed, lines: _Lines) -> Hold:
+def _unchanged_paths(network: Observed, lines: _LinesBetween) -> Hold:
     """By the shortest paths: no line on one of them is unsteady."""
 
     @cache
-    def graph(begin: int, end: int) -> Graph:
+    def graph(begin: int, end: int) -> SiteGraph:
         found: dict[int, dict[int, float]] = defaultdict(dict)
         for line in lines(begin, end)[0]:
             a, b = network.ends[line]
@@ -89,7 +89,7 @@ class _UpLines:
                 mesh[a][b] = mesh[b][a] = network.costs[line]
             else:
                 self._parents[b] = a
-        self._mesh: Graph = mesh
+        self._mesh: SiteGraph = mesh
         self.chain = cache(self._chain)
         self._places = cache(self._find_places)
 
@@ -99,8 +99,8 @@ class _UpLines:
             server = self._parents[server]
         return server
 
-    def _chain(self, server: int, label: str) -> _Chain:
-        chain: _Chain = []
+    def _chain(self, server: int, label: str) -> _RootPath:
+        chain: _RootPath = []
         while server in self._parents:
             chain.append((server, 0))
             server = self._parents[server]
@@ -122,12 +122,13 @@ class _UpLines:
         return distances(self._mesh, min(part, key=lambda each: rank_of(name_of(each), label)))
 
 
-def _unchanged_trees(network: Observed, lines: _Lines) -> Hold:
+def _unchanged_trees(network: Observed, lines: _LinesBetween) -> Hold:
     """By the trees that all share.
 
     A server's place in such a tree is the least that the links allow, so more links make it less,
-    or leave it. Where a server and all between it and the root have one place over all lines that
-    count, and the same over those that are steady, they had it at every moment between.
+    or leave it. Compute the places twice: over all lines that count, and over the steady ones.
+    Where a server and all servers between it and the root have the same places both times, they had
+    these places at every moment between.
     """
 
     @cache

@@ -1,9 +1,9 @@
-"""Weaving into a made script what its maker knows nothing of: costs of links, and patterns.
+"""Weaves into a made script what its maker does not know: costs of links, and patterns.
 
 Half of the worlds with a mesh have links of different costs. In more than half of all worlds
 clients ask for patterns, amid what else happens. While such a world rests some are asked for, too,
-and when they have settled clients publish what they have advertised; then the time is told. So
-there are matches that must be delivered, besides those that only may be.
+and when they have settled clients publish what they have advertised; then the time is told. So some
+matches must be delivered, besides those that only may be.
 
 Some of what clients advertise then has a value of its own, so that it comes from few servers: parts
 of one pattern come from several sides, some in a row from the same.
@@ -147,7 +147,7 @@ class _Weaver:
         return WishPattern(now_us, *self._wishes[-1], random_pattern(self._chance))
 
     def _publish(self, now_us: int) -> Step:
-        """Something that its client has advertised, where one has."""
+        """A publication that its client has advertised, if some client has."""
         self._numbered += 1
         tried = [random_values(self._chance) for _ in range(TRIES)]
         if self._chance.random() < 0.6:

@@ -1,4 +1,4 @@
-"""A world: a script is run, then everything is mended, and the network must be as if nothing was.
+"""A world: a script is run, then everything is mended, and the network must be as a fresh one.
 
 After the last step all lines are mended, all servers restarted, and what is on its way arrives.
 Then the tables must be those of a fresh network with the subscriptions that are left, compared per
@@ -21,7 +21,7 @@ from contrada.routing.messages import Advertise, Neighbour, Offer, Reason, Role,
 from contrada.routing.router import Router, RouterStatistics, Strategy
 from contrada.simulation.keeping import Judged, judge_promises
 from contrada.simulation.matches import judge_matches
-from contrada.simulation.network import SLACK_US, Network, name_of
+from contrada.simulation.network import SLACK_US, SimulatedNetwork, name_of
 from contrada.simulation.oracle import Outcome, Violation, judge
 from contrada.simulation.promises import Promises
 from contrada.simulation.steps import (
@@ -29,7 +29,7 @@ from contrada.simulation.steps import (
     Attach,
     Connect,
     Crash,
-    Cut,
+    CutLine,
     Detach,
     End,
     FillDisk,
@@ -49,7 +49,7 @@ from contrada.simulation.steps import (
     TellTime,
     Unwish,
     UnwishPattern,
-    Wish,
+    WishFilter,
     WishPattern,
 )
 from contrada.simulation.texts import filters_of, offer_of, pattern_of
@@ -98,9 +98,9 @@ def run(script: Script) -> Outcome:
     return outcome
 
 
-def network_of(script: Script) -> Network:
+def network_of(script: Script) -> SimulatedNetwork:
     """The servers of a script, before its first step."""
-    return Network(
+    return SimulatedNetwork(
         script.kind,
         script.brokers,
         faults=script.faults,
@@ -111,7 +111,7 @@ def network_of(script: Script) -> Network:
     )
 
 
-def _run(script: Script, network: Network) -> Iterator[Violation]:
+def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
     for step in script.steps:
         network.schedule.run(step.at_us)
         do(network, step)
@@ -126,7 +126,7 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     if network.promises is not None:
         network.promises.audit(network.schedule.run)
     network.readers.resume_all()
-    fresh = _fresh(script, network)
+    fresh = _fresh(script)
     empty = _holdings(fresh)
     yield from _tables(fresh, network)
     _probe(script, network)
@@ -134,13 +134,13 @@ def _run(script: Script, network: Network) -> Iterator[Violation]:
     yield from _withdrawn(empty, network)
 
 
-def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each kind of step
+def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line for each kind of step
     """Does a step, where it can be done."""
     match step:
         case Connect(_, a, b, is_parent, delay_us, cost):
             if network.line(a, b) is None:
                 network.connect(a, b, is_parent=is_parent, delay_us=delay_us, cost=cost)
-        case Cut(_, a, b):
+        case CutLine(_, a, b):
             if (line := network.line(a, b)) is not None:
                 line.cut()
         case Mend(_, a, b):
@@ -154,7 +154,7 @@ def do(network: Network, step: Step) -> None:  # noqa: C901 - one line for each 
             network.move(client, broker)
         case Leave(_, client):
             network.leave(client)
-        case Wish(_, client, identity, filters):
+        case WishFilter(_, client, identity, filters):
             network.ask(client, Subscribe(identity, filters_of(filters)))
         case Unwish(_, client, identity):
             network.withdraw(client, Subscribe, identity)
@@ -202,7 +202,7 @@ def _promise(promises: Promises, step: Step) -> None:
 # --- the end of a world ---------------------------------------------------------------------------
 
 
-def _tables(fresh: Network, network: Network) -> Iterator[Violation]:
+def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Violation]:
     """Whether the tables are those of a network to which only what is left was ever said."""
     for held in network.held():
         if fresh.where(held.client) != held.broker:
@@ -215,9 +215,9 @@ def _tables(fresh: Network, network: Network) -> Iterator[Violation]:
                 yield Violation("tables", f"{here} holds other {fault} of {there}")
 
 
-def _fresh(script: Script, network: Network) -> Network:
-    """Servers with the same lines, to which nobody has said anything."""
-    fresh = Network(msgspec.structs.replace(script.kind, promises=False), script.brokers)
+def _fresh(script: Script) -> SimulatedNetwork:
+    """Servers with the same lines, without any subscription or advertisement."""
+    fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, promises=False), script.brokers)
     for step in script.steps:
         if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)
@@ -225,13 +225,15 @@ def _fresh(script: Script, network: Network) -> Network:
     return fresh
 
 
-def _running(network: Network, broker: int) -> Router:
+def _running(network: SimulatedNetwork, broker: int) -> Router:
     router = network.routers[broker]
     assert router is not None, "all servers run at the end"
     return router
 
 
-def _differ(network: Network, fresh: Network, here: int, there: int) -> str | None:
+def _differ(
+    network: SimulatedNetwork, fresh: SimulatedNetwork, here: int, there: int
+) -> str | None:
     """What a server holds of a neighbour otherwise than in a fresh network."""
     neighbour = Neighbour(name_of(there))
     one, other = (_running(each, here) for each in (network, fresh))
@@ -258,7 +260,7 @@ def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
     )
 
 
-def _probe(script: Script, network: Network) -> None:
+def _probe(script: Script, network: SimulatedNetwork) -> None:
     """Publishes some notifications again, from everywhere; the oracle sees what comes of it."""
     published = [step for step in script.steps if isinstance(step, Notify)]
     clients = network.clients()
@@ -271,14 +273,16 @@ def _probe(script: Script, network: Network) -> None:
         network.schedule.run()
 
 
-def _tell_time(network: Network) -> None:
+def _tell_time(network: SimulatedNetwork) -> None:
     """Tells the time when all that was published is older than the slack."""
     network.schedule.run(network.schedule.now_us + SLACK_US + 1)
     network.tell_time()
     network.schedule.run()
 
 
-def _withdrawn(empty: Sequence[tuple[object, ...]], network: Network) -> Iterator[Violation]:
+def _withdrawn(
+    empty: Sequence[tuple[object, ...]], network: SimulatedNetwork
+) -> Iterator[Violation]:
     """Whether nothing is held when all is withdrawn, but what servers hold that know only links."""
     for held in reversed(network.held()):
         network.withdraw(held.client, type(held.message), held.message.identity)
@@ -288,7 +292,7 @@ def _withdrawn(empty: Sequence[tuple[object, ...]], network: Network) -> Iterato
             yield Violation("left over", f"{broker} holds {here}, not {there}")
 
 
-def _holdings(network: Network) -> list[tuple[object, ...]]:
+def _holdings(network: SimulatedNetwork) -> list[tuple[object, ...]]:
     return [_held(_running(network, each).statistics()) for each in range(len(network.routers))]
 
 

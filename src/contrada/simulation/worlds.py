@@ -10,14 +10,14 @@ from contrada.simulation.making import made
 from contrada.simulation.oracle import Outcome
 from contrada.simulation.shrinking import shrunk
 from contrada.simulation.spreading import in_processes
-from contrada.simulation.steps import Kind, Shape, to_text
+from contrada.simulation.steps import Kind, NetworkShape, to_text
 from contrada.simulation.weaving import woven
 from contrada.simulation.world import run
 
 WORLDS_DEFAULT: Final = 60
-"""Worlds of each kind where nothing else is said."""
+"""Worlds of each kind by default."""
 
-SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
+SHAPES: Final[tuple[NetworkShape, ...]] = get_args(NetworkShape)
 
 SAVINGS: Final = ((False, False), (True, False), (True, True))
 """Whether servers cover, and whether they merge what they forward, which needs covering."""
@@ -31,7 +31,7 @@ def kinds(only: str = "") -> list[Kind]:
         for strategy in Strategy
         for covering, merging in SAVINGS
     ]
-    # One saving each, for the others are the same to trees.
+    # One combination of savings each: for shared trees the others make no difference.
     every += [
         Kind(shape, strategy, merging=trees > 1, trees=trees)
         for shape in ("general", "hybrid")

@@ -40,8 +40,8 @@ def java_options() -> str:
 def keep_classes() -> Path:
     """Start a session of Spark, match something, and keep the classes that this took.
 
-    They replace those kept before, whole or not at all. Some 150 MB; half a minute. Raises
-    EngineError where Java does not write them.
+    They replace those kept before, all or none. Some 150 MB; half a minute. Raises EngineError
+    where Java does not write them.
     """
     kept = archive()
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """A cluster of Spark on this machine: its own standalone master and workers, as processes.
 
-For trying out and for tests: all of it is on loopback, and ends with the command that started it.
-What each process runs comes with the installed PySpark.
+For trials and tests: all processes listen on loopback, and end with the command that started them.
+Each runs the installed PySpark.
 """
 
 import os

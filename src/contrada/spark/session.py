@@ -178,8 +178,8 @@ def _is_indented(line: str) -> bool:
 def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
     """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
 
-    Of work that is endless Ctrl-C is the usual end: it is told by the event, nothing is cancelled,
-    and what it gives then is given.
+    For endless work Ctrl-C is the usual end: the event tells the work, no job is cancelled, and the
+    work's result is returned.
 
     The work runs in a thread of its own, and the session must be made there. A signal then
     never meets a call to Java half done, which PySpark cannot recover from. The event given to
@@ -229,7 +229,7 @@ def _cancel_jobs() -> None:
     # A context that is still starting has no Java side yet, one that has stopped none any more.
     java = getattr(SparkContext._active_spark_context, "_jsc", None)
     if java is not None:
-        with suppress(Py4JError):  # It stops at this moment, and with it all jobs.
+        with suppress(Py4JError):  # The context is stopping now, and its jobs with it.
             java.sc().cancelAllJobs()
 
 

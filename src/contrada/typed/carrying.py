@@ -7,10 +7,11 @@ duration its microseconds, a member of an enumeration its value or its name, a d
 double and its digits in the body. Where the class of a nested object is a subtype of the declared
 one, `outer.@is` names it.
 
-What the class of the reader does not know is told apart, so that it can be published on.
+Attributes and body parts that the reader's class does not know are kept apart, so that they can be
+published on.
 
-Speed: which names came says how they are read, so that is worked out once for each set of names;
-then an object is one look at its values' types, and one call that makes it.
+Speed: how to read an object depends only on the names that came, so that is worked out once for
+each set of names. Then an object costs one check of its values' types, and one call that makes it.
 
 Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 """
@@ -40,7 +41,7 @@ class ObventCarrier:
     def __init__(self, shape: Shape, type_name: str) -> None:
         self.shape = shape
         self._type_name = type_name
-        self._scalars: list[_Scalar] = []
+        self._scalars: list[_ScalarField] = []
         self._objects: list[_Nested] = []
         self._elements: list[_BodyField] = []
         for each in shape.fields:
@@ -55,7 +56,7 @@ class ObventCarrier:
         if declared.is_flat and inner:
             self._objects.append(_Nested(declared, inner[0].type))
         elif declared.is_flat:
-            self._scalars.append(_Scalar(declared))
+            self._scalars.append(_ScalarField(declared))
         if not declared.is_flat or any(
             it.kind is FieldKind.DECIMAL for it in declared.alternatives
         ):
@@ -67,9 +68,9 @@ class ObventCarrier:
             self._elements.append(_BodyField(declared, element))
 
     def plain_attributes_of(self, obvent: Any) -> Values | None:
-        """The attributes of an object of which nothing needs a look, by its values' types.
+        """The attributes of an object whose values, judged by their types, need no check.
 
-        None for any other one, and for the first one of such types.
+        None for any other object, and for the first with such types.
         """
         values = self._get(obvent)
         if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:
@@ -151,7 +152,7 @@ class ObventCarrier:
                 _remember(self._plain_types).add(types)
         return dict(zip(self._names, values, strict=True))
 
-    def _written(self, declared: "_Scalar | _Nested", value: Any) -> Any:
+    def _written(self, declared: "_ScalarField | _Nested", value: Any) -> Any:
         if type(value) in declared.plain:
             return value
         for alternative in declared.writers:
@@ -234,7 +235,7 @@ class _FieldWriter:
         self.write = writer(alternative)
 
 
-class _Scalar:
+class _ScalarField:
     """A field whose values are attributes."""
 
     def __init__(self, declared: Field) -> None:
@@ -288,7 +289,9 @@ class _BodyField:
 class _FieldReading:
     """How an object is read of attributes of these names, in this order."""
 
-    def __init__(self, names: tuple[str, ...], scalars: list[_Scalar], objects: list[str]) -> None:
+    def __init__(
+        self, names: tuple[str, ...], scalars: list[_ScalarField], objects: list[str]
+    ) -> None:
         pairs = []
         for each in scalars:
             found = next((it for it in (each.field.name, *each.field.aliases) if it in names), None)
@@ -318,7 +321,7 @@ class _FieldReading:
         return dict(zip(self.keys, found, strict=True))
 
 
-def _are_plain(scalars: list[_Scalar], types: tuple[type, ...]) -> bool:
+def _are_plain(scalars: list[_ScalarField], types: tuple[type, ...]) -> bool:
     """Whether values of these types are written, and read, as they are."""
     return all(kind in each.plain for each, kind in zip(scalars, types, strict=True))
 
@@ -430,7 +433,7 @@ def _under(prefix: str, values: Mapping[str, Any]) -> Values:
 
 
 def _getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What gets several of something as a tuple, also where it is one or none."""
+    """A getter of several attributes or items as a tuple, also of one or none."""
     if not names:
         return lambda _: ()
     get = make(*names)

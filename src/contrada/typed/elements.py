@@ -184,7 +184,7 @@ def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) 
     key, item = (element_of(each, objects) for each in annotations)
 
     def write(value: Any, depth: int) -> list[Any]:
-        # Pairs: not all that is a key in Python is one in msgpack.
+        # Pairs: not every key of Python can be a key of msgpack.
         _check_depth(depth)
         inner = depth + 1
         return [(_written(key, k, inner), _written(item, v, inner)) for k, v in value.items()]
@@ -231,7 +231,7 @@ def _written(item: BodyValue, value: Any, depth: int) -> Any:
 
 
 def _built_in(value: Any, depth: int) -> Any:
-    """A value of any type: what comes back as it was, and nothing else."""
+    """A value of a field of any type: only values that msgpack returns unchanged are accepted."""
     _check_depth(depth)
     if value is None or type(value) in _BUILT_IN:
         return value

@@ -1,8 +1,8 @@
 """The register of obvent classes: which name a class has, and which class a name is of.
 
 A type's name is given or module-qualified, the same in every process. A class that was renamed
-keeps its earlier names: what it publishes carries them too, and what it asks for is the oldest, so
-that who knows it by any of them is understood.
+keeps its earlier names: its objects are published with all names, and subscriptions ask for the
+oldest one, so that participants that know any of the names understand each other.
 
 Source: EPFL 2503 §3.4.2 (names of types), §2.4.2 (types that evolve).
 """
@@ -62,7 +62,7 @@ def names_of(cls: type[Any]) -> tuple[str, ...]:
 
 
 def given_names(cls: type[Any]) -> tuple[str, ...]:
-    """As `names_of`; of a class that is not registered the one that it would have.
+    """As `names_of`; for an unregistered class the name that it would have.
 
     Raises InvalidObventError for one of `__main__`.
     """

@@ -77,19 +77,20 @@ class Obvent:
     def check_where(cls, where: Filter | FilterSet) -> None:
         """Raises InvalidObventError where a filter names no field of this type.
 
-        Of notifications of this type it could match those of some subtype only, or none: then the
-        subtype is what to subscribe to. Names that begin with `@` are of all notifications.
+        Such a filter could match only objects of some subtype, or none: then subscribe to the
+        subtype. Names that begin with `@` exist in all notifications.
         """
         type_of(cls).check_where(where)
 
     @classmethod
     def lift(cls, predicate: Predicate[Self]) -> Rule:
-        """The filters that cover a predicate over objects of this type, and what they leave of it.
+        """The filters that cover a predicate over objects of this type, with the predicate's
+        residue.
 
-        What the algebra cannot say is asked of the predicate itself, with an object of its own,
-        where it was subscribed: it never travels. One that raises says no, and is counted among
-        the failures of operators. Cost: some tens of microseconds for each comparison.
-        Raises InvalidObventError.
+        The part that the algebra cannot express is decided by the predicate itself, with an object
+        of its own, at the subscriber: it never travels. If it raises the answer is no, counted
+        among the failures of operators. Cost: some tens of microseconds for each comparison. Raises
+        InvalidObventError.
 
         Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
         """

@@ -90,7 +90,7 @@ def type_of(cls: type[Any]) -> ObventType:
 
 
 def forget_arrivals(cls: type[Any]) -> None:
-    """A class was registered: what came as one of its ancestors may be of it."""
+    """A class was registered: objects received so far as an ancestor may belong to it."""
     for ancestor in ancestors_of(cls):
         held = ancestor.__dict__.get(_TYPE)
         if held is not None:

@@ -1,4 +1,4 @@
-"""A notification as an object: of which class, and what that class does not know of it.
+"""A notification as an object: its class, and the parts that this class does not know.
 
 Source: EPFL 2503 §3.4.1 (all instances of a type, its subtypes' too), §3.6.3 (delivery is typed).
 """
@@ -19,7 +19,7 @@ from contrada.typed.unknown import Rest, anonymous, keep
 logger: Final = logging.getLogger("contrada.typed")
 
 
-class _Arrival:
+class _ReceivedType:
     """Of which class an object is made of attributes of these names, and the marks that came."""
 
     __slots__ = ("is_known", "kind", "marks")
@@ -63,13 +63,13 @@ def received(cls: type[Any], notification: Notification) -> Any:
     )
 
 
-def _arrival(asked: ObventType, attributes: Mapping[str, Any]) -> _Arrival:
+def _arrival(asked: ObventType, attributes: Mapping[str, Any]) -> _ReceivedType:
     known, names = asked.arrivals, tuple(attributes)
-    found: _Arrival | None = known.get(names)
+    found: _ReceivedType | None = known.get(names)
     if found is None:
         if not all(name in attributes for name in asked.asked):
             raise InvalidObventError(asked.name, "the notification is not of this type")
         if len(known) >= READINGS_MAX:
             known.clear()
-        found = known[names] = _Arrival(asked, names)
+        found = known[names] = _ReceivedType(asked, names)
     return found

@@ -154,7 +154,7 @@ def _uuid(value: Any) -> UUID:
 
 
 def _decimal(value: Any) -> Decimal:
-    """Of the digits in the body; of a number, where others have published it as one."""
+    """The decimal of the digits in the body; or of a number, if others have published a number."""
     try:
         return Decimal(value) if type(value) is str else Decimal(repr(value))
     except InvalidOperation:

@@ -89,10 +89,10 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
 
 
 def class_of_schema(schema: Mapping[str, Any]) -> type[Any]:
-    """The obvent class that a schema describes: the one of its name that is known, or a new one.
+    """The obvent class that a schema describes: the known class of its name, or a new one.
 
-    A new one is a dataclass; supertypes that are not known are made too, as classes without fields.
-    Raises InvalidObventError, with the place, for what a class cannot have.
+    A new class is a dataclass; unknown supertypes are made too, as classes without fields. Raises
+    InvalidObventError, with the place, for what a class cannot have.
     """
     extra = schema.get(_EXTRA, {})
     if not isinstance(extra, Mapping):
@@ -200,7 +200,7 @@ def _of_container(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
-    """The classes that one inherits: of its supertypes those that no other one of them inherits."""
+    """The direct bases of a class: its supertypes that no other of its supertypes inherits."""
     if not isinstance(supertypes, Sequence) or isinstance(supertypes, str):
         raise InvalidObventError(name, f"{_EXTRA}.supertypes is a list of names")
     known: list[type[Any]] = []
@@ -266,7 +266,7 @@ class _SchemaReader:
         return make_dataclass(cls_name, fields, bases=bases, namespace=options)
 
     def default(self, annotation: Any, schema: Mapping[str, Any]) -> Any:
-        """The field of what need not be there. What has no default to show for it is required."""
+        """An optional field. A property for which there is no default becomes required."""
         if "default" in schema:
             for each in alternatives_of(annotation):
                 if each.kind not in _NOT_JSON:

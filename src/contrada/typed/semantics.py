@@ -1,9 +1,9 @@
-"""The types by which a class says what is promised of its objects.
+"""The types by which a class chooses the delivery of its objects.
 
     class Trade(Certified, CausalOrder, StockObvent): ...
 
-They are obvent types themselves: who subscribes to `Reliable` gets all that is reliable. What a
-class that inherits several of them resolves to, `qos_of` says.
+They are obvent types themselves: a subscriber to `Reliable` gets all reliable obvents. `qos_of`
+resolves a class that inherits several of them.
 
 Source: EPFL 2503 §5.2.2, figure 5.3.
 """
@@ -79,7 +79,10 @@ class Disseminated(Obvent, name="Disseminated"):
 
     @classmethod
     def chosen_dissemination(cls) -> str:
-        """The name. Raises InvalidObventError where there is none, or more is promised."""
+        """The name.
+
+        Raises InvalidObventError where there is none, or the class promises more than best effort.
+        """
         kind = type_of(cls)
         name: object = getattr(cls, "dissemination", None)
         if not isinstance(name, str) or not name:

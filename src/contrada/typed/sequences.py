@@ -20,7 +20,7 @@ from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, Pattern
 from contrada.model.domains.values import Value
 from contrada.patterns import Match
-from contrada.service import Interest, Predicate, Subject, filters_of, narrowing_of, residue_of
+from contrada.service import Interest, Predicate, Subscribable, filters_of, narrowing_of, residue_of
 from contrada.typed.publishing import type_of
 
 P = TypeVar("P")
@@ -28,7 +28,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 
-Part = type[A] | Interest[A] | tuple[type[A] | Interest[A], Subject | Predicate[A]]
+Part = type[A] | Interest[A] | tuple[type[A] | Interest[A], Subscribable | Predicate[A]]
 """A type, or a type and what narrows it."""
 
 

@@ -1,10 +1,10 @@
-"""What a class declares: its fields, and of which kinds their values may be.
+"""The shape of a class: its declared fields, and the kinds of their values.
 
 One reading for dataclasses, attrs classes, pydantic models, msgspec structs and plain classes with
 annotations. All that carries, narrows or describes obvents goes by the shape of their class.
 
 A field is *flat* where its values are attributes of the notification: each of its alternatives has
-a domain of its own there, so that a value says which one it is. What is not flat travels in the
+a domain of its own there, so that a value shows which alternative it is. Other fields travel in the
 body.
 
 Source: EPFL 2503 §3.2 (objects by value), §3.4.2 (type systems of obvents).

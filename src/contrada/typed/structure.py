@@ -75,7 +75,7 @@ class Structural(Generic[T]):
         raise InvalidObventError(str(asked), "expected a Protocol, or tuple[…] with its types")
 
     def to_filters(self) -> Filter:
-        """What has values of these types under these names."""
+        """The filters for objects with values of these types under these names."""
         return self._type.filters
 
     def check_where(self, where: Filter | FilterSet) -> None:
@@ -157,9 +157,9 @@ class _ByMembers:
         return self._carrier.made(self._record, values)
 
     def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
-        """As which class is received what has these marks, or why it is not.
+        """The class as which an object with these marks is received, or why there is none.
 
-        None: as a record of its members.
+        None: the object becomes a record of the members.
         """
         known = self._found
         if self._registrations != registrations():
@@ -223,7 +223,7 @@ class _ByPlaces:
 
 
 def _members(protocol: type[Any]) -> list[str]:
-    """The names that a protocol asks for, those of the protocols that it extends among them."""
+    """The member names of a protocol, with those of the protocols that it extends."""
     found: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base is not typing.Protocol:

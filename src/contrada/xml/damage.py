@@ -18,7 +18,7 @@ from lxml import etree
 from contrada.errors import ContradaError, ParseError
 from contrada.xml.tree import element_name, parsed, tree_of
 
-Fault: TypeAlias = tuple[ParseError, bytes]
+DamagedPiece: TypeAlias = tuple[ParseError, bytes]
 """What is wrong, at its place in the document, and the piece of the document it is in."""
 
 _NAMESPACE: Final = re.compile(rb"""\sxmlns(?::[\w.-]+)?\s*=\s*(?:"[^"<]*"|'[^'<]*')""")
@@ -42,9 +42,9 @@ Root: TypeAlias = etree._Element | None
 
 def without_damage(
     data: bytes, entries: str, *, instructions: bool = False
-) -> tuple[list[Fault], Root]:
+) -> tuple[list[DamagedPiece], Root]:
     """The faults of a document, and the root of what is whole in it; None where it has none."""
-    faults: list[Fault] = []
+    faults: list[DamagedPiece] = []
     pieces: list[bytes] = []
     opening: bytes | None = None
     done = 0
@@ -120,7 +120,9 @@ def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError |
     return None
 
 
-def _parsed_rest(data: bytes, faults: list[Fault], instructions: bool) -> tuple[list[Fault], Root]:
+def _parsed_rest(
+    data: bytes, faults: list[DamagedPiece], instructions: bool
+) -> tuple[list[DamagedPiece], Root]:
     try:
         return faults, _checked(data, instructions)
     except ParseError as error:

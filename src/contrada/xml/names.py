@@ -103,7 +103,7 @@ def _context(element: Element, path: str, entries: str, outer: Texts) -> Texts:
 
 
 def _texts(element: Element, path: str, context: Texts | None = None) -> Texts:
-    """All texts of an element and what is in it, after those around it."""
+    """All texts of an element and its descendants, after those around it."""
     texts = _copy(context) if context else {}
     _add_all(element, path, texts)
     return texts

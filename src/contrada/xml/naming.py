@@ -1,11 +1,11 @@
 """`NamingTable`: which original names, and places in a document, generated names stand for.
 
-A table is kept by several who hear of names in any order, some of it twice, and some of it late.
-So taking a record in is commutative, associative and idempotent: all who heard the same records
-have the same table. Where two say that one generated name of one kind of document stands for
-different things, the record with the least (time, who, original, position) stands, everywhere; who
-looks on is told of the other one. What is beyond a limit is refused: then what a table holds
-depends on what came first.
+Several naming services keep a table each. Records reach them in any order, some twice, some late.
+So taking a record in is commutative, associative and idempotent: services that heard the same
+records have the same table. Where two records give one generated name of one kind of document
+different meanings, the record with the least (time, who, original, position) stands, everywhere;
+the outcome CONFLICT tells the caller. A record beyond a limit is refused: then what a table holds
+depends on which records came first.
 
 Source: Erenkrantz 2001 §6.5 (the daemon's database of original and generated names).
 """
@@ -27,8 +27,8 @@ KIND_NAMES_MAX: Final = 16_384
 counted."""
 
 NAMING_TEXT_BYTES_MAX: Final = 1_024
-"""Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and who hears of it
-refuses it, counted."""
+"""Bytes of each text of a naming record. Beyond it: InvalidNotificationError, and a naming service
+that receives the record refuses it, counted."""
 
 MARK: Final = "contrada.naming"
 """The attribute by which a notification says that it is a naming record."""
@@ -55,7 +55,7 @@ class NamingRecord(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, str, str, str]:
-        """Of two records about one name that with the lesser one stands."""
+        """Of two records about one name, the record with the lesser rank stands."""
         return self.time_us, self.who, self.original, self.position
 
     def to_notification(self) -> Notification:
@@ -70,8 +70,8 @@ class NamingRecord(NamedTuple):
     def from_notification(cls, told: Notification) -> "NamingRecord":
         """The record that a notification carries.
 
-        Who says nothing of whose word it is, and of when that was, gives its own.
-        Raises InvalidNotificationError for what is no record.
+        Where it names no author, its publisher is the author; where it names no time, its own time
+        of publication counts. Raises InvalidNotificationError for what is no record.
         """
         held = told.attributes
         kind, generated, original, position = (_check(name, held.get(name)) for name in _TEXTS)
@@ -88,9 +88,9 @@ class NamingOutcome(Enum):
     NEW = "new"
     """It stands."""
     KNOWN = "known"
-    """It, or one that said the same before, stands already."""
+    """The record, or an earlier one that says the same, stands already."""
     CONFLICT = "conflict"
-    """It says other than one that stood; one of the two stands."""
+    """The record contradicts one that stood; one of the two stands now."""
     REFUSED = "refused"
     """There is no room."""
 

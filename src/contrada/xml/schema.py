@@ -4,10 +4,10 @@ Validation is lxml's. The types of an XML Schema, which `xmlschema` reads, also 
 texts are: booleans, numbers and times. A text that is valid and is none of these values here (a
 time without a zone) stays text; so do texts of all other types. Of RELAX NG the types are those of
 XML Schema that its `data` and `value` say of an element or attribute, by its own name: all patterns
-for that name must say the same one. Where a schema says no type, values are inferred: so they are
-of a DTD, which knows text only.
+for that name must give the same type. Where a schema gives no type, types are inferred from the
+values, as always with a DTD, which knows only text.
 
-A schema is one text: what asks for others is refused.
+A schema is one text: one that includes or imports others is refused.
 
 Source: Erenkrantz 2001 §3.1, §3.3 (documents that conform to their DTD).
 """
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from lxml import etree
 
 from contrada.errors import InputError, MissingRequirementError, ParseError
-from contrada.xml.tree import Node, safe_parser
+from contrada.xml.tree import XmlNode, safe_parser
 
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
 _RELAX_NG: Final = "http://relaxng.org/ns/structure/1.0"
@@ -155,12 +155,12 @@ class SchemaTypes:
         return self._elements[name]
 
 
-def _types_of_grammar(root: Node) -> dict[str, str]:
+def _types_of_grammar(root: XmlNode) -> dict[str, str]:
     """The types that RELAX NG says of elements and attributes, by local names.
 
     A name has none where its patterns differ, or one of them may hold anything else.
     """
-    defined: dict[str, list[Node]] = {}
+    defined: dict[str, list[XmlNode]] = {}
     for each in root.iter(f"{{{_RELAX_NG}}}define"):
         defined.setdefault(each.get("name"), []).append(each)
     found: dict[str, set[str | None]] = {}
@@ -180,8 +180,8 @@ def _types_of_grammar(root: Node) -> dict[str, str]:
 
 
 def _hold(
-    patterns: Iterable[Node],
-    defined: dict[str, list[Node]],
+    patterns: Iterable[XmlNode],
+    defined: dict[str, list[XmlNode]],
     seen: set[str],
     kinds: set[str | None],
 ) -> None:
@@ -201,7 +201,7 @@ def _hold(
             waiting += list(each)
 
 
-def _kind_of_data(pattern: Node) -> str | None:
+def _kind_of_data(pattern: XmlNode) -> str | None:
     library = next(
         (
             each.get("datatypeLibrary")

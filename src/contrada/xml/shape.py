@@ -42,7 +42,14 @@ from contrada.xml.objects import (
 )
 from contrada.xml.slots import ElementWay, Walk, content_of, text_of_run
 from contrada.xml.strategies import Named, Original, named
-from contrada.xml.tree import XML_BLANKS, XML_NAMESPACE, Node, attributes_of, element_name, parsed
+from contrada.xml.tree import (
+    XML_BLANKS,
+    XML_NAMESPACE,
+    XmlNode,
+    attributes_of,
+    element_name,
+    parsed,
+)
 
 SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
 """The content type of a body that is the shape of a document."""
@@ -69,7 +76,7 @@ class NamesIn(NamedTuple):
     names: dict[str, Original]
 
 
-class _Head(msgspec.Struct, array_like=True):
+class _ShapeHead(msgspec.Struct, array_like=True):
     """What begins a shape. `way` is that to the entry, nil where the document is whole."""
 
     version: int
@@ -83,7 +90,7 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_Head).decode
+_decode: Final = msgspec.msgpack.Decoder(_ShapeHead).decode
 
 
 class AboutDocument(NamedTuple):
@@ -96,7 +103,7 @@ class AboutDocument(NamedTuple):
 
 
 def shape_of_element(
-    node: Node, told: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
+    node: XmlNode, told: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
     """The shape of an element; `names` are those of its slots.
 
@@ -169,11 +176,11 @@ def text_of_value(value: object) -> str | None:
     return str(value) if isinstance(value, int | str) else None
 
 
-def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _Head:
+def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _ShapeHead:
     way = told.way
     around = [[name, *each] for name, each in renamed(told.around).items()]
     packed = None if way is None else [way.plain, way.indexed, way.position, list(way.numbers)]
-    return _Head(VERSION, form, told.kind, told.strategy, packed, around, texts, content)
+    return _ShapeHead(VERSION, form, told.kind, told.strategy, packed, around, texts, content)
 
 
 @contextmanager
@@ -187,7 +194,7 @@ def _readable() -> Iterator[None]:
         raise InputError("shape", f"damaged: {error}") from None
 
 
-def _head_of(notification: Notification) -> _Head:
+def _head_of(notification: Notification) -> _ShapeHead:
     with _readable():
         head = _decode(notification.body)
     if head.version != VERSION:
@@ -198,7 +205,7 @@ def _head_of(notification: Notification) -> _Head:
     return head
 
 
-def _named_again(head: _Head) -> list[Named]:
+def _named_again(head: _ShapeHead) -> list[Named]:
     """The names of the slots of a shape, as they were made."""
     if head.form == "json":
         slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None), TOP)
@@ -225,10 +232,10 @@ class _ShapeWriter:
     def text(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
 
-    def instruction(self, node: Node) -> list[int]:
+    def instruction(self, node: XmlNode) -> list[int]:
         return [self.text(str(node.target)), self.text(node.text or ""), 0]
 
-    def element(self, node: Node, outer: dict[str | None, str]) -> list[Any]:
+    def element(self, node: XmlNode, outer: dict[str | None, str]) -> list[Any]:
         """An element. `outer` are the namespaces that are known to be declared around it."""
         known = node.nsmap
         declared = {
@@ -255,7 +262,7 @@ class _ShapeWriter:
         ]
         return [self.text(element_name(node)), spaces, attributes, content]
 
-    def _run(self, run: list[str | Node]) -> list[Any]:
+    def _run(self, run: list[str | XmlNode]) -> list[Any]:
         if len(run) == 1 and isinstance(run[0], str):
             return [self._value(run[0])]
         if text_of_run(run) and self._found.get(next(self._names).name) is DROPPED:
@@ -280,7 +287,7 @@ class _ShapeWriter:
         return [self.text(raw[:begin]), self.text(raw[begin + len(text) :])]
 
 
-def _siblings(node: Node, told: AboutDocument, *, preceding: bool) -> list[Node]:
+def _siblings(node: XmlNode, told: AboutDocument, *, preceding: bool) -> list[XmlNode]:
     """The instructions beside a root."""
     if told.way is not None:
         return []
@@ -288,7 +295,7 @@ def _siblings(node: Node, told: AboutDocument, *, preceding: bool) -> list[Node]
     return found[::-1] if preceding else found
 
 
-def _written_attributes(node: Node) -> list[tuple[str, str]]:
+def _written_attributes(node: XmlNode) -> list[tuple[str, str]]:
     """Attributes by the names that the document wrote, also where a namespace has two prefixes."""
     if not node.attrib:
         return []
@@ -376,7 +383,9 @@ class _XmlWriter:
         self._run(run)
 
     def _run(self, run: list[Any]) -> None:
-        """What stands between two elements: of what instructions part, each text is as it was."""
+        """What stands between two elements: of texts that instructions separate, each is written as
+        it was.
+        """
         is_one = len(run) == 1 and not (isinstance(run[0], list) and len(run[0]) == 3)
         if is_one or (run and run[0] is False):
             self._put(escape(self._text(run[0]), {"\r": "&#13;"}))

@@ -17,13 +17,13 @@ from contrada.xml.strategies import Slot, escaped
 from contrada.xml.tree import (
     DOCUMENT_DEPTH_MAX,
     XML_BLANKS,
-    Node,
+    XmlNode,
     attributes_of,
     element_name,
     entity_error,
 )
 
-Item: TypeAlias = list[str | Node] | Node
+ElementContent: TypeAlias = list[str | XmlNode] | XmlNode
 """What an element holds: a child, or a text with the instructions that part it."""
 
 REPEATED_NAMES_MAX: Final = 65_536
@@ -100,7 +100,7 @@ class Walk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, node: Node, way: ElementWay) -> Iterator[Slot]:
+    def slots(self, node: XmlNode, way: ElementWay) -> Iterator[Slot]:
         """The slots of an element and what is in it. Raises LimitError and ParseError."""
         if way.depth > DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
@@ -127,10 +127,10 @@ class Walk:
 
     def around(
         self,
-        node: Node,
+        node: XmlNode,
         way: ElementWay,
         entries: str,
-        until: Node | None = None,
+        until: XmlNode | None = None,
     ) -> list[Slot]:
         """What an element around entries adds to each: attributes, own text, leaf children.
 
@@ -176,20 +176,20 @@ class Walk:
             self.repeated[path] = max(count, self.repeated.get(path, 0))
 
 
-def adds(node: Node, entries: str) -> bool:
+def adds(node: XmlNode, entries: str) -> bool:
     """Whether a child adds something to entries beside it: a leaf with values, and no entry."""
     if any(isinstance(child.tag, str) for child in node) or element_name(node) == entries:
         return False
     return any(value.strip(XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
 
 
-def content_of(node: Node, until: Node | None = None) -> list[Item]:
+def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementContent]:
     """What an element holds, in order, no further than the child `until`.
 
     Raises ParseError for an entity of the document's own.
     """
-    items: list[Item] = []
-    run: list[str | Node] = [node.text] if node.text else []
+    items: list[ElementContent] = []
+    run: list[str | XmlNode] = [node.text] if node.text else []
     for child in node:
         tag = child.tag
         if isinstance(tag, str):
@@ -210,7 +210,7 @@ def content_of(node: Node, until: Node | None = None) -> list[Item]:
     return items
 
 
-def text_of_run(run: list[str | Node]) -> str:
+def text_of_run(run: list[str | XmlNode]) -> str:
     """The text between two elements, without the blanks around it."""
     first = run[0]
     if len(run) == 1 and isinstance(first, str):
@@ -218,14 +218,14 @@ def text_of_run(run: list[str | Node]) -> str:
     return "".join(each for each in run if isinstance(each, str)).strip(XML_BLANKS)
 
 
-def outermost_repeated(root: Node) -> str | None:
+def outermost_repeated(root: XmlNode) -> str | None:
     """The name of the outermost element that is repeated: the shallowest that occurs at least
     twice below one parent; of several the most frequent, then the first. None where none is.
     """
     level = [root]
     while level:
         most: Counter[str] = Counter()
-        below: list[Node] = []
+        below: list[XmlNode] = []
         for node in level:
             children = [child for child in node if isinstance(child.tag, str)]
             below += children
@@ -238,6 +238,6 @@ def outermost_repeated(root: Node) -> str | None:
     return None
 
 
-def kind_of(root: Node) -> str:
+def kind_of(root: XmlNode) -> str:
     """The kind of a document: the name of its root with its namespace, as `{urn:f}feed`."""
     return str(root.tag)

@@ -21,7 +21,7 @@ from contrada.xml.tree import (
     DOCTYPE_BYTES_MAX,
     DOCUMENT_DEPTH_MAX,
     XML_BLANKS,
-    Node,
+    XmlNode,
     check_entities,
     element_name,
     has_parts,
@@ -35,17 +35,17 @@ ENTRY_BYTES_MAX: Final = 16 * 2**20
 it: the document is a bad record from there on."""
 
 
-class Entry(NamedTuple):
+class DocumentEntry(NamedTuple):
     """An entry, the way to it, and the slots of what stands around it: shared, where unchanged."""
 
-    node: Node
+    node: XmlNode
     way: ElementWay
     around: list[Slot]
 
 
-def entries_of(root: Node, entries: str, walk: Walk, size: int) -> Iterator[Entry]:
+def entries_of(root: XmlNode, entries: str, walk: Walk, size: int) -> Iterator[DocumentEntry]:
     """The outermost entries of a whole document of `size` bytes. Raises LimitError, ParseError."""
-    chain = _Chain(entries, walk, size)
+    chain = _ElementChain(entries, walk, size)
     for node in root.iter(_tag(entries)):
         if chain.is_outermost(node):
             yield chain.entry(node)
@@ -53,14 +53,14 @@ def entries_of(root: Node, entries: str, walk: Walk, size: int) -> Iterator[Entr
 
 def entries_in(
     pieces: Iterable[bytes], entries: str, walk: Walk, *, exact: bool = False
-) -> Iterator[Entry]:
+) -> Iterator[DocumentEntry]:
     """The outermost entries of a document while it comes; each is let go with the next one.
 
     With `exact` they have their instructions, and texts of blanks alone.
 
     Raises ParseError where the document is not well formed, LimitError where an entry is too large
-    or too deep, and InputError where something stands behind entries that belongs to them: in each
-    case after all entries that come before.
+    or too deep, and InputError where values that belong to entries stand behind them: in each case
+    after the entries before the error.
     """
     parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
@@ -93,9 +93,9 @@ def entries_in(
     chain.end()
 
 
-def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[Entry]:
+def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[DocumentEntry]:
     """The entries that the parser has read. Raises as `entries_in`."""
-    node: Node
+    node: XmlNode
     for _, node in parser.read_events():
         if chain.is_first:
             check_entities(node)
@@ -129,22 +129,22 @@ def _tag(entries: str) -> str:
     return "{*}" + entries.rpartition(":")[2]
 
 
-class _Chain:
+class _ElementChain:
     """The elements around the entries of a document, and what each of them adds."""
 
     def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
         self.room = ContextRoom(size)
         self._entries, self._walk = entries, walk
-        self._last: tuple[Node, ElementWay, list[Slot]] | None = None
+        self._last: tuple[XmlNode, ElementWay, list[Slot]] | None = None
         self._count = 0
-        self._known: dict[Node, tuple[ElementWay, list[Slot]]] = {}
+        self._known: dict[XmlNode, tuple[ElementWay, list[Slot]]] = {}
 
     @property
     def is_first(self) -> bool:
         """Whether no entry was given yet."""
         return self._last is None
 
-    def is_outermost(self, node: Node) -> bool:
+    def is_outermost(self, node: XmlNode) -> bool:
         """Whether an element of the tag has the very name, and is within no other entry."""
         if element_name(node) != self._entries:
             return False
@@ -152,12 +152,12 @@ class _Chain:
             return True
         return all(element_name(each) != self._entries for each in node.iterancestors())
 
-    def entry(self, node: Node) -> Entry:
+    def entry(self, node: XmlNode) -> DocumentEntry:
         """The entry that an element is."""
         parent = node.getparent()
         escape = self._walk.escape
         if parent is None:
-            return Entry(node, ElementWay.to_root(element_name(node), escape=escape), [])
+            return DocumentEntry(node, ElementWay.to_root(element_name(node), escape=escape), [])
         last = self._last
         if last is None or parent is not last[0] or parent not in self._known:
             way, around = self._around(parent)
@@ -168,9 +168,9 @@ class _Chain:
         self.room.take(len(last[2]))
         if self._count > 1:
             self._walk.note(last[1].plain, self._count)
-        return Entry(node, last[1], last[2])
+        return DocumentEntry(node, last[1], last[2])
 
-    def _around(self, node: Node) -> tuple[ElementWay, list[Slot]]:
+    def _around(self, node: XmlNode) -> tuple[ElementWay, list[Slot]]:
         """The way to an element around entries, and the slots of all that stands around these."""
         known = self._known.get(node)
         if known is None:
@@ -188,21 +188,21 @@ class _Chain:
             known = self._known[node] = way, [*outer, *own]
         return known
 
-    def _own(self, node: Node, way: ElementWay) -> list[Slot]:
+    def _own(self, node: XmlNode, way: ElementWay) -> list[Slot]:
         return self._walk.around(node, way, self._entries)
 
 
-class _FlatChain(_Chain):
+class _FlatChain(_ElementChain):
     """The same of a document of which only what is before an entry is known, and let go."""
 
     def __init__(self, entries: str, walk: Walk) -> None:
         super().__init__(entries, walk)
-        self._before: Node | None = None
-        self._until: dict[Node, Node] = {}
-        self._first: dict[Node, tuple[ElementWay, list[Slot]]] = {}
+        self._before: XmlNode | None = None
+        self._until: dict[XmlNode, XmlNode] = {}
+        self._first: dict[XmlNode, tuple[ElementWay, list[Slot]]] = {}
         self._late: list[Slot] = []
 
-    def entry(self, node: Node) -> Entry:
+    def entry(self, node: XmlNode) -> DocumentEntry:
         """As `_Chain.entry`; all that is before the entry and not around it is let go."""
         before, parent = node.getprevious(), node.getparent()
         if before is not None and before is self._before and not _has_tail(before):
@@ -224,7 +224,7 @@ class _FlatChain(_Chain):
             )
             raise InputError("entries", reason)
 
-    def _let_go(self, node: Node) -> None:
+    def _let_go(self, node: XmlNode) -> None:
         around = list(node.iterancestors())
         self._known.clear()
         self._until = dict(zip(around, [node, *around], strict=False))
@@ -238,12 +238,12 @@ class _FlatChain(_Chain):
                     else:
                         parent.remove(each)
 
-    def _own(self, node: Node, way: ElementWay) -> list[Slot]:
+    def _own(self, node: XmlNode, way: ElementWay) -> list[Slot]:
         own = self._walk.around(node, way, self._entries, self._until[node])
         self._first.setdefault(node, (way, own))
         return own
 
-    def _close(self, node: Node) -> None:
+    def _close(self, node: XmlNode) -> None:
         """Sees what an element that has ended would have added to its first entries."""
         way, first = self._first.pop(node)
         own = self._walk.around(node, way, self._entries)
@@ -251,5 +251,5 @@ class _FlatChain(_Chain):
         self._late += [slot for slot in own if (slot.plain, slot.value) not in told]
 
 
-def _has_tail(node: Node) -> bool:
+def _has_tail(node: XmlNode) -> bool:
     return bool(node.tail and node.tail.strip(XML_BLANKS))

@@ -32,7 +32,10 @@ class _Refusing(etree.Resolver):
 
 @lru_cache(STYLESHEETS_KEPT_MAX)
 def compiled(stylesheet: bytes) -> etree.XSLT:
-    """The stylesheet, ready to run. Raises InputError where it is none or asks for other files."""
+    """The stylesheet, ready to run.
+
+    Raises InputError for text that is no stylesheet, or asks for other files.
+    """
     parser = safe_parser()
     parser.resolvers.add(_Refusing())
     try:

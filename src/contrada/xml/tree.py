@@ -3,9 +3,9 @@
 Comments, processing instructions and the order of differently named children are gone; blanks
 around texts too. Names keep the prefix that the document wrote (`cap:event`), since that is
 what people read in it. The parser opens nothing outside the document, and is bounded in depth and
-size. An entity that the document itself declares as a text stands for that; one that is anywhere
-else is refused where it is used. Where a document type has parts (`%part;`) these are passed over,
-and all entities are refused.
+size. An entity that the document itself declares is replaced by its text; an external entity is
+refused where it is used. Where a document type has parts (`%part;`) these are passed over, and all
+entities are refused.
 
 Source: Erenkrantz 2001 §3.3 (the parser assumes nothing about the document), §5.1.
 """
@@ -20,7 +20,7 @@ from lxml import etree
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
-Node: TypeAlias = Any
+XmlNode: TypeAlias = Any
 """An element of the parser's, or an instruction: their annotations leave out what a tag can be."""
 
 DOCUMENT_DEPTH_MAX: Final = 64
@@ -102,7 +102,7 @@ def unknown_entity(log: Any) -> ParseError | None:
     return None
 
 
-def check_entities(root: Node) -> None:
+def check_entities(root: XmlNode) -> None:
     """Raises LimitError where the document of an element declares an entity that is too long."""
     declared = root.getroottree().docinfo.internalDTD
     if declared is None:
@@ -196,7 +196,7 @@ def _tree(node: "etree._Element", depth: int) -> Element:
     return Element(element_name(node), attributes, texts, children_by_name(children))
 
 
-def entity_error(node: Node) -> ParseError:
+def entity_error(node: XmlNode) -> ParseError:
     """What is said of an entity of the document's own."""
     return ParseError(node.sourceline or 1, 1, f"the entity {node.text}", "plain text")
 

@@ -232,7 +232,7 @@ class WildFilter:
         return whole in met
 
     def candidates(self, names: Iterable[str]) -> list[list[str]]:
-        """For each pattern the names that it stands for, in order."""
+        """For each pattern the names that match it, in order."""
         known = sorted(set(names))
         return [[name for name in known if pattern.matches(name)] for pattern, _ in self.wild]
 
@@ -307,7 +307,7 @@ class WildFilters:
                 size = least
                 yield from member.covering(candidates)
             else:
-                size = 0  # There are no more of these than members, which are given.
+                size = 0  # These are no more filters than the set has members.
                 yield member.plain
             left -= size
 

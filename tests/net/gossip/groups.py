@@ -9,7 +9,7 @@ from typing import Any
 from contrada.gossip.addresses import LogicalAddress
 from contrada.gossip.parameters import Parameters
 from contrada.net.gossip import GossipGroup, GossipNode, GroupKey
-from contrada.net.gossip.pacing import Place
+from contrada.net.gossip.pacing import UdpAddress
 from tests.asynchronous import until
 
 KEY = GroupKey(bytes(range(32)))
@@ -24,7 +24,7 @@ class LossyNode(GossipNode):
     loss = 0.0
     chance = random.Random(0)
 
-    def _transmit(self, datagram: bytes, place: Place) -> None:
+    def _transmit(self, datagram: bytes, place: UdpAddress) -> None:
         if self.chance.random() >= self.loss:
             super()._transmit(datagram, place)
 

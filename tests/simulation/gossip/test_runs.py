@@ -12,7 +12,7 @@ from contrada.simulation.gossip.runs import (
     GOSSIPERS_MAX,
     GossipPlan,
     GossipProtocol,
-    _Dissemination,
+    _DisseminationRun,
     disseminate,
     disseminate_all,
 )
@@ -31,7 +31,7 @@ def test_views_of_the_literal_are_those_of_the_thesis() -> None:
 @pytest.mark.parametrize("group", [SMALL, Parameters(branching=4, levels=4, redundancy=3)])
 def test_groups_are_views(group: Parameters) -> None:
     """Those who gossip together would not be those who know one another."""
-    run = _Dissemination(GossipPlan(group, 0.5, 1), plain.gossip)
+    run = _DisseminationRun(GossipPlan(group, 0.5, 1), plain.gossip)
     everybody = np.arange(group.participants)
     for level in range(1, group.levels + 1):
         width, delegates = group.branching ** (level - 1), group.redundancy if level > 1 else 1
@@ -80,8 +80,8 @@ def test_runs_are_the_same_without_numba(changed: dict[str, object]) -> None:
     kernels = pytest.importorskip("contrada.simulation.gossip.kernels")
     chosen: dict[str, object] = {"parameters": Parameters(), "interest": 0.2, "seed": 3, **changed}
     plan = GossipPlan(**chosen)  # type: ignore[arg-type]
-    by_arrays = _Dissemination(plan, plain.gossip).outcome()
-    assert by_arrays == _Dissemination(plan, kernels.gossip).outcome() == disseminate(plan)
+    by_arrays = _DisseminationRun(plan, plain.gossip).outcome()
+    assert by_arrays == _DisseminationRun(plan, kernels.gossip).outcome() == disseminate(plan)
     assert by_arrays != disseminate(GossipPlan(**{**chosen, "run": 1}))  # type: ignore[arg-type]
 
 

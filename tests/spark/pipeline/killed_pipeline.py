@@ -13,7 +13,7 @@ from contrada.spark.pipeline import streams
 
 def kill_at(batch: int, when: str, step: str) -> None:
     """Has the driver and Java die before or behind a step of a micro-batch."""
-    do = getattr(streams._Batches, step)
+    do = getattr(streams._MicroBatches, step)
 
     def done(self: Any, *arguments: Any) -> Any:
         is_last = batch in arguments
@@ -24,7 +24,7 @@ def kill_at(batch: int, when: str, step: str) -> None:
             die()
         return found
 
-    setattr(streams._Batches, step, done)
+    setattr(streams._MicroBatches, step, done)
 
 
 def die() -> None:

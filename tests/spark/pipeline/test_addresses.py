@@ -149,14 +149,14 @@ def test_a_stream_at_an_address(spark: SparkSession, folder: Path, address: Hado
     assert (first.batches, first.sources[0].bad) == (1, 1)
     (folder / "subs").write_text("low: n < 2\nhigh: n >= 5\n")
     give(folder, "b", {"n": 1, "key": "y"}, {"n": 7, "key": "y"}, {"n": 2, "key": "y"})
-    do = streams._Batches._add
+    do = streams._MicroBatches._add
 
     def ended(*arguments: Any) -> None:
         do(*arguments)
         raise EndedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams._Batches, "_add", ended)
+        patch.setattr(streams._MicroBatches, "_add", ended)
         with pytest.raises(EndedError):
             run_stream(spark, described(folder, address, "s"))
     (folder / "subs").write_text("other: n = 100\n")  # It takes the version that it took.

@@ -10,7 +10,7 @@ from contrada.model import Filter, FilterSet
 from contrada.model.encoding import to_msgpack
 from contrada.net.connecting import connect_sync
 from contrada.spark.pipeline import asking
-from contrada.spark.pipeline.asking import Origin, asked_by
+from contrada.spark.pipeline.asking import SubscriptionsOrigin, asked_by
 from tests.net.processes import serving
 
 MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]
@@ -25,7 +25,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 def test_a_broker_of_many_filters(address: str) -> None:
     """Only the first hundred could be had, and no long ones."""
-    origin = [Origin(broker=address)]
+    origin = [SubscriptionsOrigin(broker=address)]
     either = FilterSet(["a = 1", "b in (" + ", ".join(f"'{n}'" for n in range(500)) + ")"])
     with connect_sync(address) as service, service.subscribe(FilterSet(MANY)):
         with service.subscribe(either, durable="either"), service.subscribe("a = 1"):
@@ -43,7 +43,11 @@ def test_a_broker_of_many_filters(address: str) -> None:
 def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path) -> None:
     """A match would be counted for another subscription than it is of."""
     file = tmp_path / "subs"
-    origins = [Origin(file=file), Origin(broker=address), Origin(broker=address)]
+    origins = [
+        SubscriptionsOrigin(file=file),
+        SubscriptionsOrigin(broker=address),
+        SubscriptionsOrigin(broker=address),
+    ]
     with connect_sync(address) as service, service.subscribe("a = 1", durable="one"):
         file.write_text("one: a = 1\n")
         assert asked_by(origins).wishes == {"one": Filter("a = 1")}
@@ -62,7 +66,7 @@ def test_a_name_that_is_told_twice_stands_for_the_last(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(asking, "all_held", held)
     monkeypatch.setattr(asking, "TcpService", _Nobody)
-    asked = asked_by([Origin(broker="contrada://127.0.0.1:1")])
+    asked = asked_by([SubscriptionsOrigin(broker="contrada://127.0.0.1:1")])
     assert asked.wishes == {
         "one": Filter("a = 2"),
         "a = 1": Filter("a = 1"),

@@ -202,7 +202,7 @@ def test_what_was_matched_before_there_was_a_service_is_not_told_as_published(
 ) -> None:
     """One would think that subscribers have what nobody has sent."""
     monkeypatch.setattr("contrada.spark.pipeline.checking.check_reachable", lambda address: None)
-    monkeypatch.setattr(streams._Batches, "_publish", lambda *_: None)
+    monkeypatch.setattr(streams._MicroBatches, "_publish", lambda *_: None)
     pipeline = read_pipeline(folder / "p.toml")
     counts = []
     for name, to in (("a", None), ("b", "contrada://there:1"), ("c", None)):
@@ -233,7 +233,7 @@ def test_a_micro_batch_that_is_done_again(
     """Rows would be lost or doubled, or seen by two versions, where a driver ends in between."""
     give(folder, "a", {"n": 1, "key": "x"}, {"n": 9, "key": "x"}, {"n": 2, "key": "x"})
     give(folder, "b", {"n": 1, "key": "z"}, {"n": 9, "key": "z"})
-    do = getattr(streams._Batches, step)
+    do = getattr(streams._MicroBatches, step)
 
     def ended(*arguments: Any) -> Any:
         if is_done:
@@ -241,7 +241,7 @@ def test_a_micro_batch_that_is_done_again(
         raise EndedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams._Batches, step, ended)
+        patch.setattr(streams._MicroBatches, step, ended)
         with pytest.raises(EndedError):
             run_stream(spark, read_pipeline(folder / "p.toml"))
     (folder / "subs").write_text("high: n >= 5\n")
@@ -256,7 +256,7 @@ def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> 
     """It would wait for ever for a micro-batch, or leave one out."""
     for name, n in zip("abcdef", (0, 1, 2, 3, 4, 2), strict=True):
         give(folder, name, {"n": n, "key": "x"})
-    stop, do = threading.Event(), streams._Batches._do
+    stop, do = threading.Event(), streams._MicroBatches._do
 
     def done(batches: Any, frame: Any, batch: int) -> None:
         do(batches, frame, batch)
@@ -264,7 +264,7 @@ def test_a_stream_that_is_stopped_goes_on(spark: SparkSession, folder: Path) -> 
             stop.set()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams._Batches, "_do", done)
+        patch.setattr(streams._MicroBatches, "_do", done)
         first = run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
     assert 2 <= first.batches <= 6
     last = run_stream(spark, read_pipeline(folder / "p.toml"))
@@ -287,7 +287,7 @@ def test_a_micro_batch_that_fails_while_a_stream_is_stopped(
             stop.wait()
         raise EndedError
 
-    monkeypatch.setattr(streams._Batches, "_do", fail)
+    monkeypatch.setattr(streams._MicroBatches, "_do", fail)
     with pytest.raises(EndedError):
         run_stream(spark, read_pipeline(folder / "p.toml"), stop=stop)
 

@@ -17,7 +17,7 @@ from contrada.spark import Base, match
 from contrada.spark.transforms import bases
 from contrada.spark.transforms.bases import Opened
 from contrada.spark.transforms.matching import _of_columns
-from contrada.spark.transforms.rows import Told
+from contrada.spark.transforms.rows import WorkerSetup
 
 WISHES = {"b": "size > 3", "a": "size > 1 or text = 'x'"}
 
@@ -131,7 +131,9 @@ def test_a_worker_without_numba_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
     """It would end in a page of what Python says of a module that is not there."""
     saved = Base(WISHES, folder=tmp_path).saved
-    pickled = cloudpickle.dumps(_of_columns(Told(saved, ("size",), ("integer",), None).packed()))
+    pickled = cloudpickle.dumps(
+        _of_columns(WorkerSetup(saved, ("size",), ("integer",), None).packed())
+    )
     program = (
         "import sys; sys.modules['contrada'] = None\n"
         "from pyspark import cloudpickle\n"

@@ -19,7 +19,7 @@ from contrada.model import Notification
 from contrada.model.domains import line
 from contrada.model.domains.values import key_of
 from contrada.typed.lifting import lift
-from contrada.typed.lifting.bounds import ORDERS, hull, number_cuts, stepped_cuts
+from contrada.typed.lifting.bounds import ORDERS, number_cuts, sides_of, stepped_cuts
 from contrada.typed.shapes import shape_of
 from tests.typed.lifting.predicates import (
     BYTES,
@@ -200,7 +200,7 @@ def test_a_decimal_stands_within_its_hull() -> None:
     decimals = [*map(Decimal, texts.split()), Decimal(2**54) + Decimal("2.5"), *DECIMALS]
     decimals = [it for it in decimals if not it.is_nan()]
     for one, other in itertools.product(decimals, decimals):
-        low, high = hull(other)
+        low, high = sides_of(other)
         if one <= other:
             assert Fraction(wire(one)) <= Fraction(high) if _are_finite(one, high) else True
         if one >= other:

@@ -25,7 +25,7 @@ from contrada.dialects.cesql.patterns import (
     shortest_like,
     texts_like,
 )
-from contrada.dialects.cesql.tree import Scalar
+from contrada.dialects.cesql.tree import CesqlValue
 from contrada.dialects.cesql.values import (
     INTEGER_FIRST,
     INTEGER_LAST,
@@ -88,7 +88,7 @@ def equal_to_text(text: str) -> TruthSets:
     return TruthSets(equal, PRESENT - equal, PRESENT)
 
 
-def one_of(elements: Sequence[Scalar | None]) -> TruthSets:
+def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
     """The attribute equal to an element that is cast to the attribute's type; None is an error.
 
     The elements are tried in order, so that an error counts only where none before it is equal.
@@ -124,7 +124,7 @@ _NUMBER: Final = r"-?([0-9]+(\.[0-9]+)?(e[+-][0-9]+)?|inf)"
 _TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z"
 
 
-class _Shape(NamedTuple):
+class _DomainTexts(NamedTuple):
     """What the texts of a domain are among. A look at a few texts answers most questions."""
 
     domain: ValueSet
@@ -146,14 +146,14 @@ class _Shape(NamedTuple):
 
 
 _SHAPES: Final = (
-    _Shape(
+    _DomainTexts(
         NUMBERS,
         sets.matches(rf"\A({_NUMBER})\z"),
         frozenset("0123456789+-.einf"),
         math.inf,
         ("0", "-inf"),
     ),
-    _Shape(
+    _DomainTexts(
         TIMES,
         sets.matches(rf"\A({_TIME})\z"),
         frozenset("0123456789-:.TZ"),
@@ -176,9 +176,9 @@ _DOMAINS: Final = {
 """The values of each type."""
 
 
-def _all_cast(kind: Type, elements: Sequence[Scalar | None]) -> tuple[list[Scalar], bool]:
+def _all_cast(kind: Type, elements: Sequence[CesqlValue | None]) -> tuple[list[CesqlValue], bool]:
     """The elements as values of a type, up to the first error; and whether there is none."""
-    values: list[Scalar] = []
+    values: list[CesqlValue] = []
     for element in elements:
         try:
             if element is None:
@@ -189,7 +189,7 @@ def _all_cast(kind: Type, elements: Sequence[Scalar | None]) -> tuple[list[Scala
     return values, True
 
 
-def _with_text(value: Scalar) -> ValueSet:
+def _with_text(value: CesqlValue) -> ValueSet:
     """The values that are this text as a String: itself, a Boolean, a number, a time."""
     text = as_string(value)
     odd = [odd for odd in _ODD if _ODD[odd] == text]

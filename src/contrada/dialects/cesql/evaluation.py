@@ -30,7 +30,7 @@ LimitError."""
 class Evaluation(NamedTuple):
     """The value of an expression, and the error that ended its evaluation."""
 
-    value: tree.Scalar
+    value: tree.CesqlValue
     error: values.Fault | None = None
 
 
@@ -51,7 +51,7 @@ def holds(expression: tree.Expression, notification: Notification) -> bool:
     return any(holds_for(expression, event) for event in choices(expression, notification))
 
 
-def evaluated(expression: tree.Expression, event: values.Event) -> Evaluation:
+def evaluated(expression: tree.Expression, event: values.EventKeys) -> Evaluation:
     """As `evaluate`, for an event given by its keys."""
     try:
         return Evaluation(_value(expression, event))
@@ -62,7 +62,7 @@ def evaluated(expression: tree.Expression, event: values.Event) -> Evaluation:
         )
 
 
-def holds_for(expression: tree.Expression, event: values.Event) -> bool:
+def holds_for(expression: tree.Expression, event: values.EventKeys) -> bool:
     """As `holds`, for an event given by its keys, one per attribute."""
     try:
         return _value(expression, event) is True
@@ -70,7 +70,7 @@ def holds_for(expression: tree.Expression, event: values.Event) -> bool:
         return False
 
 
-def choices(expression: tree.Expression, notification: Notification) -> Iterator[values.Event]:
+def choices(expression: tree.Expression, notification: Notification) -> Iterator[values.EventKeys]:
     """The event itself, or each choice of one value per attribute that the expression names."""
     keys = {name: notification.keys_of(name) for name in tree.names_in(expression)}
     if all(len(each) == 1 for each in keys.values()):
@@ -97,7 +97,7 @@ def returns(expression: tree.Expression) -> values.Type:
             return values.Type.BOOLEAN
 
 
-def _value(expression: tree.Expression, event: values.Event) -> tree.Scalar:
+def _value(expression: tree.Expression, event: values.EventKeys) -> tree.CesqlValue:
     """The value. Raises Interruption at the first error."""
     match expression:
         case tree.Constant(value):
@@ -129,27 +129,31 @@ def _value(expression: tree.Expression, event: values.Event) -> tree.Scalar:
             return _within("-", -values.as_whole(_value(operand, event)))
 
 
-def _and(operands: tuple[tree.Expression, ...], event: values.Event) -> bool:
+def _and(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
     return all(values.as_boolean(_value(each, event)) for each in operands)
 
 
-def _or(operands: tuple[tree.Expression, ...], event: values.Event) -> bool:
+def _or(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
     return any(values.as_boolean(_value(each, event)) for each in operands)
 
 
-def _xor(operands: tuple[tree.Expression, ...], event: values.Event) -> bool:
+def _xor(operands: tuple[tree.Expression, ...], event: values.EventKeys) -> bool:
     return sum(values.as_boolean(_value(each, event)) for each in operands) % 2 == 1
 
 
 _LOGIC: Final = {"AND": _and, "OR": _or, "XOR": _xor}
 
 
-def _is_in(value: tree.Scalar, elements: tuple[tree.Expression, ...], event: values.Event) -> bool:
+def _is_in(
+    value: tree.CesqlValue, elements: tuple[tree.Expression, ...], event: values.EventKeys
+) -> bool:
     kind = values.type_of(value)
     return any(values.cast_to(kind, _value(each, event)) == value for each in elements)
 
 
-def _called(name: str, arguments: tuple[tree.Expression, ...], event: values.Event) -> tree.Scalar:
+def _called(
+    name: str, arguments: tuple[tree.Expression, ...], event: values.EventKeys
+) -> tree.CesqlValue:
     function = functions.find(name, len(arguments))
     if function is None:
         reason = f"there is no {name} of {len(arguments)} arguments"
@@ -160,12 +164,12 @@ def _called(name: str, arguments: tuple[tree.Expression, ...], event: values.Eve
             for number, each in enumerate(arguments)
         ]
     except values.Interruption as interruption:
-        interruption.value = None  # what a function within returns is not what this one does
+        interruption.value = None  # the value that a nested function returns is not this one's
         raise
     return function.run(*given)
 
 
-def _argument(value: tree.Scalar, kind: values.Type | None) -> tree.Scalar:
+def _argument(value: tree.CesqlValue, kind: values.Type | None) -> tree.CesqlValue:
     if kind is None:
         return value
     return values.as_whole(value) if kind is values.Type.INTEGER else values.cast_to(kind, value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contrada.dialects.cesql import values
-from contrada.dialects.cesql.tree import Scalar
+from contrada.dialects.cesql.tree import CesqlValue
 
 CESQL_JOINED_MAX: Final = 10_000_000
 """Characters of what CONCAT and CONCAT_WS make. Beyond it: a FunctionEvaluationError."""
@@ -35,7 +35,7 @@ class CesqlFunction:
 
     parameters: tuple[values.Type | None, ...]
     returns: values.Type
-    run: Callable[..., Scalar]
+    run: Callable[..., CesqlValue]
     more: values.Type | None = None
 
     def takes(self, arguments: int) -> bool:
@@ -53,8 +53,8 @@ def find(name: str, arguments: int) -> CesqlFunction | None:
     return next((each for each in _FUNCTIONS.get(name, ()) if each.takes(arguments)), None)
 
 
-def _casts(cast: Callable[[Scalar], Scalar]) -> Callable[[Scalar], bool]:
-    def can(value: Scalar) -> bool:
+def _casts(cast: Callable[[CesqlValue], CesqlValue]) -> Callable[[CesqlValue], bool]:
+    def can(value: CesqlValue) -> bool:
         try:
             cast(value)
         except values.Interruption:

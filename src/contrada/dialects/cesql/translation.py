@@ -158,14 +158,14 @@ def _conjuncts(expression: tree.Expression, wanted: bool) -> Iterator[tuple[tree
 
 
 def _all_true(expressions: list[tree.Expression]) -> tree.Expression:
-    """One expression that is true where all are that, cast to Booleans."""
+    """One expression that is true where all expressions, cast to Booleans, are true."""
     if len(expressions) > 1:
         return tree.Logic("AND", tuple(expressions))
     only = expressions[0]
     return only if returns(only) is values.Type.BOOLEAN else tree.Call("BOOL", (only,))
 
 
-def _equal_to(left: tree.Expression, constant: tree.Scalar | None) -> Truth:
+def _equal_to(left: tree.Expression, constant: tree.CesqlValue | None) -> Truth:
     """`left = constant`: the left side is cast to the constant's type. None is an error."""
     if constant is None:
         return kleene.constant(None)
@@ -180,7 +180,7 @@ def _equal_to(left: tree.Expression, constant: tree.Scalar | None) -> Truth:
     return outcomes.of_attribute(operand.name, casts.compared("=", values.as_whole(constant)))
 
 
-def _equal_from(constant: tree.Scalar | None, right: tree.Expression) -> Truth:
+def _equal_from(constant: tree.CesqlValue | None, right: tree.Expression) -> Truth:
     """`constant = right`: the constant is cast to the type of the right side's value."""
     if isinstance(right, tree.Attribute):
         return outcomes.of_attribute(right.name, casts.one_of([constant]))
@@ -245,7 +245,9 @@ def _uncast(expression: tree.Expression, kind: values.Type) -> tree.Expression:
     return expression
 
 
-def _constant(expression: tree.Expression, kind: values.Type | None = None) -> tree.Scalar | None:
+def _constant(
+    expression: tree.Expression, kind: values.Type | None = None
+) -> tree.CesqlValue | None:
     """The value of an expression without attributes, cast to a type; None is an error."""
     value, fault = evaluated(expression, _no_event)
     try:

@@ -12,7 +12,7 @@ Source: CloudEvents, CESQL 1.0.0 §2 (the syntax).
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-Scalar: TypeAlias = bool | int | float | str
+CesqlValue: TypeAlias = bool | int | float | str
 """A Boolean, an Integer or a String. A float stands only where an attribute held one."""
 
 
@@ -20,7 +20,7 @@ Scalar: TypeAlias = bool | int | float | str
 class Constant:
     """A literal. `quote` is the one around a text, "" around no text."""
 
-    value: Scalar
+    value: CesqlValue
     quote: str = ""
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class Equal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class _BinaryOperation:
     """Two values with an operator between them."""
 
     operator: str
@@ -126,13 +126,13 @@ class _Joined:
         return f"{_inside(self.left)} {self.operator} {_inside(self.right)}"
 
 
-class Ordered(_Joined):
+class Ordered(_BinaryOperation):
     """Whether two Integers are in an order: `<`, `<=`, `>` or `>=`."""
 
     __slots__ = ()
 
 
-class Arithmetic(_Joined):
+class Arithmetic(_BinaryOperation):
     """Two Integers joined by `+ - * / %`."""
 
     __slots__ = ()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from contrada.dialects.cesql.tree import Scalar
+from contrada.dialects.cesql.tree import CesqlValue
 from contrada.model.domains.values import (
     ABSENT,
     BOOL,
@@ -45,7 +45,7 @@ class Type(StrEnum):
     STRING = "String"
 
 
-ZERO: Final[dict[Type, Scalar]] = {Type.BOOLEAN: False, Type.INTEGER: 0, Type.STRING: ""}
+ZERO: Final[dict[Type, CesqlValue]] = {Type.BOOLEAN: False, Type.INTEGER: 0, Type.STRING: ""}
 """What an expression of each type is worth where it has an error."""
 
 
@@ -79,34 +79,34 @@ class Fault(NamedTuple):
 class Interruption(Exception):  # noqa: N818  it ends an evaluation, and never leaves the package
     """An evaluation ends with a fault. `value` is what a function returns beside its fault."""
 
-    def __init__(self, kind: ErrorKind, reason: str, value: Scalar | None = None) -> None:
+    def __init__(self, kind: ErrorKind, reason: str, value: CesqlValue | None = None) -> None:
         super().__init__(reason)
         self.fault = Fault(kind, reason)
         self.value = value
 
 
-def type_of(value: Scalar) -> Type:
+def type_of(value: CesqlValue) -> Type:
     """The type of a value."""
     if isinstance(value, bool):
         return Type.BOOLEAN
     return Type.STRING if isinstance(value, str) else Type.INTEGER
 
 
-def cast_to(target: Type, value: Scalar) -> Scalar:
+def cast_to(target: Type, value: CesqlValue) -> CesqlValue:
     """The value as one of another type. Raises Interruption with a CastError."""
     if target is Type.STRING:
         return as_string(value)
     return as_integer(value) if target is Type.INTEGER else as_boolean(value)
 
 
-def as_string(value: Scalar) -> str:
+def as_string(value: CesqlValue) -> str:
     """The value as a String; always possible."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)
 
 
-def as_integer(value: Scalar) -> int | float:
+def as_integer(value: CesqlValue) -> int | float:
     """The value as an Integer: text must be a sign or none, and digits, within 32 bits."""
     if not isinstance(value, str):
         return int(value) if isinstance(value, bool) else value
@@ -117,7 +117,7 @@ def as_integer(value: Scalar) -> int | float:
     raise Interruption(ErrorKind.CAST, f"{value[:40]!r} is no Integer")
 
 
-def as_boolean(value: Scalar) -> bool:
+def as_boolean(value: CesqlValue) -> bool:
     """The value as a Boolean: text must be true or false, in capitals or not."""
     if not isinstance(value, str):
         return bool(value)
@@ -126,7 +126,7 @@ def as_boolean(value: Scalar) -> bool:
     raise Interruption(ErrorKind.CAST, f"{value[:40]!r} is no Boolean")
 
 
-def as_whole(value: Scalar) -> int:
+def as_whole(value: CesqlValue) -> int:
     """The value as an Integer of 32 bits, for arithmetic and functions."""
     number = as_integer(value)
     if isinstance(number, int) and INTEGER_FIRST <= number <= INTEGER_LAST:
@@ -134,11 +134,11 @@ def as_whole(value: Scalar) -> int:
     raise Interruption(ErrorKind.CAST, f"{number!r} is no Integer of 32 bits")
 
 
-Event: TypeAlias = Callable[[str], tuple[Key, ...]]
+EventKeys: TypeAlias = Callable[[str], tuple[Key, ...]]
 """The keys of an event's values of an attribute; absent is a key."""
 
 
-def value_in(event: Event, name: str) -> Scalar:
+def value_in(event: EventKeys, name: str) -> CesqlValue:
     """An attribute's value. Raises Interruption with a MissingAttributeError or GenericError."""
     keys = event(name)
     if len(keys) > 1:

@@ -203,7 +203,9 @@ def _json(data: object) -> bytes:
 
 
 def _json_of(body: bytes) -> object:
-    """The JSON of binary data of a JSON type; data that are not what they say have none."""
+    """The JSON of binary data of a JSON type; data that are no JSON, whatever their type says, give
+    none.
+    """
     try:
         return decoded(body)
     except EncodingError:

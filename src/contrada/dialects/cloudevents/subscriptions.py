@@ -60,9 +60,9 @@ INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
 
 def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
-    """The rule of a subscription, given as JSON text or as what that stands for.
+    """The rule of a subscription, given as JSON text or as its decoded value.
 
-    That is its array `filters`, of which all must be true; one such filter; or the whole
+    It is given by its array `filters`, all of which must be true; one such filter; or the whole
     subscription, an object with `filters`, `sink`, `source` or `types`, whose `id` is then the
     rule's name. Its `source` must be the event's, and one of its `types` the event's type. Without
     any of these every event passes.
@@ -173,7 +173,7 @@ def _compares(dialect: str, text: str | None, wanted: str) -> bool:
 
 
 def text_of(notification: Notification, name: str) -> str | None:
-    """An attribute's text; None where it is absent, or nothing that an event can have."""
+    """An attribute's text; None where it is absent, or has no value that an event can have."""
     [key, *more] = notification.keys_of(name)
     domain, value = key
     if more or domain not in (TEXT, NUMBER, BOOL) or (domain == NUMBER and not _fits(value)):
@@ -245,7 +245,7 @@ def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
     return surely if perhaps is surely else None
 
 
-def _sets(name: str, dialect: str, text: str) -> "Sets":
+def _sets(name: str, dialect: str, text: str) -> "AcceptedSets":
     surely, perhaps = _SETS[dialect](text)
     if name not in TEXTS:
         return surely, perhaps
@@ -300,23 +300,23 @@ def _condition(filters: FilterSet) -> Condition:
     )
 
 
-Sets: TypeAlias = tuple[ValueSet, ValueSet]
-"""The values of which it is sure that they are accepted, and those that may be."""
+AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
+"""The values that are surely accepted, and those that may be."""
 
 
-def _exact(text: str) -> Sets:
+def _exact(text: str) -> AcceptedSets:
     values = union((sets.eq(text), _bools(text == each for each, _ in _BOOLS), _integer(text)))
     return values, values
 
 
-def _prefix(text: str) -> Sets:
+def _prefix(text: str) -> AcceptedSets:
     bools = _bools(each.startswith(text) for each, _ in _BOOLS)
     values = union((sets.prefix(text), bools, *_beginning(text)))
     return values, values
 
 
-def _suffix(text: str) -> Sets:
-    """Only digits end many integers; with a sign before them they are one whole."""
+def _suffix(text: str) -> AcceptedSets:
+    """Only digits end many integers; with a sign before them the text is one whole integer."""
     bools = _bools(each.endswith(text) for each, _ in _BOOLS)
     surely = union((sets.suffix(text), bools, _integer(text)))
     return surely, surely | INTEGERS if _DIGITS.fullmatch(text) else surely
@@ -350,7 +350,7 @@ def _beginning(text: str) -> Iterator[ValueSet]:
                 yield sets.between(max(low, INTEGER_FIRST), min(high, INTEGER_LAST))
 
 
-_SETS: Final[dict[str, Callable[[str], Sets]]] = {
+_SETS: Final[dict[str, Callable[[str], AcceptedSets]]] = {
     "exact": _exact,
     "prefix": _prefix,
     "suffix": _suffix,

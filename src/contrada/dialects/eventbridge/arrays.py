@@ -37,10 +37,10 @@ elements of arrays: half a second. Beyond it: the event is taken to match, count
 Elements: TypeAlias = frozenset[tuple[int, int]]
 """Arrays by number, each with the place of the element in which something stands."""
 
-Fields: TypeAlias = Mapping[str, list[tuple[Key, Elements]]]
+ValuesByName: TypeAlias = Mapping[str, list[tuple[Key, Elements]]]
 """The values of an event by name."""
 
-Asked: TypeAlias = tuple[tuple[str, ValueSet], ...]
+FieldConstraints: TypeAlias = tuple[tuple[str, ValueSet], ...]
 """What is asked of fields, in the order of their names."""
 
 
@@ -51,7 +51,7 @@ class ArrayResidue:
     One without such a body is an event of its attributes, without arrays of objects.
     """
 
-    alternatives: tuple[Asked, ...]
+    alternatives: tuple[FieldConstraints, ...]
 
     def __call__(self, notification: Notification) -> bool:
         """Whether the event matches. Cost: the alternatives, and the choices of elements."""
@@ -102,7 +102,7 @@ def _alternatives(condition: Condition) -> Iterator[tuple[Member, ...]]:
             yield tuple(member for members in chosen for member in members)
 
 
-def _holds(asked: Asked, fields: Fields) -> bool:
+def _holds(asked: FieldConstraints, fields: ValuesByName) -> bool:
     """Whether elements can be chosen so that all that is asked holds."""
     waiting: list[tuple[int, Elements]] = [(0, frozenset())]
     seen = set(waiting)
@@ -134,7 +134,7 @@ def _holds(asked: Asked, fields: Fields) -> bool:
     return False
 
 
-def _fields_of(notification: Notification) -> Fields:
+def _fields_of(notification: Notification) -> ValuesByName:
     if notification.content_type == JSON_TYPE:
         fields = _fields_in(notification.body)
         if fields is not None:
@@ -145,7 +145,7 @@ def _fields_of(notification: Notification) -> Fields:
 
 
 @lru_cache(maxsize=1)  # An event becomes several notifications, and meets several patterns.
-def _fields_in(body: bytes) -> Fields | None:
+def _fields_in(body: bytes) -> ValuesByName | None:
     """The values of an event; None where the body is none."""
     try:
         content = decoded(body, exact=True)

@@ -77,7 +77,7 @@ def event_of(notification: Notification) -> dict[str, Any]:
     return content
 
 
-def _check_size(part: "_Part") -> None:
+def _check_size(part: "_EventPart") -> None:
     size = part.size()
     if size > EVENT_VALUES_MAX:
         raise LimitError("EVENT_VALUES_MAX", EVENT_VALUES_MAX, size)
@@ -97,15 +97,15 @@ def _body(event: str | bytes | dict[str, Any]) -> bytes:
         raise EncodingError("event", f"no JSON can say it: {error}") from None
 
 
-_Values: TypeAlias = dict[str, list[Value]]
+_FieldValues: TypeAlias = dict[str, list[Value]]
 
 
 @dataclass(slots=True)
-class _Part:
+class _EventPart:
     """What an object or an element holds: values that are always there, and arrays to choose in."""
 
-    values: _Values = field(default_factory=dict)
-    arrays: list[list["_Part"]] = field(default_factory=list)
+    values: _FieldValues = field(default_factory=dict)
+    arrays: list[list["_EventPart"]] = field(default_factory=list)
     ways: int = 1
     """The number of ways to choose."""
 
@@ -117,20 +117,20 @@ class _Part:
             own += others * sum(part.size() for part in array)
         return own
 
-    def choices(self) -> Iterator[_Values]:
+    def choices(self) -> Iterator[_FieldValues]:
         """The values of each way to choose."""
         options = [[each for part in array for each in part.choices()] for array in self.arrays]
         for chosen in product(*options):
             yield _joined((self.values, *chosen)) if chosen else self.values
 
-    def take(self, other: "_Part") -> None:
+    def take(self, other: "_EventPart") -> None:
         """Takes in what stands beside."""
         for name, values in other.values.items():
             self.values.setdefault(name, []).extend(values)
         self.arrays += other.arrays
         self._multiply(other.ways)
 
-    def choose(self, elements: list["_Part"]) -> None:
+    def choose(self, elements: list["_EventPart"]) -> None:
         """Takes an array in, of which one element is chosen."""
         self.arrays.append(elements)
         self._multiply(sum(part.ways for part in elements))
@@ -142,8 +142,8 @@ class _Part:
             raise LimitError("EVENT_NOTIFICATIONS_MAX", EVENT_NOTIFICATIONS_MAX, self.ways)
 
 
-def _joined(parts: tuple[_Values, ...]) -> _Values:
-    found: _Values = {}
+def _joined(parts: tuple[_FieldValues, ...]) -> _FieldValues:
+    found: _FieldValues = {}
     for part in parts:
         for name, values in part.items():
             found[name] = found[name] + values if name in found else values
@@ -158,10 +158,10 @@ class _EventReader:
 
     def part_of_object(
         self, content: dict[str, Any], path: str | None = None, depth: int = 1
-    ) -> _Part:
+    ) -> _EventPart:
         """The part that an object is."""
         check_depth(depth)
-        part = _Part()
+        part = _EventPart()
         for step, inner in content.items():
             name = step if path is None else f"{path}.{step}"
             if isinstance(inner, dict):
@@ -172,11 +172,13 @@ class _EventReader:
                 self._put(part, name, inner)
         return part
 
-    def _part_of_array(self, content: list[Any] | tuple[Any, ...], name: str, depth: int) -> _Part:
+    def _part_of_array(
+        self, content: list[Any] | tuple[Any, ...], name: str, depth: int
+    ) -> _EventPart:
         """The part that an array is. Arrays of plain values alone are no elements to choose."""
         check_depth(depth)
-        part = _Part()
-        elements: list[_Part] = []
+        part = _EventPart()
+        elements: list[_EventPart] = []
         plain = True
         for inner in content:
             if isinstance(inner, dict):
@@ -194,15 +196,15 @@ class _EventReader:
             part.choose(elements)
         return part
 
-    def _put(self, part: _Part, name: str, value: object) -> None:
+    def _put(self, part: _EventPart, name: str, value: object) -> None:
         if self._names is None or name in self._names:
             part.values.setdefault(name, []).append(value_of_json(name, value))
 
 
-def _different(elements: list[_Part]) -> list[_Part]:
-    """The elements, of those that hold nothing at most one, and none where all are such."""
+def _different(elements: list[_EventPart]) -> list[_EventPart]:
+    """The elements with content, and one empty element if only some are empty."""
     full = [each for each in elements if each.values or each.arrays]
-    return full if len(full) in (0, len(elements)) else [*full, _Part()]
+    return full if len(full) in (0, len(elements)) else [*full, _EventPart()]
 
 
 def value_of_json(name: str, value: object) -> Value:

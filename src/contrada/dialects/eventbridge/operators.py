@@ -102,7 +102,7 @@ def _expression(expression: dict[str, Any], place: str) -> ValueSet:
 
 
 def _only(expression: dict[str, Any], place: str) -> tuple[str, Any]:
-    """The one key of an object and what it has."""
+    """The only key of an object, with its value."""
     if len(expression) != 1:
         refuse(reasons.ONE_KEY, dict(expression), place)
     return next(iter(expression.items()))

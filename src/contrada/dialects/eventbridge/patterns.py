@@ -141,15 +141,15 @@ class _NoRelationError(Exception):
 def _condition(content: dict[str, Any]) -> Condition:
     """Every `$or` joins alternatives, or each is a name: what is neither is refused."""
     try:
-        return _PatternReader(relations=True).conjunction(content, None, 1)
+        return _RuleReader(relations=True).conjunction(content, None, 1)
     except _NoRelationError as error:
         try:
-            return _PatternReader(relations=False).conjunction(content, None, 1)
+            return _RuleReader(relations=False).conjunction(content, None, 1)
         except RefusedRuleError:
             refuse(reasons.OR, error.found, error.path or "")
 
 
-class _PatternReader:
+class _RuleReader:
     """Reads objects. `relations` says whether `$or` joins alternatives, or is a name."""
 
     def __init__(self, *, relations: bool) -> None:

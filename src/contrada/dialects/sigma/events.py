@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from contrada.errors import InputError
 from contrada.model.domains.values import Value, is_system_name
 
-Attributes: TypeAlias = dict[str, Value | list[Value]]
+EventAttributes: TypeAlias = dict[str, Value | list[Value]]
 
 _PROVIDER: Final = "Provider_Name"
 _SOURCE: Final = "SourceName"
@@ -22,7 +22,7 @@ _XML_TEXT: Final = "#text"
 _SCALARS: Final = (str, int, float)
 
 
-def attributes_of(event: Mapping[str, Any]) -> Attributes:
+def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
     """The attributes of an event from parsed JSON.
 
     It is either nested as the event log exports it (`Event`, in it `System` and `EventData` or

@@ -53,7 +53,7 @@ def read_rules(
 
 
 def read(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:
-    """One rule, given as YAML or as what that stands for. Raises RefusedRuleError, and LimitError.
+    """One rule, given as YAML or as its decoded value. Raises RefusedRuleError, and LimitError.
 
     Several rules in one text are refused.
     """

@@ -174,7 +174,7 @@ class LogSource:
         return And(tuple(parts))
 
     def notes(self) -> tuple[Note, ...]:
-        """That parts of it constrain nothing, where it is so."""
+        """Notes on the parts of a log source that constrain nothing."""
         idle = {"product": self.product, "category": self.category, "service": self.service}
         if self.is_windows and (self.category or self.service):
             del idle["product"]

@@ -52,7 +52,7 @@ class WildcardSign(Enum):
     ONE = "?"
 
 
-Text: TypeAlias = tuple[bytes | WildcardSign, ...]
+WildcardText: TypeAlias = tuple[bytes | WildcardSign, ...]
 """Literal parts and wildcards, no two literal parts next to one another."""
 
 Placeholders: TypeAlias = Mapping[str, Sequence[str]]
@@ -80,26 +80,26 @@ class Spelling:
         if self._expressions > EXPRESSIONS_SIZE_MAX:
             raise LimitError("EXPRESSIONS_SIZE_MAX", EXPRESSIONS_SIZE_MAX)
 
-    def further(self, text: Text) -> None:
+    def further(self, text: WildcardText) -> None:
         """Counts a text that a modifier made besides the first. Raises LimitError."""
         self._bytes += sum(len(part) for part in text if isinstance(part, bytes)) + len(text) + 1
         if self._bytes > SPELLED_BYTES_MAX:
             raise LimitError("SPELLED_BYTES_MAX", SPELLED_BYTES_MAX)
 
 
-_Change: TypeAlias = Callable[[Text, Placeholders], Iterator[Text]]
-_Kind: TypeAlias = Callable[[Document, Sequence[str], Spelling], ValueSet]
+_TextModifier: TypeAlias = Callable[[WildcardText, Placeholders], Iterator[WildcardText]]
+_ValueModifier: TypeAlias = Callable[[Document, Sequence[str], Spelling], ValueSet]
 
 _WRITTEN: Final = re.compile(r"\\([\\*?])|([*?])", re.DOTALL)
 _DASH: Final = re.compile(r"\B[-/–—―]\b")
-_DASHES: Final[tuple[Text, ...]] = tuple((each.encode(),) for each in "-/–—―")
+_DASHES: Final[tuple[WildcardText, ...]] = tuple((each.encode(),) for each in "-/–—―")
 _PLACEHOLDER: Final = re.compile(r"\\%|%(\w+)%")
 _SHOWN_NUMBER: Final = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
 _ESCAPED: Final = re.compile(rb"([\\*?])")
 _TRUTH: Final = {"true": True, "false": False}
 
 
-def text_of(written: str) -> Text:
+def text_of(written: str) -> WildcardText:
     """The text that a value of a rule stands for."""
     parts: list[bytes | WildcardSign] = []
     at = 0
@@ -182,7 +182,7 @@ def _number(value: object) -> int | float:
     return value
 
 
-def _matching(text: Text, *, cased: bool) -> ValueSet:
+def _matching(text: WildcardText, *, cased: bool) -> ValueSet:
     if text and set(text) == {WildcardSign.ANY}:
         return PRESENT
     try:
@@ -200,13 +200,13 @@ def _matching(text: Text, *, cased: bool) -> ValueSet:
 # --- what modifiers make of texts ---------------------------------------------------------------
 
 
-def _changed(text: Text, changes: Sequence[str], spelling: Spelling) -> list[Text]:
+def _changed(text: WildcardText, changes: Sequence[str], spelling: Spelling) -> list[WildcardText]:
     texts = [text]
     for name in changes:
         change = _CHANGES.get(name)
         if change is None:
             raise refused(refusals.MODIFIERS, name)
-        made: list[Text] = []
+        made: list[WildcardText] = []
         for each in texts:
             for number, other in enumerate(change(each, spelling.placeholders)):
                 if number:
@@ -216,25 +216,25 @@ def _changed(text: Text, changes: Sequence[str], spelling: Spelling) -> list[Tex
     return texts
 
 
-def _amid(*, before: bool, behind: bool) -> _Change:
+def _amid(*, before: bool, behind: bool) -> _TextModifier:
     """Any text before the text, or behind it, or both."""
     stars = (WildcardSign.ANY,) * before, (WildcardSign.ANY,) * behind
 
-    def change(text: Text, _: Placeholders) -> Iterator[Text]:
+    def change(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
         yield _joined((*stars[0], *text, *stars[1]))
 
     return change
 
 
-def _dashed(text: Text, _: Placeholders) -> Iterator[Text]:
+def _dashed(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
     """Each dash or slash that may begin an option as each of the signs that may."""
     return _replaced(text, _DASH, lambda found: _DASHES)
 
 
-def _expanded(text: Text, placeholders: Placeholders) -> Iterator[Text]:
+def _expanded(text: WildcardText, placeholders: Placeholders) -> Iterator[WildcardText]:
     """Each placeholder as each of its values; a percent sign behind a backslash is one."""
 
-    def values(found: re.Match[str]) -> Iterable[Text]:
+    def values(found: re.Match[str]) -> Iterable[WildcardText]:
         if found[0] == "\\%":
             return [(b"%",)]
         if found[1] not in placeholders:
@@ -245,10 +245,12 @@ def _expanded(text: Text, placeholders: Placeholders) -> Iterator[Text]:
 
 
 def _replaced(
-    text: Text, pattern: re.Pattern[str], alternatives: Callable[[re.Match[str]], Iterable[Text]]
-) -> Iterator[Text]:
+    text: WildcardText,
+    pattern: re.Pattern[str],
+    alternatives: Callable[[re.Match[str]], Iterable[WildcardText]],
+) -> Iterator[WildcardText]:
     """The text with each place that matches in its literal parts as each of its alternatives."""
-    choices: list[Iterable[Text]] = []
+    choices: list[Iterable[WildcardText]] = []
     for part in text:
         if isinstance(part, WildcardSign):
             choices.append([(part,)])
@@ -263,11 +265,11 @@ def _replaced(
         yield _joined(part for each in chosen for part in each)
 
 
-def _base64(text: Text, _: Placeholders) -> Iterator[Text]:
+def _base64(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
     yield (b64encode(_whole(text)),)
 
 
-def _base64_anywhere(text: Text, _: Placeholders) -> Iterator[Text]:
+def _base64_anywhere(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
     """What of the text is seen in Base64 at each of the three places where it can begin.
 
     Characters that also depend on what stands before or behind the text are left out.
@@ -281,8 +283,8 @@ def _base64_anywhere(text: Text, _: Placeholders) -> Iterator[Text]:
         yield (seen,)
 
 
-def _utf16(codec: str, mark: bytes = b"") -> _Change:
-    def change(text: Text, _: Placeholders) -> Iterator[Text]:
+def _utf16(codec: str, mark: bytes = b"") -> _TextModifier:
+    def change(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
         try:
             encoded = [p if isinstance(p, WildcardSign) else p.decode().encode(codec) for p in text]
         except UnicodeDecodeError:
@@ -292,22 +294,22 @@ def _utf16(codec: str, mark: bytes = b"") -> _Change:
     return change
 
 
-def _whole(text: Text) -> bytes:
+def _whole(text: WildcardText) -> bytes:
     """The literal of a text without wildcards."""
     if any(isinstance(part, WildcardSign) for part in text):
         raise refused(refusals.VALUE)
     return b"".join(_literals(text))
 
 
-def _literals(text: Text) -> list[bytes]:
+def _literals(text: WildcardText) -> list[bytes]:
     return [part for part in text if isinstance(part, bytes)]
 
 
-def _literal(text: str) -> Text:
+def _literal(text: str) -> WildcardText:
     return (text.encode("utf-8", "surrogateescape"),)
 
 
-def _joined(parts: Iterable[bytes | WildcardSign]) -> Text:
+def _joined(parts: Iterable[bytes | WildcardSign]) -> WildcardText:
     """The parts as a text: neighbouring literals joined, empty ones left out."""
     text: list[bytes | WildcardSign] = []
     for is_literal, group in groupby(parts, lambda part: isinstance(part, bytes)):
@@ -344,7 +346,7 @@ def _regular(value: Document, rest: Sequence[str], spelling: Spelling) -> ValueS
     return sets.matches(f"(?{flags}){value}" if flags else value)
 
 
-def _ordered(build: Callable[[int | float], ValueSet]) -> _Kind:
+def _ordered(build: Callable[[int | float], ValueSet]) -> _ValueModifier:
     def kind(value: Document, *_: object) -> ValueSet:
         if isinstance(value, bool):
             raise refused(refusals.VALUE, value)
@@ -357,7 +359,7 @@ def _field(value: Document, *_: object) -> ValueSet:
     raise refused(refusals.FIELD_REFERENCE, value)
 
 
-_KINDS: Final[Mapping[str, _Kind]] = {
+_KINDS: Final[Mapping[str, _ValueModifier]] = {
     "exists": _exists,
     "cidr": _network,
     "re": _regular,
@@ -367,11 +369,11 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "gte": _ordered(sets.ge),
     "fieldref": _field,
 }
-"""Modifiers that say what kind of value it is. They come first."""
+"""Modifiers that give the kind of a value. They come first."""
 
 _FLAGS: Final = frozenset("ims")
 
-_CHANGES: Final[Mapping[str, _Change]] = {
+_CHANGES: Final[Mapping[str, _TextModifier]] = {
     "contains": _amid(before=True, behind=True),
     "startswith": _amid(before=False, behind=True),
     "endswith": _amid(before=True, behind=False),

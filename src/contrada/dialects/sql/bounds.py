@@ -11,24 +11,24 @@ from contrada.model.domains import values
 from contrada.model.domains.line import Cut
 from contrada.model.domains.values import TIME
 
-Bound: TypeAlias = tuple[str, int | float | str]
+SqlBound: TypeAlias = tuple[str, int | float | str]
 """An operator of SQL and what a column is compared with."""
 
-NOWHERE: Final[Bound] = ("", "")
+NOWHERE: Final[SqlBound] = ("", "")
 """Beyond all text."""
 
 
-def lower(start: Cut) -> Bound | None:
+def lower(start: Cut) -> SqlBound | None:
     """`>= v` or `> u`, the shorter; None where a domain begins."""
     return _bound(start, ">=", ">")
 
 
-def upper(end: Cut | None) -> Bound | None:
+def upper(end: Cut | None) -> SqlBound | None:
     """`< v` or `<= u`, the shorter; None where a domain ends."""
     return _bound(end, "<", "<=")
 
 
-def _bound(cut: Cut | None, from_here: str, from_before: str) -> Bound | None:
+def _bound(cut: Cut | None, from_here: str, from_before: str) -> SqlBound | None:
     """The comparison with what is at a cut, or with what is just before it."""
     if cut is None or len(cut) == 1:
         return None
@@ -47,7 +47,7 @@ def _before(tag: int, at: int | float) -> int | float | None:
     return at - 1 if tag == TIME else values.predecessor(at)
 
 
-def _shorter(first: Bound, second: tuple[str, int | float | None]) -> Bound:
+def _shorter(first: SqlBound, second: tuple[str, int | float | None]) -> SqlBound:
     how, value = second
     if value is None or len(repr(value)) >= len(repr(first[1])):
         return first

@@ -81,5 +81,5 @@ def among(operand: Operand, constants: Iterable[SqlLiteral]) -> Truth:
 
 
 def domain_of(value: Value) -> ValueSet:
-    """All values that can be compared with this one."""
+    """All values of the same domain, which can be compared with a value."""
     return _DOMAINS[key_of(value)[0]]

@@ -29,7 +29,7 @@ from contrada.model.languages import language
 from contrada.model.languages.language import Every, Language, Pieces
 from contrada.model.languages.wildcard import tokens_of
 
-Kind: TypeAlias = Literal["boolean", "number", "time", "text"]
+ColumnKind: TypeAlias = Literal["boolean", "number", "time", "text"]
 """What a column holds."""
 
 Parameter: TypeAlias = bool | int | float | str
@@ -38,7 +38,12 @@ NO_COLUMN: Final = "an attribute without a column"
 OPERATOR: Final = "an operator that SQL has not"
 NOT_TEXT: Final = "bytes that are no text"
 
-_TAGS: Final[dict[Kind, int]] = {"boolean": BOOL, "number": NUMBER, "time": TIME, "text": TEXT}
+_TAGS: Final[dict[ColumnKind, int]] = {
+    "boolean": BOOL,
+    "number": NUMBER,
+    "time": TIME,
+    "text": TEXT,
+}
 
 
 class Clause(NamedTuple):
@@ -76,7 +81,7 @@ class TypedColumn(NamedTuple):
 
 def where(
     of: Filter | FilterSet,
-    columns: Mapping[str, Kind],
+    columns: Mapping[str, ColumnKind],
     *,
     sqlite: bool = False,
     collation: str = "",

@@ -3,10 +3,10 @@
     MQTT  ==arrived==> notifications ==publish==> service     then acknowledged to MQTT
     MQTT  <==PUBACK=== messages <==durable subscription===    then acknowledged to the service
 
-At least once both ways: what has QoS 1 and is certified here is not acknowledged before the other
-side has it. What cannot go over at all, since it has no topic or one side refuses it, is counted,
-logged and acknowledged, so that it stops nothing behind it. Nothing goes back to where it came
-from (see `messages`).
+At least once both ways: a message of QoS 1, or a certified notification, is acknowledged only when
+the other side has it. A message that cannot go over at all, since it has no topic or one side
+refuses it, is counted, logged and acknowledged, so that it holds up none behind it. No message goes
+back to the side that it came from (see `messages`).
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from contrada.gateway.mqtt.session import MqttArrival, MqttSession
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
 from contrada.runtime.backoff import Backoff
+from contrada.runtime.calling import first_of
 from contrada.runtime.stamping import wall_clock_us
 from contrada.service import Kept, Service, StandingSubscription
 
@@ -40,14 +41,14 @@ MQTT_IN_FLIGHT_MAX: Final = 64
 more is read of the durable subscription."""
 
 _PASSING: Final = (ConnectionFailedError, CannotPublishError, StoreError)
-"""What is not for ever, so that what came is published once it has passed."""
+"""Temporary errors: the message is published once they have passed."""
 
 IN: Final = "from MQTT"
 OUT: Final = "to MQTT"
 CIRCLE: Final = "had come from here"
 
-Standing: TypeAlias = StandingSubscription[Notification]
-Sent: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
+StandingNotifications: TypeAlias = StandingSubscription[Notification]
+UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
 """What was sent, by its position, and is not acknowledged by the MQTT broker."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -93,17 +94,9 @@ class MqttBridge:
         asked = self._service.subscribe(self._out, durable=self._name, auto_acknowledge=False)
         async with asked as events:
             opened()
-            sent: Sent = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
-            ways = (self._carry_in(), self._carry_out(events, sent), self._settle(events, sent))
-            works = [asyncio.ensure_future(each) for each in ways]
-            try:
-                done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in works:
-                    each.cancel()
-                await asyncio.wait(works)
-            for each in done:
-                each.result()
+            sent: UnacknowledgedSends = asyncio.Queue(MQTT_IN_FLIGHT_MAX)
+            carry_out, settle = self._carry_out(events, sent), self._settle(events, sent)
+            await first_of(self._carry_in(), carry_out, settle)
 
     # --- from MQTT ----------------------------------------------------------------------------
 
@@ -146,13 +139,13 @@ class MqttBridge:
                 done = getattr(error, "published", None) or 0
                 if at_once == 1 and not done:
                     self._refused(IN, str(notifications.pop(0)[TOPIC]), error)
-                at_once = 1  # So that it is known which one it is.
+                at_once = 1  # Singly, the refused one is known.
             self.counts[IN] += done
             notifications = notifications[done:]
 
     # --- to MQTT ------------------------------------------------------------------------------
 
-    async def _carry_out(self, events: Standing, sent: Sent) -> None:
+    async def _carry_out(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
         async for kept in events:
             await sent.put((kept.position, self._sent(kept)))
 
@@ -166,8 +159,8 @@ class MqttBridge:
             return failed
         return self._session.send(message)
 
-    async def _settle(self, events: Standing, sent: Sent) -> None:
-        """Acknowledges what MQTT has, several at once where they are there."""
+    async def _settle(self, events: StandingNotifications, sent: UnacknowledgedSends) -> None:
+        """Acknowledges notifications that the MQTT broker has, several at once where possible."""
         while True:
             due = [await sent.get()]
             while not sent.empty():

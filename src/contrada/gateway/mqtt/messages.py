@@ -62,7 +62,10 @@ _PLACE: Final = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class MqttMessage:
-    """A message, whoever speaks MQTT. `expires_s` is None for one that does not expire."""
+    """An MQTT message, in either direction.
+
+    `expires_s` is None for a message that does not expire.
+    """
 
     topic: str
     payload: bytes = b""
@@ -107,7 +110,7 @@ def notification_of(message: MqttMessage) -> Notification:
 
 
 def _attributes_of(message: MqttMessage) -> tuple[dict[str, list[Any]], bool]:
-    """What a payload says of attributes, and whether they say all of it."""
+    """The attributes of a payload, and whether they hold all of it."""
     is_json = message.content_type.partition(";")[0].strip().lower() in ("", JSON_TYPE)
     if not is_json or not message.payload.lstrip().startswith(b"{"):
         return {}, False

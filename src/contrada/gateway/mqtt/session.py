@@ -74,7 +74,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MqttPlace:
-    """Where an MQTT broker is, and who this side is there."""
+    """The address of an MQTT broker, and the user and client identifier of this side."""
 
     host: str
     port: int
@@ -107,7 +107,7 @@ def parse_mqtt_place(text: str, password: str = "") -> MqttPlace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MqttArrival:
-    """A message that has come, and what it is acknowledged by."""
+    """A received message, with the numbers by which it is acknowledged."""
 
     message: MqttMessage
     packet: int

@@ -39,8 +39,8 @@ def gathered(parameters: Parameters) -> Floats:
     """The chances that a member of a group of level 1, 2, … l hears of an event in its subsystem.
 
     The delegates that go up count as any R of their group. Crashes are those of 6.1: messages to
-    who is down are lost, and it counts as one who could have heard.
-    Cost: a chain for each level and number of delegates that know the event.
+    crashed members are lost, and these count among those who could have heard. Cost: a chain for
+    each level and number of delegates that know the event.
     """
     holders, chances = np.array([0.0, 1.0]), []
     for level in range(1, parameters.levels + 1):
@@ -59,7 +59,8 @@ def gathered(parameters: Parameters) -> Floats:
 def noticed(parameters: Parameters, events: int) -> float:
     """The chance that a member notices a pattern of so many events, where publishers first meet.
 
-    As if one heard of each event by itself. They travel together, so that it is more in fact.
+    Calculated as if a member heard of each event independently. In fact events travel together, so
+    the chance is higher.
     """
     return float(meeting_levels(parameters, events) @ gathered(parameters) ** events)
 
@@ -75,7 +76,7 @@ def _spread(parameters: Parameters, level: int, holders: int) -> Spread:
 
 
 def _among(known: Spread, delegates: int) -> Floats:
-    """The chances that 0, 1, … of some delegates are among those who know."""
+    """The chances that 0, 1, … of some delegates are among the infected."""
     result = np.zeros(delegates + 1)
     ways = math.comb(known.n, delegates)
     for infected, chance in zip(known.infected.tolist(), known.chances.tolist(), strict=True):

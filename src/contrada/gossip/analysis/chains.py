@@ -1,12 +1,12 @@
 """How an event spreads in one group whose members all know one another: a Markov chain.
 
-The state is how many are infected. In a round each of those who are not is reached by each who is
+The state is the number of infected members. In a round each infected member reaches each other one
 with the chance p, so that the next state is binomial. A group of up to `CHAIN_MAX` is calculated
 exactly, but for tails below `TAIL` in each step. A larger one is exact while few are infected, and
 goes on by the mean of each state; that is checked up to ten million, against the simulation, and
 against the chain at its largest.
 
-With n p₁ and F p₁ in place of n and F all of this is about who is interested (6.6 to 6.8).
+With n p₁ and F p₁ in place of n and F the same holds for the interested members (6.6 to 6.8).
 
 Source: EPFL 2503 §6.2.1, §6.2.2.
 """

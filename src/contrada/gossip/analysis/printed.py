@@ -1,7 +1,7 @@
 """The infection of a hierarchy as the thesis prints it: equations 6.22 to 6.27.
 
-Each level is one chain that begins with one infected, for an audience of m_i p_i as if that were
-sure. That asks for too much at the lowest level: the reliability is below that of figure 6.6, most
+Each level is one chain that begins with one infected member, for an audience of exactly its mean,
+m_i p_i. At the lowest level that is pessimistic: the reliability is below that of figure 6.6, most
 for small p₁ (see `refined`). 6.24 has P[g_(i+1) = j] as a factor, which 6.25 counts again, so that
 its chances do not add up to 1; and a binomial coefficient of j where the entities are j a p_i. Here
 that is C(j a p_i, k), and the factor is left out unless it is asked for.

@@ -72,9 +72,9 @@ class Expectation:
 
 
 class _LineState(NamedTuple):
-    """What is known of a subsystem's delegates: infected, and up but not infected.
+    """The known state of a subsystem's delegates: how many are infected, and up but not infected.
 
-    `publishes`: whether the publisher is in it, who then gossips there too.
+    `publishes`: whether the publisher is in the subsystem; then it gossips there, too.
     """
 
     infected: int
@@ -233,7 +233,7 @@ class _LevelSpread:
         down = self._comers - line.infected - line.waiting
         many = count - self._comers - few
         all_others = _LinePlace(1 / count, line.infected, line.waiting, down, few, many)
-        # At level 1 it is up itself, and so rather one of those that are.
+        # At level 1 the followed participant itself is up, so it is one of the members that are up.
         is_itself = self._level == 1
         known = all_others._replace(chance=all_others.chance / (self._up if is_itself else 1))
         places = [

@@ -100,6 +100,11 @@ if jit.is_pure():
         held = data[at : at + 8].tolist()
         return next((n for n, each in enumerate(held) if each < 0x20 or each in b'"\\'), 8)
 
+    def cell_bytes(data: Any, at: Any, sign: Any, other: Any) -> Any:
+        """How many of eight bytes come before one of two signs or LF."""
+        held = data[at : at + 8].tolist()
+        return next((n for n, each in enumerate(held) if each in (sign, other, 0x0A)), 8)
+
     def digits_at(data: Any, at: Any) -> Any:
         """How many of eight bytes are digits, before one that is none."""
         held = data[at : at + 8].tolist()
@@ -122,6 +127,7 @@ else:
         array_entry,
         byte_at,
         bytes_at,
+        cell_bytes,
         digits_at,
         double_bits,
         entry,

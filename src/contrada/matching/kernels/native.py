@@ -303,6 +303,7 @@ def _first_byte(_typing: Any, marks: Any) -> Any:
 _ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _QUOTES, _BACKSLASHES = np.uint64(0x2222222222222222), np.uint64(0x5C5C5C5C5C5C5C5C)
 _BLANKS, _ZEROS = np.uint64(0x2020202020202020), np.uint64(0x3030303030303030)
+_LINE_FEEDS = np.uint64(0x0A0A0A0A0A0A0A0A)
 _TO_HIGH = np.uint64(0x7676767676767676)
 
 
@@ -312,6 +313,16 @@ def plain_bytes(data: Any, at: Any) -> Any:
     word = _word_at(data, at)
     quote, slash = word ^ _QUOTES, word ^ _BACKSLASHES
     marks = ((quote - _ONES) & ~quote) | ((slash - _ONES) & ~slash) | ((word - _BLANKS) & ~word)
+    return _first_byte(marks & _HIGHS)
+
+
+@numba.njit(inline="always")
+def cell_bytes(data: Any, at: Any, sign: Any, other: Any) -> Any:
+    """How many of eight bytes come before one of two signs or LF."""
+    word = _word_at(data, at)
+    one, two = word ^ (np.uint64(sign) * _ONES), word ^ (np.uint64(other) * _ONES)
+    end = word ^ _LINE_FEEDS
+    marks = ((one - _ONES) & ~one) | ((two - _ONES) & ~two) | ((end - _ONES) & ~end)
     return _first_byte(marks & _HIGHS)
 
 

@@ -75,13 +75,14 @@ class Asking:
         return side.is_empty
 
     def hull(self, side: ValueSet, *, backwards: bool) -> Cuts:
-        """The hull of a set, made once."""
+        """The hull of a set, made once: each piece of a box asks for those of the same parts.
+
+        It is not counted here: to group boxes counts by itself.
+        """
         key = (id(side), backwards)
         if key not in self._hulls:
             self._hulls[key] = side, hull(side, backwards=backwards)
-        cuts = self._hulls[key][1]
-        self.take(1 + len(cuts))
-        return cuts
+        return self._hulls[key][1]
 
     def take(self, steps: int) -> None:
         """Counts the steps of something. Raises LimitError where they were too many."""
@@ -149,19 +150,23 @@ def remaining(box: Box, parts: Sequence[Box], asking: Asking | None = None) -> I
         box, boxes = waiting.pop()
         if any(asking.is_empty(side) for side in box.values()):
             continue
+        # A piece is smaller than the box that it comes of: of more parts it is apart, and more of
+        # their sides hold its own.
         near = _near(box, boxes, asking)
         if not near:
             yield box
-        elif all(near):
+        elif all(near):  # else a part has no side left that cuts: it holds the whole piece
             pieces = _grouped(box, near, asking) or [*_without_one(box, near, asking)]
-            waiting += reversed(pieces)
+            waiting += reversed(pieces)  # taken from the end, so the first piece comes next
 
 
 def _without_one(
     box: Box, parts: Sequence[Box], asking: Asking
 ) -> Iterator[tuple[Box, Sequence[Box]]]:
     """The boxes that are left when one part is taken away, each with the other parts."""
-    first = min(parts, key=len)
+    first = min(parts, key=len)  # it leaves one piece for each of its sides, at most
+    # What is cut first is narrow in all later pieces. So that is what most other parts cut, too:
+    # narrow pieces are apart from more of them.
     common = Counter(name for part in parts for name in part)
     cut = {name: first[name] for name in sorted(first, key=lambda name: -common[name])}
     rest = [part for part in parts if part is not first]
@@ -180,8 +185,10 @@ def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, 
     for name, count in Counter(name for part in parts for name in part).items():
         for backwards in (False, True) if count > max(len(groups), 1) else ():
             hulls = [
-                hull(part[name], backwards=backwards) if name in part else () for part in parts
+                asking.hull(part[name], backwards=backwards) if name in part else ()
+                for part in parts
             ]
+            # Of a side with all text, as an operator gives that no interval bounds, none is known.
             known = [number for number, cuts in enumerate(hulls) if cuts and cuts[-1] != TEXT_START]
             found = components([hulls[number] for number in known])
             if len(found) > max(len(groups), 1):
@@ -189,6 +196,7 @@ def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, 
     grouped = {id(part) for group in groups for part in group}
     others = [part for part in parts if id(part) not in grouped]
     mine = box[at] if at in box else universe(at)
+    # Cut by the sides themselves, not by their hulls: what is left must be exact.
     sides = [union(part[at] for part in group) for group in groups]
     pieces: list[tuple[Box, Sequence[Box]]] = [
         ({**box, at: mine & side}, [*group, *others])
@@ -203,6 +211,7 @@ def outside(box: Box, other: Box, asking: Asking | None = None) -> Iterator[Box]
     inner = dict(box)
     for name, side in other.items():
         mine = inner[name] if name in inner else universe(name)
+        # Within the sides that came before, beyond this one, whole in those to come: disjoint.
         beyond = mine - side
         if not is_empty(beyond):
             yield {**inner, name: beyond}

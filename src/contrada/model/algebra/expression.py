@@ -7,7 +7,7 @@ the attribute is absent, unless the set held absent.
 Invariant: a notification with one value per attribute is in one of the boxes exactly where the
 condition holds. One with several values is in one where the condition holds for some choice of one
 value per attribute, as everywhere in the algebra: so `not` of a member asks for one value that is
-not in its set. Dialects in which it asks for all say what they do.
+not in its set. A dialect in which `not` asks this of all values says how it translates that.
 
 Values of one attribute stay one set, so that a thousand alternatives of it are one filter. And
 many exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are

@@ -91,7 +91,11 @@ class Selection(ABC):
         return filter_set(And((_condition(selection(other)), negation(_condition(self)))))
 
     def __invert__(self) -> "FilterSet":
-        """All that is not selected, and what has several values of which one is not."""
+        """All that is not selected.
+
+        A notification with several values of an attribute is in it, too, where one of these values
+        is not selected.
+        """
         return filter_set(negation(_condition(self)))
 
     def __bool__(self) -> bool:

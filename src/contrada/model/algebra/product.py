@@ -21,7 +21,7 @@ from typing import Final, Self
 from contrada.model.algebra import notation
 from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_cuts
 from contrada.model.domains import line
-from contrada.model.domains.values import TEXT, TIME
+from contrada.model.domains.values import TEXT, TIME, Key
 
 ENVELOPE_SETS: Final = {
     "@id": ValueSet(line.domain(TEXT)),
@@ -55,6 +55,20 @@ def within_universe(name: str, value_set: ValueSet) -> ValueSet:
     if name == "@time" or inside.text is not None:
         return inside
     return of_cuts(line.within_characters(inside.line, ENVELOPE_TEXT_BYTES_MAX))
+
+
+def example_of(sets: Mapping[str, ValueSet], *, readable: bool = False) -> dict[str, Key] | None:
+    """A key in each set, a present one where there is one; None where none is found in some.
+
+    `readable` is that of `ValueSet.some_key`.
+    """
+    example: dict[str, Key] = {}
+    for name, side in sets.items():
+        key = side.some_key(readable=readable)
+        if key is None:
+            return None
+        example[name] = key
+    return example
 
 
 class Product(ABC):

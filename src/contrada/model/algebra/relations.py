@@ -33,6 +33,7 @@ from contrada.model.algebra.product import (
     ENVELOPE_SETS,
     Product,
     common_sets,
+    example_of,
     product_covers,
     product_meets,
 )
@@ -190,8 +191,9 @@ def witness(
 ) -> Notification | None:
     """A notification that p holds, and q holds too, and `but_not` does not hold.
 
-    None where there is none, and where none can be named: an opaque operator, or a limit; then
-    it is counted in `decision.safe_answers["witness"]`. Cost: as the relation it explains.
+    None if no such notification exists, or if none could be constructed because of an opaque
+    operator or a limit. Those cases are counted in `decision.safe_answers["witness"]`. Cost: as the
+    relation that it explains.
     """
     pairs = _pairs(_thing(p), Filter({}) if q is None else _thing(q))
     left_out = None if but_not is None else _thing(but_not)
@@ -277,10 +279,13 @@ def _notification_in(box: Box, default: ValueSet) -> Notification | None:
         return None
     attributes: dict[str, Value] = {}
     envelope: dict[str, object] = {}
-    for name, side in box.items():
-        key = (side & _CHARACTERS if name in _ENVELOPE_FIELDS else side).some_key()
-        if key is None:
-            return None
+    whole = {
+        name: side & _CHARACTERS if name in _ENVELOPE_FIELDS else side for name, side in box.items()
+    }
+    example = example_of(whole, readable=True)
+    if example is None:
+        return None
+    for name, key in example.items():
         if name in _ENVELOPE_FIELDS:
             value = key[1] if key[0] == TIME else value_of(key)
             envelope[_ENVELOPE_FIELDS[name]] = value

@@ -215,10 +215,6 @@ class ValueSet:
             return not self.line
         return decision.is_contradiction(self.text)
 
-    def shows_inside(self, other: "ValueSet") -> bool:
-        """Whether it shows that every value is in the other set; as `shows_apart`."""
-        return self.shows_apart(~other)
-
     @property
     def is_empty(self) -> bool:
         """Whether no value is in the set."""

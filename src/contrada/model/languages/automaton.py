@@ -147,6 +147,7 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
             raise LimitError("SUBSETS_MAX", SUBSETS_MAX)
         reached = sum(1 + len(on) for state in subset for on, _ in edges[state] if on is not BYTES)
         spend(_ROW_WORK + (len(subset) + reached) // 3)
+        # An edge for all bytes is followed once, not 256 times.
         always = frozenset(to for state in subset for on, to in edges[state] if on is BYTES)
         some: dict[int, set[int]] = {}
         for state in subset:
@@ -209,6 +210,7 @@ def minimised(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Autom
         if looks > REFINING_MAX:
             raise LimitError("REFINING_MAX", REFINING_MAX)
         spend(len(rows) + targets.size // 100)
+        # States of one block stay together while their bytes lead to the same blocks.
         table = np.column_stack((block, block[targets]))
         found = {}
         block = np.array([found.setdefault(row.tobytes(), len(found)) for row in table], np.uint16)
@@ -269,6 +271,7 @@ def intervals_of(automaton: Automaton) -> Cuts | None:
             del prefix[-1:]
             continue
         byte, target = step
+        # An odd number of cuts so far means inside; a cut stands where acceptance changes.
         if automaton.accepting[target] != len(cuts) & 1:
             cuts.append((TEXT, bytes((*prefix, byte))))
         if automaton.fates[target] == OPEN:
@@ -453,7 +456,7 @@ def _deepest_first(automaton: Automaton) -> list[int] | None:
     while stack:
         state, targets = stack[-1]
         for target in targets:
-            if marks[target] == on_path:
+            if marks[target] == on_path:  # a cycle; loops of states that are not open are done
                 return None
             if marks[target] != done:
                 enter(target)

@@ -123,6 +123,7 @@ def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Answer:
     answer: Answer = EMPTY
     for holding in product((True, False), repeat=len(opaque)):
         case = dict(zip(opaque, holding, strict=True))
+        # No case decides alone that there is nothing; one that has a text decides that there is.
         found = _find_in_case(language, case, work)
         if isinstance(found, Found):
             return found
@@ -175,6 +176,8 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Ans
     with work:
         if not isinstance(answer, Found) or _contradicts(case):
             return EMPTY if isinstance(answer, Found) else answer
+        # The text fits the case; whether the opaque atoms say so of it they must be asked. Of a few
+        # texts all are asked of; of more another one may do, so that one no decides nothing.
         candidates = _points(regular)
         for text in candidates if candidates is not None else (answer.text,):
             spend(_test_work(language, text))
@@ -375,6 +378,8 @@ def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) ->
     start: _State = (0,) * len(automata)
     came_from: dict[_State, tuple[_State, int] | None] = {start: None}
     for state in (waiting := [start]):
+        # First what is so whatever follows, which needs no further steps; then, by the same
+        # expression, whether a text that ends here is one: acceptance counts as a fate.
         fate = value([fates[s] for fates, s in zip(all_fates, state, strict=True)])
         if fate == OPEN:
             fate = value([accepts[s] for accepts, s in zip(all_accepting, state, strict=True)])
@@ -383,7 +388,7 @@ def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) ->
                 turns = [t[s] for t, s in zip(all_turns, state, strict=True)]
                 steps = turns[0].union(*turns[1:])
                 spend(_step_work(len(turns), len(steps)))
-                for byte in steps:
+                for byte in steps:  # the bytes between two turns lead where the first turn leads
                     target = tuple([row[byte] for row in rows])
                     if target not in came_from:
                         came_from[target] = (state, byte)

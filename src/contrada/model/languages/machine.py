@@ -256,7 +256,7 @@ class Machine:
         row = self._first
         spend(1 + len(text) // _BYTES_PER_STEP)
         kinds = text.translate(self._kinds)
-        for kind in kinds:
+        for kind in kinds:  # without a test: a row that is not known leads to itself until the end
             row = row[kind]
         return bool(self._walked(kinds)[-1] if row is self.unknown else row[-1])
 
@@ -266,6 +266,7 @@ class Machine:
         Raises LimitError beyond `STATES_MAX` or `FOLLOWED_MAX`.
         """
         rows = [self._first]
+        # By what rows stand for: they may be dropped and made again meanwhile.
         numbers = {self._first[-2]: 0}
         targets: list[array[int]] = []
         followed = 0
@@ -310,7 +311,7 @@ class Machine:
             return target
         states, before = _set_of(row), row[-2][1]
         byte = self._byte_of[kind]
-        if before:
+        if before:  # Only now is known what the place lies between, and which looks hold there.
             states = self._closed(states, _holding(before, byte))
         if states & 1 << MATCH:
             target = self.accepted
@@ -325,6 +326,8 @@ class Machine:
 
     def _row(self, states: int, before: int) -> Row:
         """The row of a set of states, after what `before` says."""
+        # What waits for the start of the text waits in vain later on; with it there would be more
+        # rows. And what is before matters only where some state looks there.
         if before != _AFTER_START:
             states &= ~self._at_start
         if states & 1 << MATCH:

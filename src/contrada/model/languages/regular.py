@@ -140,11 +140,6 @@ def repeats_in(text: str) -> int:
     return sum(int(most or least) for least, _, most in _COUNTS.findall(text))
 
 
-def literal(text: str, *, nocase: bool = False) -> Tree:
-    """The tree of one text."""
-    return Sequence(tuple(character(ord(each), nocase=nocase) for each in text))
-
-
 def character(code: int, *, nocase: bool = False) -> Chars:
     """The tree of one character, with `nocase` of all that fold like it."""
     return Chars(folded(((code, code),)) if nocase else ((code, code),))
@@ -213,7 +208,7 @@ class _RegexReader:
         count = self.count()
         if count is None:
             return part
-        self.takes("?")
+        self.takes("?")  # Lazy or not, the same texts have a match somewhere.
         if self.pattern.startswith("+", self.at):
             raise self.error("possessive repetition is refused")
         if self.count() is not None:
@@ -288,7 +283,7 @@ class _RegexReader:
             raise self.error(f"groups nested deeper than GROUPS_NESTED_MAX = {GROUPS_NESTED_MAX}")
         tree = self.choice()
         self.nested -= 1
-        if not self.takes(")"):
+        if not self.takes(")"):  # Told at the place where it was opened.
             self.at = opened - 1
             raise self.error("a group that is not closed")
         return tree
@@ -370,7 +365,7 @@ class _RegexReader:
         negative = self.takes("^")
         found: list[tuple[int, int]] = []
         first = True
-        while first or not self.takes("]"):
+        while first or not self.takes("]"):  # a bracket that comes first is a character
             if self.at == len(self.pattern):
                 self.at = opened - 1
                 raise self.error("a class that is not closed")
@@ -386,6 +381,7 @@ class _RegexReader:
         low = self.class_character()
         if not isinstance(low, int):
             return low
+        # A hyphen in front of the closing bracket, or where the text ends, is a character.
         if not self.pattern.startswith("-", self.at) or self.pattern[self.at + 1 :][:1] in "]":
             return ((low, low),)
         self.at += 1

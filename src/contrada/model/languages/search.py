@@ -29,8 +29,8 @@ LARGE_MACHINES_CACHED_MAX: Final = 128
 """Larger machines kept, by expression. Beyond it: the least recently used is built again."""
 
 ALIKE_CACHED_MAX: Final = 4_096
-"""Characters of which it is kept what folds like them. Beyond it: the least recently used is
-looked up again."""
+"""Characters whose case-fold classes are kept. Beyond it: the least recently used is looked up
+again."""
 
 EXPANDED_MAX: Final = 10_000
 """Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
@@ -43,7 +43,7 @@ def _plain_runs(tree: regular.Tree) -> Iterator[tuple[str, bool]]:
     for part in (*(tree.parts if isinstance(tree, regular.Sequence) else (tree,)), None):
         if isinstance(part, regular.Chars) and _is_one(part.ranges):
             run.append(part.ranges)
-        elif not isinstance(part, regular.Look):
+        elif not isinstance(part, regular.Look):  # a place between characters parts no text
             if run:
                 nocase = any(len(_few(ranges)) > 1 for ranges in run)
                 yield "".join(chr(ranges[0][0]) for ranges in run), nocase
@@ -90,12 +90,15 @@ class Matches(Operator):
         return Atom("contains", text.encode())
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
-        """What is found itself where nothing is asked of what is around it."""
+        """The shortest text that the expression matches whole, taking look-arounds for empty."""
         first = first_of(tree_of(constant), at_looks=b"")
         return () if first is None else (first,)
 
     def first(self, constant: bytes) -> bytes | None:
-        """The first text that is found itself, where nothing is asked of what is around it."""
+        """The shortest such text, of equally short ones the lowest.
+
+        None where the expression looks around.
+        """
         return first_of(tree_of(constant))
 
     def automaton(self, constant: bytes) -> Automaton:
@@ -227,6 +230,7 @@ def _inner(items: Items[regular.Tree]) -> tuple[list[Ranges], bool, bool]:
     first, last = 0, len(items)
     while first < last and _may_be_empty(items[first]):
         first += 1
+    # Behind `^` nothing is passed over: what may be empty there is at no free end.
     at_start = first < last and items[first] == regular.Look(regular.AT_START)
     while first < last and _may_be_empty(items[last - 1]):
         last -= 1
@@ -249,6 +253,8 @@ def _may_be_empty(tree: regular.Tree) -> bool:
 def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:
     """The texts, each with whether case does not matter in it."""
     codes = [_few(ranges) for ranges in characters]
+    # One text stands for all that are alike but for case only if every character allows all that
+    # fold like it; `[aA]b` does not, and becomes two texts.
     nocase = any(map(_has_case, codes)) and all(map(_is_folded, characters))
     if nocase:
         codes = [list(dict.fromkeys(_alike(code)[0][0] for code in each)) for each in codes]

@@ -91,8 +91,8 @@ def normal(constant: str) -> str:
     """The constant without stars that follow a star.
 
     A star and a question mark beside each other stay as they are: `*?` ends with a character, and
-    `?*` begins with one, which is not the same where there are bytes that are none.
-    Raises InvalidFilterError where a backslash stands before something else than it may.
+    `?*` begins with one. The two differ on bytes that are no UTF-8. Raises InvalidFilterError where
+    a backslash stands before something else than it may.
     """
     tokens = _tokens(constant)
     return "".join(

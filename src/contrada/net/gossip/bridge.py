@@ -6,7 +6,6 @@ in either direction, never comes over it again: it is known by its publisher and
 several bridges join the same two, each carries an event once, so it ends there, too.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -23,7 +22,8 @@ from contrada.gossip.messages import event_id
 from contrada.model import Notification
 from contrada.net.gossip.node import GossipNode
 from contrada.routing.duplicates import Duplicates
-from contrada.service import Service, Subject, Subscription
+from contrada.runtime.calling import first_of
+from contrada.service import Service, Subscribable, Subscription
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class GroupBridge:
         service: Service,
         node: GossipNode,
         *,
-        to_group: Subject | None = None,
-        to_service: Subject | None = None,
+        to_group: Subscribable | None = None,
+        to_service: Subscribable | None = None,
     ) -> None:
         """Both are open, and stay their owner's. Raises ServiceError where nothing is to go over,
         and as `Service.subscribe` for what cannot be subscribed.
@@ -68,15 +68,7 @@ class GroupBridge:
             for subscription, _ in self._ways.values():
                 await stack.enter_async_context(subscription)
             opened()
-            works = [asyncio.ensure_future(self._carry(way)) for way in self._ways]
-            try:
-                done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in works:
-                    each.cancel()
-                await asyncio.wait(works)
-            for each in done:
-                each.result()
+            await first_of(*map(self._carry, self._ways))
 
     async def _carry(self, way: str) -> None:
         subscription, publish = self._ways[way]

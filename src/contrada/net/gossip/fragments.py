@@ -74,9 +74,9 @@ class Assembling:
         return len(self._held)
 
     def take(self, sender: bytes, place: str, piece: bytes, passed_us: int) -> bytes | None:
-        """The message that is whole by a piece of a sender at a place; None where none is.
+        """Takes a piece of a sender at a place. Returns the message that it completes, else None.
 
-        Cost: linear in the message where it is whole, else next to nothing.
+        Cost: linear in a completed message, else next to nothing.
         """
         if len(piece) < _HEAD.size:
             return self._refuse()

@@ -22,17 +22,17 @@ from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.pmcast import Pmcast
 from contrada.gossip.rfpbcast import Rfpbcast
 from contrada.net.address import check_host
-from contrada.net.gossip.pacing import Place
+from contrada.net.gossip.pacing import UdpAddress
 
 GOSSIP_PORT_DEFAULT: Final = 7656
 
 USUAL: Final = Parameters(
     levels=4, branching=64, fanout=3, loss=0.05, crashes=0.01, audience=8, constant=2.0
 )
-"""What a group is like where nobody says otherwise: surer for the few than the smallest rounds.
+"""The parameters of a group by default: surer for few participants than the smallest rounds.
 
-It has 2^24 addresses, so that two who draw theirs at the same time seldom draw the same: a thousand
-do with a chance of 3 in 100.
+It has 2^24 addresses, so that participants that draw theirs at the same time seldom draw the same
+one: among a thousand the chance is 3 in 100.
 """
 
 ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
@@ -78,7 +78,7 @@ class GossipGroup:
 
     @property
     def agreed(self) -> bytes:
-        """All of it as bytes, from which keys are derived."""
+        """The configuration as bytes, from which keys are derived."""
         parts = (self.protocol, self.parameters, self.conduct, self.addresses)
         return msgspec.json.encode(parts)
 
@@ -89,7 +89,7 @@ class GossipGroup:
         return made(contact, self.addresses, self.parameters, rng, self.conduct)
 
 
-def place_text(place: Place) -> str:
+def place_text(place: UdpAddress) -> str:
     """A place as it is written."""
     host, port = place
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -114,7 +114,7 @@ def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str,
     return host, int(digits)
 
 
-async def resolved(text: str) -> Place:
+async def resolved(text: str) -> UdpAddress:
     """The place that a text names, by IP address. Raises AddressError where there is none."""
     host, port = split_place(text)
     if port == 0:
@@ -130,7 +130,7 @@ async def resolved(text: str) -> Place:
     return str(found[0][4][0]), port
 
 
-def own_host(towards: Place) -> str:
+def own_host(towards: UdpAddress) -> str:
     """The IP address of this machine from which a place is reached; nothing is sent."""
     family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -4,10 +4,11 @@
         async with node.subscribe("price < 100") as quotes:
             await node.publish({"symbol": "DIS", "price": 61.5})
 
-It owns a `GossipParticipant`, gives it a tick each period P, hands it what comes and does what it
-wants done. Whatever comes is looked at in this order, and refused at the first that does not hold:
-its size; whether it is of the group; the rates; its clock, number and seal; its pieces; then the
-participant looks at the message. Nothing that is refused is answered. All is counted, by reason.
+It owns a `GossipParticipant`, gives it a tick each period P, hands it received messages and carries
+out its effects. Each datagram is checked in this order, and refused at the first check that fails:
+its size; whether it belongs to the group; the rates; its clock, number and seal; its pieces; then
+the participant checks the message. A refused datagram is not answered. Refusals are counted, by
+reason.
 
 Source: EPFL 2503 §6.4 to §6.6.
 """
@@ -59,7 +60,7 @@ from contrada.net.gossip.group import (
     resolved,
     split_place,
 )
-from contrada.net.gossip.pacing import Inflow, Outflow, Place, Rates
+from contrada.net.gossip.pacing import Inflow, Outflow, Rates, UdpAddress
 from contrada.net.gossip.sealing import GroupKey, GroupSeal
 from contrada.runtime.calling import check_loop, checked_when_full, running_loop
 from contrada.runtime.embedded import LocalQueue
@@ -185,7 +186,7 @@ class GossipNode(InForce):
         self.refused: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._subscriptions: dict[str, GroupSubscription] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, UdpAddress] = {}
         self._messages = self._identities = 0
         self._participant: GossipParticipant | None = None
         self._transport: asyncio.DatagramTransport | None = None
@@ -216,7 +217,7 @@ class GossipNode(InForce):
             self._close()
             raise
 
-    async def _bind(self, towards: list[Place]) -> None:
+    async def _bind(self, towards: list[UdpAddress]) -> None:
         host, port = split_place(self._at, 0) if self._at else split_place(_EPHEMERAL)
         if self._at is None and towards:
             host = own_host(towards[0])
@@ -231,7 +232,7 @@ class GossipNode(InForce):
         name = self._transport.get_extra_info("sockname")
         self.place = place_text((name[0], name[1]))
 
-    async def _enter(self, towards: list[Place]) -> None:
+    async def _enter(self, towards: list[UdpAddress]) -> None:
         """Asks for a place until there is one; another one where that is taken."""
         places = tuple(map(place_text, towards))
         addresses, refusal = self.group.addresses, _TAKEN
@@ -431,7 +432,7 @@ class GossipNode(InForce):
 
     # --- datagrams -------------------------------------------------------------------------------
 
-    def arrived(self, datagram: bytes, source: Place) -> None:
+    def arrived(self, datagram: bytes, source: UdpAddress) -> None:
         """A datagram has come, from anybody."""
         if self._is_closed or self._participant is None:
             return
@@ -467,7 +468,7 @@ class GossipNode(InForce):
         pieces = pieces_of(content, self._messages)
         self._outflow.put([self._seal.seal(each, place, now_us) for each in pieces], to)
 
-    def _place_of(self, text: str) -> Place:
+    def _place_of(self, text: str) -> UdpAddress:
         """Where a place is that a participant told. Raises AddressError."""
         found = self._places.get(text)
         if found is None:
@@ -480,7 +481,7 @@ class GossipNode(InForce):
             self._places[text] = found
         return found
 
-    def _transmit(self, datagram: bytes, place: Place) -> None:
+    def _transmit(self, datagram: bytes, place: UdpAddress) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._counts["sent"] += 1
             self._counts["sent_bytes"] += len(datagram)
@@ -521,7 +522,7 @@ class GossipNode(InForce):
 
 
 class GroupSubscription(QueuedSubscription[Any]):
-    """What somebody wants of a group, and what came of it."""
+    """A subscription to the events of a group, with its queue."""
 
     __slots__ = ("_identity", "_node")
 

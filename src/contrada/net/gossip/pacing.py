@@ -1,7 +1,8 @@
-"""How much goes out, and how much that comes is looked at: rates, and bounds where they are passed.
+"""Rates of sending and receiving datagrams, and the bounds of what waits for them.
 
-A *bucket* fills with bytes at a rate, up to a burst; what takes more than is in it has to wait, or
-is dropped. What comes is dropped before it is opened, so that a flood costs next to nothing.
+A *bucket* fills with bytes at a rate, up to a burst. A datagram larger than the bucket's content
+has to wait, or is dropped. Received datagrams are dropped unopened, so that a flood costs next to
+nothing.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ OUT_OF_ROOM: Final = "no room to wait"
 TOO_FAST: Final = "too fast"
 ALL_TOO_FAST: Final = "all too fast"
 
-Place: TypeAlias = tuple[str, int]
+UdpAddress: TypeAlias = tuple[str, int]
 """An IP address and a port."""
 
 
@@ -65,7 +66,7 @@ class TokenBucket:
         self._left -= size
 
     def wait_s(self, size: int) -> float:
-        """In how many seconds there is as much in it."""
+        """Seconds until the bucket holds that many bytes."""
         return max(0.0, (size - self._left) / self._rate)
 
 
@@ -75,9 +76,9 @@ class Inflow:
     def __init__(self, rates: Rates, now_us: int) -> None:
         self._rates = rates
         self._all = TokenBucket(rates.in_all, now_us)
-        self._sources: OrderedDict[Place, TokenBucket] = OrderedDict()
+        self._sources: OrderedDict[UdpAddress, TokenBucket] = OrderedDict()
 
-    def refuses(self, source: Place, size: int, now_us: int) -> str:
+    def refuses(self, source: UdpAddress, size: int, now_us: int) -> str:
         """Why so many bytes from a place are not looked at; empty where they are."""
         bucket = self._sources.get(source)
         if bucket is None:
@@ -102,13 +103,13 @@ class Outflow:
     """What waits to be sent. `dropped` counts messages by reason."""
 
     def __init__(
-        self, rates: Rates, send: Callable[[bytes, Place], None], passed_us: Callable[[], int]
+        self, rates: Rates, send: Callable[[bytes, UdpAddress], None], passed_us: Callable[[], int]
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._send = send
         self._passed_us = passed_us
         self._bucket = TokenBucket(rates.out, passed_us())
-        self._waiting: deque[tuple[bytes, Place]] = deque()
+        self._waiting: deque[tuple[bytes, UdpAddress]] = deque()
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
@@ -120,8 +121,8 @@ class Outflow:
         """Bytes that wait."""
         return self._bytes
 
-    def put(self, datagrams: Sequence[bytes], place: Place) -> bool:
-        """The datagrams of one message: all of them are sent, now or later, or none is."""
+    def put(self, datagrams: Sequence[bytes], place: UdpAddress) -> bool:
+        """Sends the datagrams of one message, now or later: all of them, or none."""
         size = sum(map(len, datagrams))
         if self._bytes + size > UNSENT_BYTES_MAX:
             self.dropped[OUT_OF_ROOM] += 1

@@ -1,27 +1,25 @@
 """Datagrams that only a group can make and read, each taken once.
 
     byte 0     version, 1
-    1 to 4     the group: what key and parameters are
+    1 to 4     the group: a digest of key and parameters
     5 to 12    the sender's incarnation, drawn when it begins
     13 to 16   how many it sealed before
     17 to 24   when, in UTC microseconds since 1970
     25 …       the content by ChaCha20-Poly1305, with its tag of 16 bytes
 
-Incarnation and number are the nonce. What is authenticated beside the content is all that stands
-before it, and the place that it is sent to: nothing can be handed on to another. The key is derived
-from the group's and from what its participants agree on, so who has other parameters is in another
-group.
-
-Of each sender the numbers that came last are remembered, and nothing comes twice. A sender that was
-silent for long is forgotten; what was sealed by strangers before the last that was forgotten sealed
-is refused, whatever became of the clock meanwhile. So a clock that is put back keeps nobody out who
-is known, and newcomers until it is where it was; clocks further apart than `CLOCK_APART_MAX_US` do
-not hear each other.
+Incarnation and number are the nonce. Beside the content, all bytes before it and the address of the
+receiver are authenticated, so that a datagram cannot be handed on to another participant. The key
+is derived from the group's key and from the parameters that its participants agree on. So a
+participant with other parameters is in another group. The last numbers of each sender are
+remembered, so that no datagram is taken twice. A sender that was silent for long is forgotten. From
+then on datagrams of unknown senders are refused if they were sealed before the forgotten sender's
+last one, whatever the clock does meanwhile. So when a participant's clock is put back, known
+senders stay, and newcomers are kept out until the clock is where it was. Participants whose clocks
+are further apart than `CLOCK_APART_MAX_US` do not hear each other.
 """
 
 import base64
 import binascii
-import os
 import secrets
 import struct
 from collections import OrderedDict
@@ -36,6 +34,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from contrada.errors import InputError
+from contrada.security.files import read_secret, write_secret
 from contrada.security.windows import NumberWindow
 
 CLOCK_APART_MAX_US: Final = 60_000_000
@@ -76,12 +75,12 @@ SENDERS_FULL: Final = "too many senders"
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """What the participants of a group share, and nobody else has."""
+    """The secret that the participants of a group share, and nobody else has."""
 
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuses what is no key; it is not told what it is."""
+        """Refuses a wrong length; the error does not show the secret."""
         if len(self.secret) != KEY_BYTES:
             raise InputError("key", f"{len(self.secret)} bytes, expected {KEY_BYTES}")
 
@@ -105,12 +104,8 @@ class GroupKey:
     @classmethod
     def of_file(cls, path: Path | str) -> Self:
         """The key in a file. Raises InputError where there is none."""
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(_KEY_FILE_BYTES_MAX)
-        except OSError as error:
-            reason = f"{error.strerror}; `contrada gossip key FILE` makes one"
-            raise InputError(str(path), reason) from None
+        hint = "; `contrada gossip key FILE` makes one"
+        content = read_secret(path, _KEY_FILE_BYTES_MAX, hint)
         return cls.of_text(content.decode("utf-8", "replace"), str(path))
 
     @property
@@ -120,25 +115,18 @@ class GroupKey:
 
     def write(self, path: Path | str) -> None:
         """Makes a file that only its owner reads. Raises InputError, also where there is one."""
-        try:
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(number, "w") as file:
-                file.write(f"{self.text}\n")
-        except FileExistsError:
-            raise InputError(str(path), "it is there already; a key is not written over") from None
-        except OSError as error:
-            raise InputError(str(path), error.strerror or str(error)) from None
+        write_secret(path, f"{self.text}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Unsealed:
-    """What was in a datagram, and who sealed it."""
+    """The content of a datagram, and the incarnation that sealed it."""
 
     incarnation: bytes
     content: bytes
 
 
-class _Sender(NumberWindow):
+class _SenderWindow(NumberWindow):
     """What came of one, and when."""
 
     __slots__ = ("heard_us", "sealed_us")
@@ -156,10 +144,10 @@ class _Sender(NumberWindow):
 
 
 class GroupSeal:
-    """Seals what one participant sends, and opens what comes.
+    """Seals the datagrams that one participant sends, and opens those that it receives.
 
-    A nonce comes twice only where two incarnations are alike, of 64 bits that are drawn: among a
-    million that is a chance of 3 in 10⁸.
+    A nonce comes twice only where two incarnations, of 64 random bits, are equal: among a million
+    the chance of that is 3 in 10⁸.
     """
 
     def __init__(
@@ -176,7 +164,7 @@ class GroupSeal:
         self._draw = draw
         self._incarnation = draw(8)
         self._sealed = 0
-        self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
+        self._senders: OrderedDict[bytes, _SenderWindow] = OrderedDict()
         self._forgotten_us = -(2**63)
 
     def seal(self, content: bytes, to: str, now_us: int) -> bytes:
@@ -196,10 +184,10 @@ class GroupSeal:
         return "" if datagram[1:5] == self._group else WRONG_GROUP
 
     def open(self, datagram: bytes, at: str, now_us: int, passed_us: int) -> Unsealed | str:
-        """What a datagram that came to a place holds, or why it is refused.
+        """The content of a datagram received at a place, or the reason why it is refused.
 
-        `now_us` is what the clock says, `passed_us` is of one that nobody sets. Cost: some
-        microseconds; what has come before is refused before that.
+        `now_us` is the time of the wall clock, `passed_us` that of a monotonic one. Cost: some
+        microseconds; a repeated datagram is refused before that.
         """
         if reason := self.is_ours(datagram):
             return reason
@@ -223,7 +211,7 @@ class GroupSeal:
         self._senders.move_to_end(incarnation)
         return Unsealed(incarnation, content)
 
-    def _admit(self, incarnation: bytes, passed_us: int) -> _Sender | None:
+    def _admit(self, incarnation: bytes, passed_us: int) -> _SenderWindow | None:
         """A sender that is new, where there is room; those that were silent for long go."""
         while self._senders:
             oldest = next(iter(self._senders.values()))
@@ -233,7 +221,7 @@ class GroupSeal:
             self._forgotten_us = max(self._forgotten_us, oldest.sealed_us)
         if len(self._senders) >= SENDERS_MAX:
             return None
-        return self._senders.setdefault(incarnation, _Sender())
+        return self._senders.setdefault(incarnation, _SenderWindow())
 
     @property
     def senders(self) -> int:

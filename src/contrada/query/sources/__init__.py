@@ -1,8 +1,8 @@
-"""Sources: what answers questions from data of some kind, and says which data it has.
+"""Sources: each answers questions from one kind of data, and describes its data.
 
-Records in memory, a function, a table of a database, files. Each gives just those items that
-answer: what its kind of data can decide by itself is left to that, and everything is decided
-exactly again.
+Records in memory, a function, a table of a database, files. Each gives exactly the items that
+answer: conditions that the database or file format can decide are pushed down to it, and everything
+is decided exactly again.
 
 Source: CU-CS-948-03 §4 (query application; advertisements may say more than there is).
 """

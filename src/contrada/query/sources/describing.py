@@ -22,24 +22,24 @@ from contrada.service.requests import offer_of
 from contrada.service.subjects import Offered
 
 DESCRIBED_VALUES_MAX: Final = 100
-"""Values of an attribute that a description names one by one. Beyond it: it says from where to
-where they lie, for each domain."""
+"""Values of an attribute that a description names one by one. Beyond it: it gives their range, for
+each domain."""
 
 DESCRIBED_NAMES_MAX: Final = 1_000
-"""Attributes that a description names. Beyond it: it says nothing of any attribute, so that every
+"""Attributes that a description names. Beyond it: it constrains no attribute, so that every
 question meets it."""
 
 FRESH_S: Final = 60.0
 """Seconds for which a description is good where its source says nothing else. Beyond it: it is
 worked out again when it is asked for."""
 
-Describe: TypeAlias = Callable[[], Offer]
+OfferMaker: TypeAlias = Callable[[], Offer]
 
 
 class Fresh:
     """A description that is kept as long as it is fresh; or that somebody gave, for ever."""
 
-    def __init__(self, work_out: Describe, given: Offered | None, fresh_s: float) -> None:
+    def __init__(self, work_out: OfferMaker, given: Offered | None, fresh_s: float) -> None:
         if not _are_seconds(fresh_s):
             raise ServiceError(f"fresh_s = {fresh_s!r}: expected seconds, 0 or more")
         self._given = None if given is None else offer_of(given)
@@ -60,8 +60,8 @@ def _are_seconds(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and given >= 0
 
 
-class Ranges:
-    """What attributes were seen to hold: some values, or from where to where in each domain."""
+class SeenRanges:
+    """The values seen of each attribute: some single values, or the range in each domain."""
 
     def __init__(self) -> None:
         self._values: dict[str, set[Key]] = {}
@@ -103,7 +103,7 @@ def within(low: Key, high: Key) -> ValueSet:
 
 def described(items: Iterable[Notification]) -> Offer:
     """A description of the items. Cost: some microseconds for each attribute of each item."""
-    ranges = Ranges()
+    ranges = SeenRanges()
     for item in items:
         ranges.add(item)
     return ranges.offer()
@@ -112,7 +112,7 @@ def described(items: Iterable[Notification]) -> Offer:
 def columns_described(sets: dict[str, ValueSet], *, is_whole: bool) -> Offer:
     """The description of columns that hold these values, or NULL.
 
-    It is whole where there are no other attributes: where values are no objects, for example.
+    `is_whole`: there are no other attributes, as where no value is an object.
     """
     if len(sets) > DESCRIBED_NAMES_MAX:
         return Filter({})

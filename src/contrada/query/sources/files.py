@@ -15,7 +15,7 @@ exactly again, and what is pushed may be wider:
 A column of CSV is of numbers, of truth values, or of texts as they stand, also where they look like
 times; its first rows tell, and a later cell that does not fit is an error. An empty cell is absent.
 An object of JSON is what it is as a notification, null being a value. Files are found anew for each
-answer. Where they have not all the same columns, those that are missing are absent.
+answer. Files may have different columns; a missing column is absent.
 """
 
 import gzip
@@ -328,7 +328,7 @@ def _side(name: str, values: ValueSet, types: dict[str, Any]) -> Any:
 
 
 def _present(field: Any, kind: Any, values: ValueSet) -> Any:
-    """What is asked of a value that is there; None for anything."""
+    """The condition on a present value; None for any value."""
     arrow = _arrow()
     types = arrow.types
     if types.is_boolean(kind):

@@ -1,4 +1,7 @@
-"""What a table of PostgreSQL is asked. It needs `psycopg`, and is imported where there is one."""
+"""Questions to a table of PostgreSQL.
+
+This module needs `psycopg`, and is imported only for such a table.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,7 +106,7 @@ class PostgresTables:
             return NOTHING  # All rows went meanwhile, where the connection is not ours.
         first, last = key_in(low, zone), key_in(high, zone)
         if NAN in (first[0], last[0]):
-            return EVERYTHING  # There it is above all numbers, whose greatest is not told then.
+            return EVERYTHING  # NaN sorts above all numbers there, and hides the greatest number.
         return within(first, last)
 
     def _asked(self, text: str, parameters: Sequence[Any]) -> list[Sequence[Any]]:

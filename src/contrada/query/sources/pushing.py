@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from contrada.dialects.sql.writing import FALSE, TRUE, Clause, Kind, quoted, where
+from contrada.dialects.sql.writing import FALSE, TRUE, Clause, ColumnKind, quoted, where
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.valueset import PRESENT, of_cuts
 from contrada.model.domains import line
@@ -220,11 +220,16 @@ def _domain(values: ValueSet, tag: int) -> ValueSet:
     return values & of_cuts(line.domain(tag))
 
 
-_KINDS: Final[Mapping[int, Kind]] = {BOOL: "boolean", NUMBER: "number", TEXT: "text", TIME: "time"}
+_KINDS: Final[Mapping[int, ColumnKind]] = {
+    BOOL: "boolean",
+    NUMBER: "number",
+    TEXT: "text",
+    TIME: "time",
+}
 
 
 def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: str = "") -> Clause:
-    """What is asked of a column that holds one domain."""
+    """The condition on a column that holds one domain."""
     inside = _domain(values, tag)
     if inside.is_empty:
         return FALSE

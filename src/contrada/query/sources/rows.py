@@ -1,10 +1,10 @@
 """Values of databases and files as those of attributes.
 
 They are those of `Notification`: a Decimal, a UUID, a number of NumPy stand for the value that they
-equal, a list is several values, an object names joined by dots. What else databases have stands
-there as obvents have it: a date and a time of day are their ISO text, a duration its microseconds,
-a Decimal with more digits than a double the double that is nearest. A time without a zone is in the
-zone that its source names; without one it is refused. NULL is absent.
+equal, a list is several values, an object names joined by dots. Other types of databases are
+converted as fields of obvents are: a date and a time of day are their ISO text, a duration its
+microseconds, a Decimal with more digits than a double the double that is nearest. A time without a
+zone is in the zone that its source names; without one it is refused. NULL is absent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -11,7 +11,7 @@ from contrada.routing.messages import Offer
 from contrada.service.requests import notification_of
 from contrada.service.subjects import Item, Offered
 
-Answers: TypeAlias = Iterable[Item] | AsyncIterable[Item]
+ItemStream: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 """Items one after another. Who goes through plain ones gives them a thread of their own, and closes
 a generator that is not gone through to its end; who awaits others decides each by the question."""
 
@@ -20,7 +20,7 @@ a generator that is not gone through to its end; who awaits others decides each 
 class DataSource(Protocol):
     """What answers questions."""
 
-    def answer(self, question: Question) -> Answers:
+    def answer(self, question: Question) -> ItemStream:
         """The items that answer the question, lazily. Raises a ContradaError with the place."""
         ...
 
@@ -67,14 +67,14 @@ class RecordSource:
 class FunctionSource:
     """A function that is given the question and gives items, at once or one after another.
 
-    It may give more than answers: items are decided exactly again. What it gives asynchronously
-    goes on as it is, for whoever awaits it to `select` from. Without a `description` every
-    question meets it.
+    It may give more than answers: items are decided exactly again. An asynchronous result is passed
+    on as it is; the code that awaits it applies `select`. Without a `description` every question
+    meets it.
     """
 
     def __init__(
         self,
-        function: Callable[[Question], Answers],
+        function: Callable[[Question], ItemStream],
         *,
         description: Offered | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ comes is decided exactly again. No value and no name ever stands in a condition 
 rules of SQL, or as a parameter. The database is only read: by a connection of its own for each
 answer, opened when the first row is asked for and closed with the last, or when its reader is.
 
-Which columns there are, and of what types, is asked of the database each time.
+The columns and their types are asked of the database each time.
 """
 
 import sqlite3
@@ -56,7 +56,7 @@ class Database(Protocol):
         ...
 
 
-Connect: TypeAlias = Callable[[], Any]
+DatabaseConnector: TypeAlias = Callable[[], Any]
 
 
 class TableSource:
@@ -76,7 +76,7 @@ class TableSource:
 
     def __init__(
         self,
-        connect: str | Path | Connect,
+        connect: str | Path | DatabaseConnector,
         table: str | Sequence[str],
         columns: Sequence[str] | None = None,
         *,
@@ -155,7 +155,7 @@ def _is_of_database(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) or module.partition(".")[0] == "psycopg"
 
 
-def opener_of(connect: str | Path | Connect) -> Callable[[], Database]:
+def opener_of(connect: str | Path | DatabaseConnector) -> Callable[[], Database]:
     """What opens the database. Raises ServiceError for what is none, MissingRequirementError."""
     if callable(connect):
         return partial(_known, connect)
@@ -170,7 +170,7 @@ def opener_of(connect: str | Path | Connect) -> Callable[[], Database]:
     raise ServiceError(f"cannot connect to {scheme}://…: expected {expected}")
 
 
-def _known(connect: Connect) -> Database:
+def _known(connect: DatabaseConnector) -> Database:
     """The database of a connection that somebody makes."""
     connection = connect()
     if isinstance(connection, sqlite3.Connection):

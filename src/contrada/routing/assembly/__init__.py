@@ -1,6 +1,6 @@
-"""Patterns in the network: what of them is assembled where, and what servers say of that.
+"""Patterns in the network: which server assembles which parts, and the messages about it.
 
-- `assembler`: who asks for patterns, and which parts go to neighbours
+- `assembler`: the requesters of patterns, and the parts that go to neighbours
 - `held`: all patterns of a server, and how they go on with time
 - `split`: one pattern, and which parts neighbours assemble
 - `segments`: what is delegated, and what is said to delegates

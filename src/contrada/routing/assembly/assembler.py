@@ -1,4 +1,4 @@
-"""`Assembler`: all patterns of one server, and what it says about them to its neighbours.
+"""`Assembler`: all patterns of one server, and its messages about them to neighbours.
 
 A pure state machine beside the router, which tells it
 
@@ -7,11 +7,10 @@ A pure state machine beside the router, which tells it
   assembler wants (`Want`), and larger timestamps of which it learns otherwise (`learn`);
 - when advertisements or links have changed (`renew`, `link_down`);
 
-and from where a part of a pattern can come it asks the `outlook`. What is to be done comes back
-as actions, in order.
-
-How patterns go on with time stands in `held`; here stands who asks for them, and how parts of them
-go to neighbours and come back (`phases`). Invariant: each segment away has one delegate.
+and it asks the `outlook` from which neighbours a part of a pattern can come. What the router must
+do comes back as actions, in order. How patterns go on with time stands in `held`. Here stands who
+asks for patterns, and how their parts go to neighbours and come back (`phases`). Invariant: each
+segment away has one delegate.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
@@ -36,8 +35,8 @@ from contrada.routing.assembly.segments import Action, Unwant, Want
 from contrada.routing.assembly.split import Segment, Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
-    Answer,
     AskWatermark,
+    DelegateMessage,
     Demand,
     HandBack,
     HandOver,
@@ -60,7 +59,7 @@ LOST: Final = "delegates lost"
 
 
 class Assembler(HeldPatterns):
-    """The patterns of one server: who asked for them, and which parts others assemble."""
+    """The patterns of one server, with their requesters and the parts that others assemble."""
 
     # --- what is asked for --------------------------------------------------------------------
 
@@ -69,9 +68,9 @@ class Assembler(HeldPatterns):
     ) -> list[Action]:
         """A client or a neighbour asks for a pattern, under a new identity.
 
-        A neighbour's is gathered from now on, and assembled once it has handed over what it has.
-        Raises LimitError (PATTERNS_MAX), UnknownOperatorError, InvalidFilterError where it is
-        empty; then nothing has changed.
+        A neighbour's pattern is gathered from now on, and assembled once the neighbour has handed
+        over what it had gathered. Raises LimitError (PATTERNS_MAX), UnknownOperatorError,
+        InvalidFilterError where it is empty; then nothing has changed.
         """
         assert not self.knows(origin, identity), f"{origin} {identity} is known already"
         if pattern.is_empty:
@@ -81,7 +80,7 @@ class Assembler(HeldPatterns):
             raise LimitError("PATTERNS_MAX", PATTERNS_MAX)
         identities = self.by_identity.setdefault(origin, {})
         if isinstance(origin, Client) and not self._outlook.is_known:
-            matched = self._advance_engine()  # To where it would be, had it not been empty.
+            matched = self._advance_engine()  # An empty engine's clock stands still.
             engine_number, new = self._engine.add(pattern)
             whole = WholePattern(engine_number, origin, identity, pattern)
             identities[identity] = self._whole[engine_number] = whole
@@ -137,7 +136,7 @@ class Assembler(HeldPatterns):
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION if is_gone else Reason.WRONG_PATTERN)
         if isinstance(message, SubscribePattern):
             return self._delegated(origin, message)
-        if isinstance(message, Answer):
+        if isinstance(message, DelegateMessage):
             known = self._segments.get(origin, message.identity)
             if known is None:
                 self._stale += 1
@@ -206,13 +205,18 @@ class Assembler(HeldPatterns):
         raise RefusedError(Reason.WRONG_PATTERN)
 
     def _answered(
-        self, split: SplitPattern, segment: Segment, phase: DelegationPhase, message: Answer
+        self,
+        split: SplitPattern,
+        segment: Segment,
+        phase: DelegationPhase,
+        message: DelegateMessage,
     ) -> list[Action]:
         """Takes the answer of a delegate."""
         places = range(len(segment.span.places()))
         match message:
             case AcceptPattern():
                 segment.phase = phase
+                # Links keep order: all that the delegate sent before it accepted has come.
                 actions = self._segments.hand_over(split, segment)
                 actions += self._unwant(split, segment.span.places())
                 return [*actions, *self._advance(split)]
@@ -224,7 +228,7 @@ class Assembler(HeldPatterns):
                 segment.waits_us = waits_us
                 return [*self._learn_promise(watermark_us), *self._advance(split)]
             case HandBack():
-                split.refused_by.add(segment.span.neighbour)
+                split.refused_by.add(segment.span.neighbour)  # until the link goes: no ping-pong
                 if phase is not DelegationPhase.OVER:
                     return self._take_back(split, segment)
                 self._segments.end(split, segment)  # The delegate does not know of it.
@@ -250,9 +254,10 @@ class Assembler(HeldPatterns):
     # --- splitting ----------------------------------------------------------------------------
 
     def renew(self, changed: Product | None = None) -> list[Action]:
-        """Splits patterns anew: those with a part that what has changed may match, or all.
+        """Splits patterns anew: those with a part that meets `changed`, or all.
 
-        Cost: of the distinct parts of all patterns, and for those that it meets their sources.
+        Cost: a look at each distinct part of all patterns; for the patterns that it meets, finding
+        the sources.
         """
         touched = [
             each
@@ -282,16 +287,17 @@ class Assembler(HeldPatterns):
         return [span for span in spans if span.neighbour not in split.refused_by]
 
     def _take_back(self, split: SplitPattern, segment: Segment) -> list[Action]:
-        """Takes a segment back: what was not handed over is here still, else it is recalled."""
+        """Takes a segment back: withdraws the offer, or recalls what was handed over."""
         if segment.phase is DelegationPhase.RETURNING:
             return []
         if segment.phase is DelegationPhase.OFFERED:
             return self._segments.withdraw(split, segment)
         segment.phase = DelegationPhase.RETURNING
+        # Subscribed to first: the delegate gathers until its notifications come singly.
         return [*self._want(split), *self._segments.recall(segment)]
 
     def _return(self, split: SplitPattern) -> list[Action]:
-        """Gives all back to who recalled it, once all of it is here."""
+        """Gives a recalled pattern back to its requester, once no segment of it is away."""
         if split.segments:
             return []
         neighbour = split.requester
@@ -301,7 +307,7 @@ class Assembler(HeldPatterns):
         return [Send(neighbour, message), *self._remove(split)]
 
     def link_down(self, neighbour: Neighbour) -> list[Action]:
-        """A link is gone: what its neighbour asked for, and what it held, are forgotten."""
+        """A link is gone: the neighbour's patterns, and what it had gathered for ours, are lost."""
         actions = self.forget(neighbour)
         for split, segment in self._segments.at(neighbour):
             self._budget.dropped[LOST] += segment.is_away

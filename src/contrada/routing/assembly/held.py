@@ -1,13 +1,13 @@
 """`HeldPatterns`: the patterns of one server, and how they go on with notifications and time.
 
-Where nothing is known of sources, as with subscription forwarding, what clients ask for is
-assembled here: all of it in one `PatternEngine`, fed from one buffer. Where sources are known,
-each pattern is split by itself (`SplitPattern`), since it waits for delegates of its own.
+Where sources are unknown, as with subscription forwarding, the clients' patterns are assembled
+here: all in one `PatternEngine`, fed from one buffer. Where sources are known, each pattern is
+split by itself (`SplitPattern`), since it waits for its own delegates.
 
-A server tells a delegate what time it has learned of when something waits for that, here or (as the
-delegate has said) there, and the delegate answers by its watermark; one question at a time. So a
-quiet delegate holds nothing up, and where nothing waits nothing is said. What a report says of time
-is learned too. All servers of a network have the same slack.
+Something may wait for time to pass, here or, as the delegate has said, at the delegate. Then the
+server tells the delegate the time that it has learned, and the delegate answers with its watermark;
+one question at a time. So a quiet delegate holds nothing up, and where nothing waits no message is
+sent. The time in a report is learned, too. All servers of a network have the same slack.
 
 Invariant: a filter is wanted while some place needs it.
 
@@ -146,7 +146,8 @@ class HeldPatterns:
     ) -> list[Action]:
         """A notification has come from an origin, and matches the wanted filters of these numbers.
 
-        Cost: O(log waiting) for the engine and each place that takes it, and what it lets go on.
+        Cost: O(log waiting) for the engine and each place that takes the notification, and the
+        matches that it completes.
         """
         time_us = notification.envelope.at_us
         actions: list[Action] = []
@@ -190,9 +191,9 @@ class HeldPatterns:
         return actions
 
     def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
-        """As `learn`, of several notifications that are needed here for nothing else.
+        """As `learn`, of several notifications that match nothing here.
 
-        The latest says as much as all, unless one is not believed. None is 0, as in filters.
+        The latest time says as much as all, unless it is not credible. None is 0, as in filters.
         """
         if len(times_us) == 1:
             return self.learn(times_us[0] or 0)
@@ -235,7 +236,10 @@ class HeldPatterns:
             heapq.heappush(self._due, (waits_us, split.number))
 
     def _advance(self, split: SplitPattern) -> list[Action]:
-        """Has a pattern go on; what comes of it, and whom it waits for now."""
+        """Steps a pattern to the watermark.
+
+        Returns its matches, reports and questions to delegates.
+        """
         if split.gathers:
             return []
         matches = split.go_on(self._own_us)

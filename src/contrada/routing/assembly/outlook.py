@@ -25,7 +25,7 @@ from contrada.routing.tables.poset import Node
 class RouterOutlook:
     """Sources of parts, by the links and the advertisements of one router.
 
-    `offered` are all advertisements, or None where none are told.
+    `offered`: all advertisements; None where servers exchange none.
     """
 
     def __init__(self, topology: Topology, offered: Iterable[Node[Offer]] | None) -> None:

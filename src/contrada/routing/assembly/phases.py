@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from contrada.routing.delegation import (
     AcceptPattern,
-    Answer,
     AskWatermark,
+    DelegateMessage,
     Demand,
     HandBack,
     HandOver,
@@ -40,7 +40,9 @@ class DelegationPhase(Enum):
     OVER = auto()
 
 
-Transitions: TypeAlias = Mapping[tuple[DelegationPhase, type[Demand | Answer]], DelegationPhase]
+Transitions: TypeAlias = Mapping[
+    tuple[DelegationPhase, type[Demand | DelegateMessage]], DelegationPhase
+]
 """The phase after a message has come."""
 
 AT_DELEGATE: Final[Transitions] = {

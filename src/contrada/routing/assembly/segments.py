@@ -1,7 +1,6 @@
-"""`DelegatedSegments`: what a server has delegated, and what it says of that to neighbours.
+"""`DelegatedSegments`: the segments that a server has delegated, and its messages about them.
 
-Invariant: a segment is known under its identity where the answers to it come from, exactly while
-its pattern has it.
+Invariant: a segment is filed under its delegate and its identity exactly while its pattern has it.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
@@ -85,7 +84,7 @@ class DelegatedSegments:
         is_behind = segment.watermark_us < own_us
         if segment.phase is not DelegationPhase.DELEGATED or is_asked or not is_behind:
             return []
-        segment.asked_us, segment.waits_us = own_us, None
+        segment.asked_us, segment.waits_us = own_us, None  # The report says anew what waits.
         return [Send(segment.span.neighbour, AskWatermark(segment.identity, learned_us))]
 
     def withdraw(self, pattern: SplitPattern, segment: Segment) -> list[Action]:

@@ -1,4 +1,4 @@
-"""`SplitPattern`: one pattern at one server: who asked for it, and which parts others assemble.
+"""`SplitPattern`: one pattern at one server, with its requester and the parts that others assemble.
 
     pattern     f1     f2     f3     f4     f5      f2 and f3 can come over the link to N only:
     segments    .      [ delegate N ]       .       they are delegated, the rest is subscribed to
@@ -11,8 +11,9 @@ nothing (`contrada.routing.delegation`):
 
     single ---> offered --- accepted: hand over ---> delegated --- recall ---> returning ---> single
 
-What is single, offered or returning is subscribed to; of these all singles count, but not those
-that come from a delegate before it returns what it has, since that holds them.
+The server subscribes to the filters of parts that are single, offered or returning. Each
+notification that matches them counts as a single, with one exception. While a segment returns,
+notifications from its delegate do not count: the delegate holds them and hands them back.
 
 Source: PODC 2000 §4 (servers assemble sequences from small subsequences or single notifications).
 """
@@ -69,7 +70,8 @@ class Segment:
 class SplitPattern(Assembly):
     """A pattern that a client or a neighbour asked for, assembled from segments and singles.
 
-    A neighbour's is gathered only, before it is handed what there is and after it is recalled.
+    A neighbour's pattern is only gathered, not assembled, until the neighbour hands over what it
+    has, and again from its recall on.
 
     Invariants: segments do not overlap; the watermark is not above that of any segment that is
     away, unless it was forced.

@@ -1,15 +1,15 @@
-"""`LinkStates`: what every server says of its links, and so which links there are.
+"""`LinkStates`: the link states of all servers, and so the links of the network.
 
-Every server numbers the states of its links and floods each over all of them; whoever meets a newer
-one keeps it and passes it on. A new neighbour is told everything, at once. So whatever can be
-reached from here is known here, after as many delays as there are links on the way.
+Every server numbers its link states and floods each over all its links. A server that receives a
+newer state keeps it and passes it on. A new neighbour is told all states at once. So every server
+knows the links of all servers that it can reach, after one delay per link on the path.
 
-- Of two states of one server the newer has the higher number. Of two with one number, said before
-  and after a restart, the one with the greater links is taken; that all decide alike is enough,
-  since a server that meets another state of itself goes on from its number.
+  Of two states of one server the newer has the higher number. Two states may have one number, sent
+  before and after a restart: then the one with the greater links is taken. It is enough that all
+  servers decide alike, since a server that meets another state of itself goes on from its number.
 - A link counts when both ends name it, with roles that fit; its cost is the larger one named.
-- What is known of servers that cannot be reached is kept, for they may come back with nothing new
-  to say; it goes first when there are too many.
+  States of unreachable servers are kept, since such a server may come back without a new state.
+  They go first when there are too many.
 
 Invariants: a server's own state is the newest known of it; states name each neighbour once.
 
@@ -21,12 +21,12 @@ from itertools import pairwise
 from typing import Final
 
 from contrada.errors import LimitError
-from contrada.routing.links.paths import Edge, Graph
+from contrada.routing.links.paths import ConfirmedLink, Graph
 from contrada.routing.messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
 from contrada.routing.refusals import RefusedError
 
 SERVERS_MAX: Final = 1_024
-"""Servers of a network whose links are known, this one among them. Beyond it: those out of reach
+"""Servers of a network whose links are known, this one among them. Beyond it: unreachable servers
 are forgotten, then the newest link state is refused, counted, and not passed on; servers may then
 know different links (see docs/architecture.md)."""
 
@@ -110,6 +110,7 @@ class LinkStates:
             return None
         if state.origin != self.name:
             return self._keep(state)
+        # A state of this server from before a restart: a higher number replaces it everywhere.
         self._renewals += 1
         return self._keep(LinkState(self.name, state.number + 1, self.own.links))
 
@@ -140,18 +141,18 @@ class LinkStates:
 
     # --- links --------------------------------------------------------------------------------
 
-    def _edges_of(self, server: str) -> list[Edge]:
+    def _edges_of(self, server: str) -> list[ConfirmedLink]:
         """The links of a server that both ends name."""
-        edges: list[Edge] = []
+        edges: list[ConfirmedLink] = []
         for link in self._links.get(server, {}).values():
             back = self._links.get(link.name, {}).get(server)
             if back is None or back.role is not _FITTING[link.role]:
                 continue
             cost = max(link.cost, back.cost)
             if server < link.name:
-                edges.append(Edge(server, link.name, link.role, cost))
+                edges.append(ConfirmedLink(server, link.name, link.role, cost))
             else:
-                edges.append(Edge(link.name, server, back.role, cost))
+                edges.append(ConfirmedLink(link.name, server, back.role, cost))
         return edges
 
     def _reachable(self) -> Mapping[str, None]:
@@ -165,7 +166,10 @@ class LinkStates:
         return found
 
     def __iter__(self) -> Iterator[LinkState]:
-        """All states. Who is told them in this order can reach each server as soon as it can be."""
+        """All states, each reachable server's after a neighbour's.
+
+        So a receiver that takes them in this order can reach each server at once.
+        """
         return map(self._states.__getitem__, {**self._reachable(), **self._states})
 
     def __len__(self) -> int:

@@ -1,17 +1,17 @@
-"""Which links of a network are used, and which way leads from a server to every other.
+"""Which links of a network are used, and the shortest path from a server to every other.
 
 **Loops.** In an acyclic topology the links that are used are a spanning forest, and in every
-topology the links to parents close no cycle: links are taken in order, those between peers first,
-then the cheaper ones, then by their names, and what would close a cycle is left out. Whoever knows
-the same links leaves out the same.
+topology the links to parents close no cycle: links are taken in order: those between peers first,
+then the cheaper ones, then by their names. A link that would close a cycle is left out. Servers
+that know the same links leave out the same ones.
 
 **Shortest paths.** The weight of a path is the sum of its links' costs, then a sum of powers of
 two, one for each link by its place in order: two paths never weigh the same, and which weighs less
 does not depend on other links. So there is one shortest path between two servers, the same from
-both ends, and parts of it are shortest. Hence all sources and all homes have trees that agree:
+both ends, and parts of it are shortest. Hence the trees of all sources and homes agree:
 
-    the tree along which what s publishes goes to h, and the tree along which what h asked for
-    goes to s, join s and h by the same path
+    the tree of s, along which its notifications go to h, and the tree of h, along which its
+    subscriptions go to s, join s and h by the same path
 
 and a server needs to know only for which servers each neighbour's path leads through it.
 
@@ -37,7 +37,7 @@ Weights: TypeAlias = Mapping[str, Mapping[str, int]]
 _COST_AND_NAMES: Final = attrgetter("cost", "a", "b")
 
 
-class Edge(msgspec.Struct, frozen=True, gc=False):
+class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
     """A link that both ends name; a < b. `role` is what b is to a."""
 
     a: str
@@ -54,21 +54,22 @@ class Edge(msgspec.Struct, frozen=True, gc=False):
 class Graph:
     """The links of a network as they come and go, and which of them are used.
 
-    A link that joins what was apart is used, and makes no difference to the others; nor does one of
-    a mesh where there are no others. After any other change all are looked at anew, when somebody
-    asks. `trees` are so many that all share, over the links between peers.
+    A new link that joins two separate parts is used, and changes nothing for the other links. So is
+    a new link in a mesh without links to parents. After any other change the used links are found
+    anew, when somebody asks. `trees`: how many trees all servers share over the links between
+    peers.
     """
 
     def __init__(self, *, general: bool, trees: int = 0) -> None:
         self._is_general = general
-        self._edges: dict[tuple[str, str], Edge] = {}
+        self._edges: dict[tuple[str, str], ConfirmedLink] = {}
         self._roots: dict[str, str] = {}
-        self._used: set[Edge] | None = set()
+        self._used: set[ConfirmedLink] | None = set()
         self._parents = 0
         self._costs: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.trees = [SharedTree(number, self._costs) for number in range(trees)]
 
-    def add(self, edge: Edge) -> None:
+    def add(self, edge: ConfirmedLink) -> None:
         """A link comes, between servers that have none."""
         self._edges[edge.a, edge.b] = edge
         if not edge.is_between_peers:
@@ -84,7 +85,7 @@ class Graph:
         else:
             self._used = None
 
-    def remove(self, edge: Edge) -> None:
+    def remove(self, edge: ConfirmedLink) -> None:
         """A link that is there goes."""
         del self._edges[edge.a, edge.b]
         self._used = None
@@ -98,19 +99,19 @@ class Graph:
                 if not self._costs[end]:
                     del self._costs[end]
 
-    def edge(self, a: str, b: str) -> Edge | None:
+    def edge(self, a: str, b: str) -> ConfirmedLink | None:
         """The link between two servers; None where there is none."""
         return self._edges.get((a, b) if a < b else (b, a))
 
     @property
-    def used(self) -> Set[Edge]:
-        """The links that are used. Cost: nothing where links have only joined what was apart."""
+    def used(self) -> Set[ConfirmedLink]:
+        """The links that are used. Cost: nothing where links only joined separate parts since."""
         if self._used is None:
             self._roots = {}
             self._used = used_edges(self, self._roots, general=self._is_general)
         return self._used
 
-    def __iter__(self) -> Iterator[Edge]:
+    def __iter__(self) -> Iterator[ConfirmedLink]:
         return iter(self._edges.values())
 
     def validate(self) -> None:
@@ -121,26 +122,28 @@ class Graph:
             tree.validate()
 
 
-def used_edges(edges: Iterable[Edge], roots: dict[str, str], *, general: bool) -> set[Edge]:
+def used_edges(
+    edges: Iterable[ConfirmedLink], roots: dict[str, str], *, general: bool
+) -> set[ConfirmedLink]:
     """The links of a network that are used; `general` says that those between peers all are.
 
-    `roots` is empty, and then joins what they join.
+    `roots` is empty at first; afterwards it unites the servers that the used links join.
     """
-    used: set[Edge] = set()
+    used: set[ConfirmedLink] = set()
     for edge in _in_order(edges):
         if _join(roots, edge) or (general and edge.role is Role.PEER):
             used.add(edge)
     return used
 
 
-def _in_order(edges: Iterable[Edge]) -> list[Edge]:
+def _in_order(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
     """Links between peers first, the cheaper first, then by name."""
     ordered = sorted(edges, key=_COST_AND_NAMES)
     ordered.sort(key=lambda edge: edge.role is not Role.PEER)
     return ordered
 
 
-def _join(roots: dict[str, str], edge: Edge) -> bool:
+def _join(roots: dict[str, str], edge: ConfirmedLink) -> bool:
     """Joins the ends of a link; whether they were apart."""
     a, b = _root(roots, edge.a), _root(roots, edge.b)
     roots[a] = b
@@ -148,14 +151,14 @@ def _join(roots: dict[str, str], edge: Edge) -> bool:
 
 
 def _root(roots: dict[str, str], server: str) -> str:
-    """The server that stands for all that are joined to this one."""
+    """The representative of the servers that are joined to this one (union-find)."""
     while (above := roots.setdefault(server, server)) != server:
-        roots[server] = roots[above]
+        roots[server] = roots[above]  # Halves the path, so that later walks are short.
         server = above
     return server
 
 
-def weights_of(edges: Iterable[Edge]) -> Weights:
+def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
     """Weights with which no two paths between two servers weigh the same."""
     ordered = _in_order(edges)
     weights: dict[str, dict[str, int]] = {}
@@ -184,8 +187,8 @@ def distances(weights: Weights, start: str) -> dict[str, int]:
 def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
     """For each server that can be reached, the neighbours whose path to it leads through here.
 
-    So it names the neighbours below this server in the tree of each. Cost: the paths from here,
-    and for each neighbour those of its paths that do not lead through here.
+    These are the neighbours below `here` in that server's tree. Cost: the paths from here, and for
+    each neighbour those of its paths that do not lead through here.
     """
     own = distances(weights, here)
     found: dict[str, set[str]] = {server: set() for server in own}
@@ -219,6 +222,8 @@ def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str
     `own` are the distances from here.
     """
     steps: dict[str, str] = {}
+    # Nearer servers first, so that the step to the server before is known. Weights differ, so that
+    # there is one such server.
     for server in sorted(own.keys() - {here}, key=own.__getitem__):
         distance = own[server]
         before = next(

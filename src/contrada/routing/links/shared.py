@@ -1,15 +1,15 @@
 """`SharedTree`: one tree over a mesh that every server computes alike.
 
 Each server has a *place*: the root of its tree, how far that is, and the neighbour through which.
-The place is the least that it can have: itself as root, or a neighbour's place and the link to
-that. Names give roots their order, mixed with the number of the tree, so that several trees of one
-mesh have different roots, mostly. So in each connected part all come to the least root, by shortest
-paths; of two of one length by the neighbour of the lesser name. That depends on the links alone,
-and not on the order in which they came.
+The place is the least possible one: the server itself as root, or a neighbour's place and the link
+to that neighbour. Names give roots their order, mixed with the number of the tree, so that several
+trees of one mesh have different roots, mostly. So in each connected part all servers come to the
+least root, by shortest paths; of two paths of one length by the one through the neighbour with the
+lesser name. The tree depends on the links alone, not on the order in which they came.
 
-A link that comes can only make places less, and they spread from its ends. A link that goes
-concerns nobody but who went through it: they begin anew, each as its own root, and what is around
-them spreads in.
+A new link can only lower places; the lower places spread from its ends. A lost link concerns only
+the servers whose path went through it. These begin anew, each as its own root, and the places of
+the servers around them spread in.
 
     near(s): the neighbour through which s goes, and those who go through s
 
@@ -43,7 +43,7 @@ def _mixed(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
-class _Place(NamedTuple):
+class _TreeRank(NamedTuple):
     """Less is better. A root goes through nobody."""
 
     root: tuple[int, str]
@@ -57,7 +57,7 @@ class SharedTree:
     def __init__(self, number: int, costs: Costs) -> None:
         self.label = str(number)
         self._costs = costs
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _TreeRank] = {}
 
     def join(self, a: str, b: str) -> None:
         """There is a link now, which `costs` has. Cost: the servers whose places change."""
@@ -67,9 +67,10 @@ class SharedTree:
         self._spread([self._beyond(a, b), self._beyond(b, a)])
 
     def part(self, a: str, b: str) -> None:
-        """There is no link any more, nor in `costs`. Cost: the servers that went through it.
+        """The link between two servers is gone, from `costs`, too.
 
-        Those are on one side of it, and none where it was not in the tree.
+        Cost: the servers that went through it. Those are all on one side of the link. There are
+        none where it was not in the tree.
         """
         places = self._places
         below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]
@@ -79,6 +80,7 @@ class SharedTree:
             places[server] = self._as_root(server)
         cut = set(below)
         self._spread(
+            # Servers that kept their places offer them to those cut off; those offer new ones.
             [self._beyond(each, s) for s in below for each in self._costs[s] if each not in cut]
             + [self._beyond(s, each) for s in below for each in self._costs[s] if each in cut]
         )
@@ -93,21 +95,22 @@ class SharedTree:
             return frozenset()
         return frozenset([*self._behind(server), *([place.through] if place.through else ())])
 
-    def _as_root(self, server: str) -> _Place:
-        return _Place(rank_of(server, self.label), 0, "")
+    def _as_root(self, server: str) -> _TreeRank:
+        return _TreeRank(rank_of(server, self.label), 0, "")
 
-    def _beyond(self, server: str, other: str) -> tuple[_Place, str]:
+    def _beyond(self, server: str, other: str) -> tuple[_TreeRank, str]:
         """The place that another server would have through this one."""
         place = self._places[server]
         distance = place.distance + self._costs[server][other]
-        return _Place(place.root, distance, server), other
+        return _TreeRank(place.root, distance, server), other
 
     def _behind(self, server: str) -> list[str]:
         places = self._places
         return [each for each in self._costs[server] if places[each].through == server]
 
-    def _spread(self, better: Iterable[tuple[_Place, str]]) -> None:
+    def _spread(self, better: Iterable[tuple[_TreeRank, str]]) -> None:
         """Servers take these places where they are better; their neighbours what comes of it."""
+        # The least place first, as in Dijkstra's algorithm, so that a server seldom changes twice.
         waiting = [*better]
         heapq.heapify(waiting)
         while waiting:

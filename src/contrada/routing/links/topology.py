@@ -1,4 +1,4 @@
-"""`Topology`: a server's links, and which way subscriptions, advertisements and notifications go.
+"""`Topology`: a server's links, and the next hops of subscriptions, advertisements, notifications.
 
 Each link has a role, and three rules on roles give every architecture of the paper:
 
@@ -8,33 +8,35 @@ Each link has a role, and three rules on roles give every architecture of the pa
 | advertisements | yes | yes | no |
 | notifications | all | those it subscribed to | those it subscribed to |
 
-and nothing goes back to where it alone comes from. A server is a client of its parent, which sees
-all and sends only what was subscribed. To the peers of a server, its parent is one who wants
-everything and may publish everything: the router holds that as the parent's subscription and
-advertisement. So the peers of a server, and all below them, reach its parent through it. Hence a
-hierarchy is made of parents and children alone, an acyclic peer-to-peer network of peers alone, and
-in a hybrid any peer may be the root of a hierarchy or the child of another network.
+and nothing goes back over the only link that it came from. A server is a client of its parent,
+which sees all notifications and sends only those subscribed to. Towards its peers, a server
+presents its parent as a party that wants everything and may publish everything: the router holds
+that as the parent's subscription and advertisement. So the peers of a server, and all below them,
+reach its parent through it. Hence a hierarchy is made of parents and children alone, an acyclic
+peer-to-peer network of peers alone, and in a hybrid any peer may be the root of a hierarchy or the
+child of another network.
 
-In a general topology the links between peers are a *mesh*, with cycles. What enters it at a
-server, its home, spreads along the tree of shortest paths from there (see `paths`), and a
-notification along that of its source, the server where it entered. So what is for one home goes its
-own way, and is covered only by what goes the same way. Clients, children and the parent of a server
-are at home there. Where there are many servers, that is much to say and to hold. So a mesh may have
-a few *shared* trees instead (see `shared`): what is asked for goes along each of them, and what a
-server publishes, and offers, along the one of its name. Then covering works as in an acyclic
-network, paths are longer, and where links break the trees are mended.
+In a general topology the links between peers are a *mesh*, with cycles. A subscription or
+advertisement enters the mesh at a server, its *home*, and spreads along the tree of shortest paths
+from there (see `paths`). A notification spreads along the tree of its *source*, the server where it
+entered. So each home's subscriptions go their own way, and are covered only by those that go the
+same way. Clients, children and the parent of a server are at home there. With many servers, these
+trees cost many messages and much memory. So a mesh may have a few *shared* trees instead (see
+`shared`). Subscriptions go along each of them; a server's notifications and advertisements go along
+the one that its name selects. Then covering works as in an acyclic network, paths are longer, and
+where links break the trees are mended.
 
 Servers that have names tell one another of their links (see `link_states`). A link is used when
-both ends name it and it closes no loop; those of a mesh may close loops. One that is not used lies
-on no way: nothing published goes out over it, and what was asked for or offered there is withdrawn.
-Of what comes in over it, notifications are refused, and what is asked for and offered is held
-without effect, so that the link may come into use at once. In a mesh, where only the word of the
-other end can be missing, both are taken as over any link: notifications are delivered and go on,
-subscriptions and advertisements count. Their sender withdraws what is out of place, and a
-notification that comes twice is known again.
+both ends name it and it closes no loop; those of a mesh may close loops. An unused link lies on no
+route: no notification goes out over it, and subscriptions and advertisements sent over it are
+withdrawn. Notifications that come in over it are refused. Subscriptions and advertisements that
+come in over it are held without effect, so that the link may come into use at once. In a mesh a
+link is unused only while no link state of the other end names it. There everything is taken as over
+any link: notifications are delivered and go on, subscriptions and advertisements count. Their
+sender withdraws those out of place, and a notification that comes twice is recognised.
 
-A server that has no name uses all its links, and these must not close a cycle: only the count of
-hops stops what goes round.
+A server that has no name uses all its links, and these must not close a cycle: only the hop count
+stops a message that goes round.
 
 After the last failure or repair was noticed, every server has the link states within L delays (3 L
 where more than TELLING_MAX servers have something new to say), its subscriptions or advertisements
@@ -88,12 +90,12 @@ SOURCES_MAX: Final = 256
 and found anew when needed."""
 
 TOLD_MAX: Final = 1_024
-"""Servers and links of one message, of which the last server may have any number. Beyond it: what
-is told goes in several, one after the other."""
+"""Servers and links of one message; the last server in it may have any number of links. Beyond it:
+the link states go in several messages, one after the other."""
 
 TELLING_MAX: Final = 4
-"""Messages of link states on their way to a neighbour. Beyond it: what is to be told waits until it
-has taken one."""
+"""Messages of link states that a neighbour has not acknowledged. Beyond it: further link states
+wait until it acknowledges one."""
 
 TREES_MAX: Final = 8
 """Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
@@ -112,7 +114,7 @@ class Topology:
         self._links: dict[Neighbour, Adjacency] = {}
         self._states = LinkStates(name, general=general, trees=trees) if name else None
         self._untold: dict[Neighbour, dict[str, LinkState]] = {}
-        self._telling: dict[Neighbour, int] = {}  # messages of which it is not known that they came
+        self._telling: dict[Neighbour, int] = {}  # messages sent, not yet acknowledged
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[Way] = frozenset()
         self._up: frozenset[Way] = frozenset()
@@ -143,7 +145,7 @@ class Topology:
             raise RefusedError(Reason.WRONG_LINK_STATE)
 
     def add(self, link: Adjacency) -> list[Send]:
-        """Adds a link that is not refused; the link states to send."""
+        """Adds a link that `check` accepted. Returns the link states to send."""
         neighbour = Neighbour(link.name)
         self._links[neighbour] = link
         if self._states is None:
@@ -154,7 +156,7 @@ class Topology:
         return self._flood(own, but=neighbour) + self._tell(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
-        """Takes a link away; the link states to send."""
+        """Takes a link away. Returns the link states to send."""
         del self._links[neighbour]
         if self._states is None:
             return []
@@ -164,9 +166,9 @@ class Topology:
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
     ) -> tuple[list[Send], list[RefusedError]]:
-        """Takes in what a neighbour tells of links; what to send, and what is refused of it.
+        """Takes in a neighbour's link states. Returns what to send, and why some are refused.
 
-        Raises RefusedError where nothing is told of links.
+        Raises RefusedError where this server exchanges no link states.
         """
         if self._states is None:
             raise RefusedError(Reason.WRONG_LINK_STATE)
@@ -191,7 +193,7 @@ class Topology:
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
-        """A neighbour has taken in what it was told; what to tell it now. Raises RefusedError."""
+        """What to send to a neighbour that acknowledged link states. Raises RefusedError."""
         if not self._telling.get(neighbour):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         self._telling[neighbour] -= 1
@@ -201,7 +203,7 @@ class Topology:
         return [told for each in self._links if each != but for told in self._tell(each, states)]
 
     def _tell(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
-        """Tells a neighbour this, or later, if too much of what it was told is still on its way.
+        """Sends link states to a neighbour, or keeps them while too many are unacknowledged.
 
         So where there is much to tell it travels together, and of each server only the newest.
         """
@@ -232,7 +234,7 @@ class Topology:
 
     @property
     def parent(self) -> Neighbour | None:
-        """The server of which this one is a client."""
+        """The server whose client this one is."""
         parents = (each for each, link in self._links.items() if link.role is Role.PARENT)
         return next(parents, None)
 
@@ -258,21 +260,21 @@ class Topology:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a mesh has trees that all servers share, and not one for each."""
+        """Whether a mesh has a few trees that all servers share, not one tree for each server."""
         return self._shared > 0
 
     @property
     def _state(self) -> tuple[int, int]:
-        """What the choice of ways goes by: another one, another choice."""
+        """The versions of the links and link states from which routes are chosen."""
         return 0 if self._states is None else self._states.changes, len(self._links)
 
     @property
     def is_due(self) -> bool:
-        """Whether links have changed since the ways were chosen."""
+        """Whether links have changed since the routes were chosen."""
         return self._chosen != self._state
 
     def choose_ways(self) -> Set[str] | None:
-        """Chooses the ways anew; the homes for which they are others now, or None for all.
+        """Chooses the next hops anew. Returns the homes whose route changed; None means all.
 
         Cost: see `paths`.
         """
@@ -290,7 +292,7 @@ class Topology:
             return None
         homes = before.keys() | self._trees.keys()
         changed = {home for home in homes if before.get(home) != self._trees.get(home)}
-        # What is asked for here goes along all trees that are shared.
+        # Subscriptions of this server go along all shared trees.
         is_moved = plain != self._plain or (self._shared and changed)
         return changed | {self.name} if is_moved else changed
 
@@ -317,6 +319,7 @@ class Topology:
             before, self._below = self._below, towards(self._mesh, self.name)
             self._trees = {
                 home: self._trees[home]
+                # The same set where nothing changed, which is quick to compare.
                 if before.get(home) == below
                 else frozenset(Way(Neighbour(name), home) for name in below)
                 for home, below in self._below.items()
@@ -365,9 +368,9 @@ class Topology:
         return self._ways(parties, self._trees)
 
     def ways_of_offers(self, parties: Collection[Party]) -> Set[Way]:
-        """Where goes what these parties advertise.
+        """The ways of what these parties advertise.
 
-        As `ways`, but of the trees that all share it takes that of this server's notifications.
+        As `ways`, but of the shared trees only the one along which this server's notifications go.
         """
         return self._ways(parties, self._own_tree)
 
@@ -421,7 +424,7 @@ class Topology:
     def onward_from(
         self, origin: Origin, source: str, wanting: Iterable[Way] | None
     ) -> list[Neighbour]:
-        """The neighbours to which goes what is wanted on these ways; None for all ways."""
+        """The next hops of a notification that is wanted on these ways; None for all ways."""
         ways = self.onward(source or self.name)
         if wanting is not None:
             ways = ways.intersection(wanting)
@@ -431,7 +434,7 @@ class Topology:
         return sorted(neighbours)
 
     def source_over(self, neighbour: Neighbour, source: str) -> str:
-        """What travels says in a mesh where it entered that; elsewhere nothing."""
+        """The source to name in a message over this link: where it entered the mesh, or nothing."""
         return source or self.name if self.is_in_mesh(neighbour) else ""
 
     def steps(self) -> Mapping[str, str]:

@@ -1,1 +1,1 @@
-"""Who asked for what, and what of it is forwarded."""
+"""The subscription table and the advertisement table: their entries, and which are forwarded."""

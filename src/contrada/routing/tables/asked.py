@@ -1,12 +1,13 @@
-"""`AskedTable`: what clients and neighbours want, or what they offer, and what is forwarded of it.
+"""`AskedTable`: the filters that clients and neighbours asked for, and which are forwarded.
 
     party, identity ==> ledger: who asked for which nodes, so that exactly that can be withdrawn
                         poset:  the nodes, each product once, and on which ways each is forwarded
                         index:  the nodes by number, for notifications and for other products
 
-One table holds the subscriptions of a server, another its advertisements.
+One table holds the subscriptions of a server, another its advertisements, which are asked for in
+the same sense.
 
-Invariant: all three hold the same; a node nobody asks for any more goes at `update`.
+Invariant: all three hold the same nodes; a node without subscribers goes at `update`.
 
 Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
 """
@@ -35,16 +36,16 @@ P = TypeVar("P", bound=Product)
 Nodes: TypeAlias = tuple[Node[P], ...]
 """What is asked for under one identity: a node per distinct product."""
 
-_Held: TypeAlias = Node[P] | Nodes[P]
-"""The same as it is held: mostly it is one node, and then no tuple."""
+_HeldNodes: TypeAlias = Node[P] | Nodes[P]
+"""The nodes of one identity as the ledger holds them: one node stands alone, not in a tuple."""
 
 
 class AskedTable(Generic[P]):
-    """What is asked for; `front` is where what is forwarded is looked up, None without covering."""
+    """The filters asked for. `front` finds forwarded ones that cover one; None: no covering."""
 
     def __init__(self, index: Index[int], front: Front | None) -> None:
         self.index = index
-        self.ledger: Ledger[_Held[P]] = Ledger()
+        self.ledger: Ledger[_HeldNodes[P]] = Ledger()
         self.poset: Poset[P] = Poset(front)
         self._front = front
 
@@ -88,7 +89,7 @@ class AskedTable(Generic[P]):
         return None if held is None else _all(held)
 
     def nodes(self, party: Party) -> Iterator[Node[P]]:
-        """All that a party asked for, under one identity after the other."""
+        """The nodes that a party asked for, one identity after the other."""
         for held in self.ledger.of(party).values():
             yield from _all(held)
 
@@ -103,7 +104,7 @@ class AskedTable(Generic[P]):
         return nodes
 
     def withdraw_all(self, party: Party) -> list[Node[P]]:
-        """Takes a party off all that it asked for; what is to be routed anew."""
+        """Takes a party off all its nodes. Returns these, which must be routed anew."""
         left: list[Node[P]] = []
         for identity, held in self.ledger.remove_all(party).items():
             for node in _all(held):
@@ -122,7 +123,7 @@ class AskedTable(Generic[P]):
         return changes
 
     def of(self, origin: Party | Neighbour) -> list[P]:
-        """What a client or neighbour asked for, or what it did on one way alone; each once."""
+        """The products that a client, a neighbour, or a party on one way asked for; each once."""
         ledger = self.ledger
         parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
         nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))
@@ -144,7 +145,7 @@ class AskedTable(Generic[P]):
         assert self.poset.asked == asked, "the poset holds what nobody asked for"
 
 
-def _all(held: _Held[P]) -> Nodes[P]:
+def _all(held: _HeldNodes[P]) -> Nodes[P]:
     return held if isinstance(held, tuple) else (held,)
 
 

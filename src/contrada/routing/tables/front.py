@@ -1,8 +1,8 @@
 """`Front`: which of the filters that are forwarded may cover a filter, or be covered by it.
 
 Both questions are answered without looking at every filter, by examples. An example of a product is
-one notification in it, given as a key for each attribute that the product names. All that is asked
-for is among the answers, and not much else; who asks looks at these.
+one notification in it, given as a key for each attribute that the product names. The answers hold
+every filter asked for, and few others; the caller decides by the algebra.
 
 - Whatever covers f matches f's example, so one match of an `Index` finds all that may cover f.
 - f matches the example of whatever it covers. So each example is filed under each of its
@@ -33,9 +33,9 @@ Example: TypeAlias = Mapping[str, Key]
 
 MakeIndex: TypeAlias = Callable[[], Index[int]]
 
-_Numbers: TypeAlias = dict[int, None]
+_KeyNumbers: TypeAlias = dict[int, None]
 
-_Span: TypeAlias = tuple[int, int]
+_KeySpan: TypeAlias = tuple[int, int]
 """From one place among the keys of an attribute up to another."""
 
 _COUNTED_MAX: Final = 8
@@ -43,17 +43,6 @@ _COUNTED_MAX: Final = 8
 
 
 _NAMELESS: Final = ""
-
-
-def example_of(product: Product) -> Example | None:
-    """A key in each set that the product names, present ones first; None where none is found."""
-    example: dict[str, Key] = {}
-    for name, side in product.sides.items():
-        key = side.some_key(readable=False)
-        if key is None:
-            return None
-        example[name] = key
-    return example
 
 
 def indexed(product: Product) -> Filter:
@@ -64,7 +53,7 @@ def indexed(product: Product) -> Filter:
 class Front:
     """Products by number, asked for those that may cover a product or be covered by it.
 
-    By itself it finds what may cover one; who derives from it says what one may cover.
+    This class finds the products that may cover one. Subclasses find those that one may cover.
     """
 
     def __init__(self, index: MakeIndex = Index) -> None:
@@ -131,7 +120,7 @@ class FilterFront(Front):
 
         Cost: the examples under its rarest attribute.
         """
-        places: list[tuple[int, _ExampleFile, list[_Span]]] = []
+        places: list[tuple[int, _ExampleFile, list[_KeySpan]]] = []
         for name, side in product.sides.items():
             file = self._files.get(name)
             if file is None:
@@ -161,7 +150,7 @@ class FilterFront(Front):
 
 
 class OfferFront(Front):
-    """A front of advertisements: an advertisement names all attributes of what it covers.
+    """A front of advertisements. An advertisement names all attributes of each product it covers.
 
     So each is filed under one of its attributes, and a product is looked up under all of its own.
     """
@@ -169,7 +158,7 @@ class OfferFront(Front):
     def __init__(self, index: MakeIndex = Index) -> None:
         super().__init__(index)
         self._names: dict[int, str] = {}
-        self._named: dict[str, _Numbers] = {}
+        self._named: dict[str, _KeyNumbers] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
         """Enters an advertisement. Raises LimitError, changing nothing."""
@@ -221,9 +210,9 @@ class _ExampleFile:
     __slots__ = ("_all", "_by_key", "_keys")
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, _Numbers] = {}
+        self._by_key: dict[Key, _KeyNumbers] = {}
         self._keys: list[Key] = []
-        self._all: _Numbers = {}
+        self._all: _KeyNumbers = {}
 
     def add(self, key: Key, number: int) -> None:
         numbers = self._by_key.get(key)
@@ -244,7 +233,7 @@ class _ExampleFile:
     def __len__(self) -> int:
         return len(self._all)
 
-    def within(self, side: ValueSet) -> list[_Span]:
+    def within(self, side: ValueSet) -> list[_KeySpan]:
         """Where the keys stand that a set may hold: between its cuts, and all text if it asks."""
         keys, cuts = self._keys, side.line
         if len(cuts) == 2 and side.text is None:  # the usual case, for speed
@@ -258,27 +247,27 @@ class _ExampleFile:
             spans.append((bisect_left(keys, TEXT_START), len(keys)))
         return spans
 
-    def size_of(self, spans: list[_Span]) -> int:
+    def size_of(self, spans: list[_KeySpan]) -> int:
         """How many examples stand there, about."""
         count = sum([end - start for start, end in spans])
         if count <= _COUNTED_MAX:
             return sum([len(self._by_key[key]) for key in self._keys_at(spans)])
         return len(self) * count // len(self._keys)
 
-    def at(self, spans: list[_Span]) -> Set[int]:
+    def at(self, spans: list[_KeySpan]) -> Set[int]:
         """The examples that stand there."""
         keys = self._keys_at(spans)
         if len(keys) == 1:
             return self._by_key[keys[0]].keys()
         return set().union(*[self._by_key[key] for key in keys])
 
-    def near(self, spans: list[_Span]) -> Set[int]:
+    def near(self, spans: list[_KeySpan]) -> Set[int]:
         """The examples that stand there, or more: what is had without building a set."""
         if len(spans) == 1 and spans[0][1] - spans[0][0] == 1:
             return self._by_key[self._keys[spans[0][0]]].keys()
         return self._all.keys()
 
-    def _keys_at(self, spans: list[_Span]) -> list[Key]:
+    def _keys_at(self, spans: list[_KeySpan]) -> list[Key]:
         return [key for start, end in spans for key in self._keys[start:end]]
 
     def validate(self) -> None:

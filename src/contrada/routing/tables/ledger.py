@@ -1,7 +1,7 @@
 """`Ledger`: what every client and neighbour has asked for, by identity.
 
 The poset holds only what routing needs, and one filter there may stand for many subscriptions. The
-ledger keeps who asked for what under which identity, so that exactly that can be withdrawn.
+ledger keeps the filters of each party by identity, so that exactly these can be withdrawn.
 
 Invariants: a party in the ledger has at least one entry; `len` is the number of all entries.
 

@@ -1,8 +1,8 @@
-"""`Merging`: what is forwarded, in fewer filters that match the same.
+"""`Merging`: replaces forwarded filters by fewer ones that match the same notifications.
 
-It stands between what the poset forwards on a way, its roots, and the messages. Roots that differ
-in the set of one attribute only are joined in a *group*, and what is sent is one filter: the sets
-of that attribute united, all others as they are.
+It stands between the poset and the messages. The poset forwards its *roots* on a way. Roots that
+differ in the set of one attribute only are joined in a *group*. For a group one filter is sent: it
+unites the sets of that attribute and has all others as they are.
 
     roots of a way              sent
     sym = A and price > 10  \
@@ -21,9 +21,9 @@ It saves tables and costs messages: a root that begins or ends in a group is a s
 withdrawal. Where a link comes up with all roots there, it saves both.
 
 Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
-neighbour knows of each group one filter, which is its union; what is new is sent before what it
-replaces is withdrawn, each under an identity of its own. What groups there are depends on what came
-before; what they match together does not.
+neighbour knows of each group one filter, its union; a new filter is sent before the one that it
+replaces is withdrawn, each under an identity of its own. Which groups there are depends on the
+order of events; which notifications they match together does not.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -47,16 +47,16 @@ text counted as 16; hence members of a group. Beyond it: the next root makes a g
 ATOM_SIZE: Final = 16
 """An operator on text that is no interval counts for so many: to decide about many takes long."""
 
-_Key: TypeAlias = tuple[str, Form]
+_MergeKey: TypeAlias = tuple[str, Form]
 """An attribute, and the other sets."""
 
 
-_Change: TypeAlias = ForwardingChange[Filter]
+_FilterChange: TypeAlias = ForwardingChange[Filter]
 
 
 @dataclass(frozen=True, slots=True)
 class MergingStatistics:
-    """Roots on all ways, the filters sent for them, and those of these that stand for several."""
+    """Roots on all ways, filters sent for them, and filters that stand for several roots."""
 
     roots: int = 0
     sent: int = 0
@@ -64,17 +64,19 @@ class MergingStatistics:
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
-    """Roots that are sent as one filter; `name` is the attribute that several are joined along.
+class _MergedRoots:
+    """A group of roots that are sent as one filter.
 
-    `filed` are the keys under which others find it, each with its size there. `identity` and
-    `product` are what the neighbour was told.
+    `name`: the attribute along which several are joined.
+
+    `filed`: the keys under which other roots find the group, each with the size of the united set
+    there. `identity` and `product`: the filter that the neighbour knows.
     """
 
     number: int
     members: dict[str, Filter] = field(default_factory=dict)
     name: str = ""
-    filed: dict[_Key, int] = field(default_factory=dict)
+    filed: dict[_MergeKey, int] = field(default_factory=dict)
     identity: str = ""
     product: Filter | None = None
 
@@ -91,8 +93,8 @@ class _Group:
         """How large the set of an attribute is, before it is united."""
         return sum(_size(member.sides[name]) for member in self.members.values())
 
-    def keys(self) -> Iterator[tuple[_Key, int]]:
-        """The keys under which it can be joined, and how large it is there."""
+    def keys(self) -> Iterator[tuple[_MergeKey, int]]:
+        """The keys under which the group can be joined, each with the size of the united set."""
         first = next(iter(self.members.values()))
         for name in (self.name,) if len(self.members) > 1 else first.sides:
             size = self.size(name)
@@ -108,7 +110,7 @@ class Merging:
         self._ways: dict[Way, _Groups] = {}
         self._told = 0
 
-    def update(self, changes: Iterable[_Change]) -> list[_Change]:
+    def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
         """Takes in which roots begin and end; what to send, what begins first.
 
         Cost: per root the keys of its attributes, and per group that changes the union of its sets.
@@ -123,8 +125,8 @@ class Merging:
                 groups.add(change.identity, change.product)
             else:
                 groups.remove(change.identity)
-        begin: list[_Change] = []
-        end: list[_Change] = []
+        begin: list[_FilterChange] = []
+        end: list[_FilterChange] = []
         for way, groups in sorted(touched.items(), key=lambda each: each[0]):
             for group in groups.settled():
                 self._tell(way, group, begin, end)
@@ -132,7 +134,9 @@ class Merging:
                 del self._ways[way]
         return begin + end
 
-    def _tell(self, way: Way, group: _Group, begin: list[_Change], end: list[_Change]) -> None:
+    def _tell(
+        self, way: Way, group: _MergedRoots, begin: list[_FilterChange], end: list[_FilterChange]
+    ) -> None:
         """What the neighbour is to know of a group, where that is something else than before."""
         product = group.joined()
         if _form(product) == _form(group.product):
@@ -168,15 +172,15 @@ class _Groups:
     """The groups of one way. What changes is placed at `settled`."""
 
     def __init__(self) -> None:
-        self.group_of: dict[str, _Group] = {}
-        self._groups: dict[int, _Group] = {}
+        self.group_of: dict[str, _MergedRoots] = {}
+        self._groups: dict[int, _MergedRoots] = {}
         self._numbered = 0
-        self._files: dict[_Key, list[tuple[int, int]]] = {}
-        self._touched: dict[int, _Group] = {}
+        self._files: dict[_MergeKey, list[tuple[int, int]]] = {}
+        self._touched: dict[int, _MergedRoots] = {}
 
     def add(self, root: str, product: Filter) -> None:
         """A root begins: a group by itself at first."""
-        group = _Group(self._numbered, {root: product})
+        group = _MergedRoots(self._numbered, {root: product})
         self._numbered += 1
         self.group_of[root] = group
         self._groups[group.number] = self._touched[group.number] = group
@@ -188,7 +192,7 @@ class _Groups:
         self._unfile(group)
         self._touched[group.number] = group
 
-    def settled(self) -> list[_Group]:
+    def settled(self) -> list[_MergedRoots]:
         """Joins what can be joined; the groups that may be others now, in order."""
         for _, group in sorted(self._touched.items()):
             self._place(group)  # Which may touch others.
@@ -196,7 +200,7 @@ class _Groups:
         self._touched = {}
         return touched
 
-    def _place(self, group: _Group) -> None:
+    def _place(self, group: _MergedRoots) -> None:
         """Joins a group that is not filed to the largest that has room; the result is filed.
 
         Any other group that could have been joined to one of the two has no room for both.
@@ -221,7 +225,7 @@ class _Groups:
             insort(self._files.setdefault(key, []), (size, group.number))
         group.filed = keys
 
-    def _partner(self, keys: Mapping[_Key, int]) -> tuple[str, _Group] | None:
+    def _partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
         """The largest group that has room, and the attribute to join it along."""
         found: list[tuple[int, str, int]] = []
         for key, size in keys.items():
@@ -234,7 +238,7 @@ class _Groups:
         _, name, number = max(found)
         return name, self._groups[number]
 
-    def _unfile(self, group: _Group) -> None:
+    def _unfile(self, group: _MergedRoots) -> None:
         for key, size in group.filed.items():
             file = self._files[key]
             del file[bisect_left(file, (size, group.number))]
@@ -242,7 +246,7 @@ class _Groups:
                 del self._files[key]
         group.filed = {}
 
-    def __iter__(self) -> Iterator[_Group]:
+    def __iter__(self) -> Iterator[_MergedRoots]:
         return iter(self._groups.values())
 
     def __len__(self) -> int:
@@ -277,7 +281,7 @@ def _form(product: Filter | None) -> Form | None:
 def _size(side: ValueSet) -> int:
     """How large a set counts: its intervals and operators; too large where it cannot be united.
 
-    One with an unknown operator covers nothing, and neither would what it is part of.
+    A set with an unknown operator covers nothing, and a union with it would cover nothing either.
     """
     if side.text is None:
         return (len(side.line) + 1) // 2

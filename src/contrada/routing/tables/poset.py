@@ -1,31 +1,32 @@
-"""`Poset`: the subscriptions of a server, or its advertisements, and what is forwarded of them.
+"""`Poset`: the subscriptions of a server, or its advertisements, and which are forwarded.
 
 A *node* is one product with its subscribers, and the ways on which it is wanted: the neighbours, in
 a general topology each with the home for which it goes there. It is forwarded on each of these
-except where something is forwarded that covers it:
+ways, except where a forwarded product covers it:
 
     fwds(f) = wanted(f) - union of wanted(f') over all other f' that cover f
 
 which is the paper's definition; its first two terms are `wanted`, which the topology decides. On
-each way the nodes form a forest: what is forwarded are its roots, and all else hangs below a node
-that covers it. This replaces the full diagram: when a product comes, what covers it and what it
-covers are asked of the roots alone (see `front`), and when a root goes, what hangs below it is
-hung below one another where it can be, and the rest looks for another root or becomes one.
+each way the nodes form a forest. Its roots are forwarded, and every other node hangs below a node
+that covers it. This replaces the paper's full diagram. When a product comes, only the roots are
+asked which of them cover it and which it covers (see `front`). When a root goes, the nodes below it
+are hung below one another where one covers another; each that is left looks for another root or
+becomes one.
 
     wanted on way w:  price > 0                   forwarded
                       |- price > 10               not: hangs below
                       |  `- price > 10, sym = A   not
                       `- price > 5                not
 
-The paper's three cases of a new subscription: 1, it is covered by what the same subscriber wants:
-it hangs below and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
-becomes a node between what covers it and what it covers.
+The paper's three cases of a new subscription: 1, a product of the same subscriber covers it: it
+hangs below that and nothing is sent; 2, it equals a node: that node has one more subscriber; 3, it
+becomes a node between those that cover it and those that it covers.
 
-Invariants: what hangs on a way hangs below a node wanted on it that covers it, without cycles (only
-a root takes nodes below it, or one that has just lost its root; neither lies below anything);
-`front` holds the nodes that are forwarded somewhere; every node has subscribers between two
-updates. Beyond the limits of the algebra, and where the front is full, more is forwarded than
-needed, never less.
+Invariants: a node that hangs on a way hangs below a node that is wanted on the way and covers it,
+without cycles (only a root takes nodes below it, or a node that has just lost its root; neither
+lies below another); `front` holds the nodes that are forwarded somewhere; every node has
+subscribers between two updates. Beyond the limits of the algebra, and where the front is full, more
+is forwarded than needed, never less.
 
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
@@ -38,9 +39,9 @@ import msgspec
 
 from contrada.errors import LimitError
 from contrada.model import Product
-from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.product import example_of, product_covers
 from contrada.routing.messages import Party, Way
-from contrada.routing.tables.front import Front, example_of
+from contrada.routing.tables.front import Front
 
 P = TypeVar("P", bound=Product)
 
@@ -57,10 +58,10 @@ Identities: TypeAlias = tuple[str] | dict[str, None]
 class Node(Generic[P]):
     """A product that somebody asked for.
 
-    `asked` are the identities under which each party has asked for it; while that is one, which is
-    mostly so, it alone, and `only` is the party, since dictionaries are large. `forwarded` are the
-    ways on which it is forwarded; `above` the node that covers it on each other way on which it is
-    wanted; `below` what hangs below it on each way.
+    `asked` holds the identities under which each party has asked for the node. Mostly there is one
+    identity: then `asked` is it alone, and `only` its party, since dictionaries are large.
+    `forwarded`: the ways on which the node is forwarded. `above`: on each other way on which the
+    node is wanted, the node that covers it. `below`: the nodes that hang below it on each way.
     """
 
     number: int
@@ -114,7 +115,8 @@ class ForwardingChange(Generic[P]):
 class PosetStatistics:
     """How many nodes there are, and how many of them are forwarded on some way.
 
-    Of these the `front` could not take `unfiled`: they cover nothing and are not found covered.
+    `unfiled` of the forwarded ones did not fit into the `front`: they cover nothing and are not
+    found covered.
     """
 
     nodes: int
@@ -123,7 +125,7 @@ class PosetStatistics:
 
 
 class Poset(Generic[P]):
-    """Products with their subscribers, and what is forwarded of them on each way.
+    """Products with their subscribers, and which products are forwarded on each way.
 
     `front` is where roots are looked up; without one, covering is not used and everything wanted
     is forwarded. `asked` counts the identities under which all nodes are asked for.
@@ -270,9 +272,9 @@ class Poset(Generic[P]):
         ways: set[Way],
         before: dict[Node[P], frozenset[Way]],
     ) -> None:
-        """Hangs a node below roots that cover it; where there is none it is a root itself."""
+        """Hangs a node below roots that cover it; on a way without one the node becomes a root."""
         front = self._front
-        example = None if front is None else example_of(node.product)
+        example = None if front is None else example_of(node.product.sides)
         if front is not None:
             for number in front.covering(node.product, example):
                 root = self._by_number[number]
@@ -340,9 +342,9 @@ class Poset(Generic[P]):
 
 
 def form_of(product: Product) -> Hashable:
-    """What equal products have in common that are written alike. Cost: linear, without a decision.
+    """A form that equal products share if they are written alike. Cost: linear, without a decision.
 
-    Equal ones that are written otherwise are two nodes, of which one hangs below the other.
+    Equal products that are written otherwise are two nodes, one of which hangs below the other.
     """
     sides = product.sides
     return type(product), *sides, *[side.form() for side in sides.values()]
@@ -407,7 +409,10 @@ def _paired(nodes: list[Node[P]], way: Way) -> list[Node[P]]:
 
 
 def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
-    """Hangs one below the other where that covers it; what hangs nowhere."""
+    """Hangs one node below the other where it covers it.
+
+    Returns the nodes left without one above.
+    """
     if product_covers(a.product, b.product):
         _hang(b, a, way)
         return [a]

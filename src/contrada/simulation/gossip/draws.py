@@ -1,4 +1,4 @@
-"""Random numbers that depend on nothing but what they are for.
+"""Random numbers that depend only on their purpose.
 
 A draw is a hash of a key and a counter, so that arrays, compiled loops, processes and Spark draw
 the same numbers in whatever order they ask. The hash is that of SplitMix64, whose sequence from a

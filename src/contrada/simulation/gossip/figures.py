@@ -1,8 +1,8 @@
 """The thesis' figures 6.7 to 6.13, by simulation and by analysis.
 
 A figure has curves of points; a point is run so many times, each run with its own seed, and
-calculated as printed and refined. What is simulated is `runs`, so that where it ran does not
-matter.
+calculated as printed and refined. The simulation is that of `runs`; where it ran makes no
+difference.
 
 Source: EPFL 2503 §6.5.3, §6.5.4.
 """

@@ -1,8 +1,8 @@
 """Rounds of gossip in many groups at once, by arrays: what `kernels` compiles, number by number.
 
-State is an array of groups × members of bits: who counts as interested, who is up, who is infected.
-In a round, all who were infected before it gossip. Each chooses F others of its view, no one twice,
-and sends to those that count as interested.
+State is an array of groups × members of bits: whether a member counts as interested, is up, is
+infected. In a round, all members infected before it gossip. Each chooses F others of its view, none
+twice, and sends to those that count as interested.
 
 Source: EPFL 2503 figures 6.1, 6.2 and 6.6, in rounds that all take together (§6.2.1).
 """

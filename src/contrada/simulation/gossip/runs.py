@@ -1,9 +1,10 @@
 """One event gossiped in a regular hierarchy: figure 6.6 in rounds that all take together.
 
 A subsystem of a level is a *group*: the delegates of its subsystems, at level 1 its participants.
-All who gossip in a group began together and expect the same rounds, for they have one view; so a
-run is groups within groups, level by level, and all groups of a level are one array. A protocol
-without a hierarchy is the same with one level: figure 6.2, and with all as audience 6.1.
+All participants that gossip in a group began together and expect the same rounds, since they have
+one view. So a run consists of groups within groups, level by level, and all groups of a level are
+one array. A protocol without a hierarchy is the same with one level: figure 6.2, and with all as
+audience 6.1.
 
 Participant 0 … n - 1 has its address in base a. The delegates of a subsystem are, as in figure 6.5,
 the smallest addresses of its R first subsystems; of a lowest one, its R first participants. Who
@@ -47,13 +48,13 @@ class GossipProtocol(StrEnum):
     """What is simulated."""
 
     HPMCAST = "hpmcast"
-    """Figure 6.6: level by level, to who is interested or stands for one who is."""
+    """Figure 6.6: level by level, to interested participants and delegates of interested ones."""
 
     PMCAST = "pmcast"
-    """Figure 6.2: all know all, and send to who is interested."""
+    """Figure 6.2: every participant knows all others, and sends to interested ones."""
 
     RFPBCAST = "rfpbcast"
-    """Figure 6.1: all know all, send to anybody, and filter what they receive."""
+    """Figure 6.1: every participant knows all others, sends to any, and filters received events."""
 
 
 class GossipPlan(msgspec.Struct, frozen=True):
@@ -101,9 +102,9 @@ class GossipPlan(msgspec.Struct, frozen=True):
 class GossipLevel(msgspec.Struct, frozen=True):
     """What happened at a level. An entity is a subsystem of a group, or at level 1 a participant.
 
-    `wanted` counts the entities that are interested, of whatever group, `reached` those of them of
-    which somebody who is up has the event when gossiping at this level ends. `rounds` is that of
-    the group that took most, of those that gossiped.
+    `wanted` counts the interested entities of all groups. `reached` counts those of them in which
+    some participant that is up has the event when gossiping at this level ends. `rounds`: the most
+    rounds that any gossiping group took.
     """
 
     level: int
@@ -141,7 +142,7 @@ def disseminate(plan: GossipPlan) -> GossipOutcome:
 
     Cost: for 10,648 participants some milliseconds, for ten million some seconds and 1 GB.
     """
-    return _Dissemination(plan, _gossip()).outcome()
+    return _DisseminationRun(plan, _gossip()).outcome()
 
 
 def disseminate_all(plans: Sequence[GossipPlan], jobs: int) -> Iterator[GossipOutcome]:
@@ -158,7 +159,7 @@ def _gossip() -> Gossip:
     return compiled
 
 
-class _Dissemination:
+class _DisseminationRun:
     """The participants of a run, by their number: who is interested, up, and infected."""
 
     def __init__(self, plan: GossipPlan, gossip: Gossip) -> None:
@@ -294,7 +295,7 @@ class _Dissemination:
         return int(self._publisher // self._group.branching**level)
 
     def _outsider(self, level: int) -> int:
-        """The publisher's group where it is no delegate in it, else -1."""
+        """The publisher's group at a level, if the publisher is no delegate in it; else -1."""
         width = self._group.branching ** (level - 1)
         delegates = self._group.redundancy if level > 1 else 1
         turn, rest = divmod(self._publisher % width, max(1, width // self._group.branching))

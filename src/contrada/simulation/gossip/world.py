@@ -1,7 +1,8 @@
 """`GossipWorld`: real participants of a group in virtual time, with loss, delay and crashes.
 
-Participants are the objects that serve real groups; what they send is delayed, and some of it lost.
-A run is a pure function of its seed. `faults` holds all views against who is really there.
+Participants are the objects that serve real groups; their messages are delayed, and some are lost.
+A run is a pure function of its seed. `faults` compares all views with the participants that are
+really there.
 
 In a world that is *in step* all periods begin together and every message, and the answer to its
 answer, comes before the next: the rounds of the analysis. Else each participant has its own phase.
@@ -50,7 +51,7 @@ START_US: Final = 1_700_000_000_000_000
 _ANYTHING: Final = "anything"
 
 Interests = Mapping[LogicalAddress, FilterSet]
-"""Who is in a group, and what each wants."""
+"""The participants of a group, with the filters of each."""
 
 
 @dataclass(slots=True)
@@ -259,10 +260,10 @@ class GossipWorld:
         }
 
     def faults(self) -> list[str]:
-        """How views differ from who is there: empty where all know what they should, and no more.
+        """The differences of all views from the true group; empty where every view is exact.
 
-        Each line stands for who is there, wants just what they want together, and names the
-        delegates that there should be.
+        Each line must count the participants that are there, have just their filters together, and
+        name the right delegates.
         """
         tables = self._true_tables(self.interests)
         found: list[str] = []
@@ -282,7 +283,7 @@ class GossipWorld:
         return found
 
     def _true_tables(self, interests: Interests) -> dict[Branch, ViewTable]:
-        """The tables of all branches, from who is there."""
+        """The tables of all branches, made from the participants that are there."""
         lines: dict[Branch, list[ViewLine]] = defaultdict(list)
         for address, filters in sorted(interests.items()):
             contact = Contact(address, address_text(address))

@@ -1,4 +1,6 @@
-"""The options of `format("contrada")`, checked; each bad one is named with what was expected."""
+"""The options of `format("contrada")`, checked; an error names the option and the expected
+value.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields

@@ -32,7 +32,7 @@ _NAN: Final = sets.eq(math.nan)
 
 
 def pushed(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
-    """What all of them ask for, as far as a subscription can say it."""
+    """The conjunction of Spark's filters, as far as a subscription can express it."""
     found: dict[str, ValueSet] = {}
     for each in filters:
         said = _constraint(each, schema)

@@ -212,7 +212,9 @@ class LogFrameReader(D.DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[D.InputPartition]:
-        """From `position` or `since`, else what is not acknowledged; to `until`, or the end."""
+        """From `position` or `since`, else from the first unacknowledged record; to `until`, or the
+        end.
+        """
         options = self._options
         with reached(options) as broker:
             state = broker.log(options.since)
@@ -260,10 +262,13 @@ class SubscriptionReader(D.DataSourceReader):
 
 
 class PushingReader(SubscriptionReader):
-    """The same where Spark asks which filters it takes."""
+    """The same for versions of Spark that push filters down."""
 
     def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802 - Spark's
-        """Takes what a subscription can say. Spark asks all of them again; see `pushing`."""
+        """Takes the filters that a subscription can express.
+
+        Spark applies all again; see `pushing`.
+        """
         self._pushed = pushed(filters, self._schema)
         return filters
 

@@ -46,10 +46,10 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ServiceError("until, count and seconds are for a read in batch: a stream goes on")
         self._options, self._schema = options, schema
         self._broker = Reached(options)
-        self._last: int | None = None  # of a query that ends with what was there at its start
+        self._last: int | None = None  # the end, of a query that does not go on
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """From `position` or `since`, else what is not acknowledged."""
+        """From `position` or `since`, else from the first unacknowledged record."""
         options = self._options
         state = self._broker.log(options.since)
         first = state.at if options.since is not None else options.position or state.undone

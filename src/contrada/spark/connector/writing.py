@@ -1,9 +1,10 @@
 """Writers: the column `notification` of a frame is published, by the tasks themselves.
 
-What is published again is known by its number (`numbering.py`): of a query by its id and the number
-of the batch, which Spark keeps in the checkpoint; in batch by the options `query` and `batch`, or
-by a name drawn for the write, so that only what its own tasks repeat is known. A batch is published
-when its tasks have ended: there is nothing to commit, and nothing that could be taken back.
+A repeated publication is recognised by its number (`numbering.py`). In a query the number follows
+from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch from the
+options `query` and `batch`, or from a name drawn for the write: then only repetitions by its own
+tasks are recognised. A batch is published when its tasks have ended: there is nothing to commit,
+and nothing can be taken back.
 """
 
 import logging
@@ -93,9 +94,9 @@ class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
 def publish(
     options: Options, numbering: Numbering, rows: Iterable[pa.RecordBatch]
 ) -> PublishedRows:
-    """Publishes rows under their numbers, without those that are published.
+    """Publishes rows under their numbers, except those published before.
 
-    Raises DeliveryError where they are others than those published before.
+    Raises DeliveryError where a number was published before with another row.
     """
     is_numbered = options.delivery != "best-effort"
     held = options.service(numbering.publisher)

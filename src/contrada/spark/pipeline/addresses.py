@@ -28,10 +28,11 @@ _THERE: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 
 
 class HadoopPath:
-    """A place at an address, whole with its scheme. Nothing is asked of it before it is used.
+    """A path at an address, complete with its scheme.
 
-    What looks or changes raises InputError where Spark is behind Connect, where Hadoop knows no
-    such file system, and for what that refuses; FileNotFoundError and FileExistsError as a path.
+    The file system is not asked before it is used. Operations raise InputError where Spark is
+    behind Connect, where Hadoop knows no such file system, and for errors of that;
+    FileNotFoundError and FileExistsError as a `Path` does.
     """
 
     __slots__ = ("_path", "_root")
@@ -99,7 +100,7 @@ class HadoopPath:
         return (each for each in held if fnmatchcase(each.name, pattern))
 
     def mkdir(self, parents: bool = True, exist_ok: bool = True) -> None:
-        """Makes the folder, and those that it is in."""
+        """Makes the folder, and its parents."""
         del parents, exist_ok  # There is but one way.
         with self._files() as files:
             files.mkdirs(self._java())
@@ -111,9 +112,9 @@ class HadoopPath:
                 raise FileNotFoundError(str(self))
 
     def replace(self, target: "HadoopPath") -> None:
-        """Moves it, in place of a file or an empty folder that is there.
+        """Moves it, replacing a file or an empty folder.
 
-        That is one step where the file system has one for it: stores copy, and delete then.
+        That is atomic where the file system can do it; object stores copy, and then delete.
         """
         with self._files():
             context, options = _renaming(target)
@@ -150,7 +151,7 @@ class HadoopPath:
                 stream.close()
 
     def modified_ms(self) -> int | None:
-        """When it was written, by the clock that is there; None where there is none."""
+        """The time it was written, by the file system's clock; None where it does not exist."""
         return next((int(each.getModificationTime()) for each in self._status()), None)
 
     def resolved(self) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from contrada.errors import ContradaError, InputError
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
 from contrada.net.client import TcpService
-from contrada.net.pages import Held
+from contrada.net.pages import HeldFilters
 from contrada.net.paging import all_held
 from contrada.records.matcher import Wish
 from contrada.records.rule_files import DIALECTS, load_rules, rule_files
@@ -28,7 +28,7 @@ Wishes: TypeAlias = Mapping[str, Wish]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SubscriptionsOrigin:
     """Where subscriptions come from: a file, maybe of another dialect, or what a broker holds.
 
     `has_patterns`: names in a file of filters are patterns.
@@ -52,8 +52,8 @@ class AskedFor:
     digest: str
 
 
-def asked_by(origins: Sequence[Origin], known: AskedFor | None = None) -> AskedFor:
-    """What origins ask for now; what is `known` itself where it was made of the same.
+def asked_by(origins: Sequence[SubscriptionsOrigin], known: AskedFor | None = None) -> AskedFor:
+    """The subscriptions of all origins now; the object `known` itself where nothing has changed.
 
     Raises InputError with the place for what cannot be read, and a name that stands twice;
     ConnectionFailedError, ServiceError.
@@ -82,12 +82,12 @@ def asked_by(origins: Sequence[Origin], known: AskedFor | None = None) -> AskedF
     return AskedFor(wishes, tuple(refused), digest)
 
 
-def _state_of(origin: Origin) -> str | list[Held]:
+def _state_of(origin: SubscriptionsOrigin) -> str | list[HeldFilters]:
     """What tells one state of an origin from another: of a broker all that it tells."""
     return digest_of(origin) if origin.broker is None else held_by(origin.broker)
 
 
-def digest_of(origin: Origin) -> str:
+def digest_of(origin: SubscriptionsOrigin) -> str:
     """What tells one state of an origin's files from another. Raises InputError."""
     assert origin.file is not None
     found = blake2b(digest_size=16)
@@ -100,13 +100,13 @@ def digest_of(origin: Origin) -> str:
     return found.hexdigest()
 
 
-def held_by(address: str) -> list[Held]:
+def held_by(address: str) -> list[HeldFilters]:
     """What a broker's clients ask for, packed, in an order of its own.
 
     Raises ServiceError where it does not tell; ConnectionFailedError.
     """
 
-    async def ask() -> list[Held]:
+    async def ask() -> list[HeldFilters]:
         async with TcpService(address, reconnect=False) as service:
             return await all_held(service)
 
@@ -117,7 +117,7 @@ def held_by(address: str) -> list[Held]:
     return [*sorted(named.items()), *(("", [each]) for each in sorted(others))]
 
 
-def _wishes_of(address: str, held: list[Held]) -> Wishes:
+def _wishes_of(address: str, held: list[HeldFilters]) -> Wishes:
     """Durable subscriptions by their names, other filters by their texts. Raises InputError."""
     found: dict[str, Filter | FilterSet] = {}
     for name, packed in held:

@@ -31,7 +31,7 @@ from contrada.spark.pipeline.sinks import (
 from contrada.spark.pipeline.sources import opened_sources, planned
 from contrada.spark.pipeline.watching import is_remote
 from contrada.spark.session import cause_of
-from contrada.spark.transforms.bases import Asked, Base
+from contrada.spark.transforms.bases import Base, SubscribedInterest
 from contrada.spark.transforms.following import MATCHES_SCHEMA
 
 
@@ -45,7 +45,7 @@ def check_reachable(address: str) -> None:
     asyncio.run(reach())
 
 
-def wishes_of(pipeline: Pipeline, asked: AskedFor) -> list[Asked]:
+def wishes_of(pipeline: Pipeline, asked: AskedFor) -> list[SubscribedInterest]:
     """What a pipeline's base is of: its subscriptions, and behind them its patterns' steps."""
     steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
     return [*asked.wishes.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
@@ -112,7 +112,7 @@ def named_source(source: str) -> Iterator[None]:
 
 
 def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
-    """What is likely not as its author meant it: headers that lack what options name."""
+    """Likely mistakes of the author: headers that lack columns named in options."""
     for source in pipeline.sources:
         with named_source(source.name):
             yield from lacks_of_headers(session, source, stream=pipeline.is_stream)

@@ -150,7 +150,7 @@ def counts_of(
     Cost: a job over the outcomes; more where some are bad, or options speak of attributes.
     """
     rows = (
-        # NULL is the position of what did not match, so that all is counted in one job.
+        # NULL is the position of rows without a match, so that one job counts all rows.
         outcomes.select(
             "source", "read", "bad", "subscriptions", F.explode_outer("subscriptions").alias("at")
         )

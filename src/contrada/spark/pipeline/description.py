@@ -41,7 +41,13 @@ from contrada.records.rule_files import DIALECTS
 from contrada.records.settings import checked, read_toml
 from contrada.records.subscriptions import read_bytes, read_text
 from contrada.spark.pipeline.addresses import Folder, HadoopPath, is_address
-from contrada.spark.pipeline.asking import AskedFor, Origin, Wishes, asked_by, patterns_in
+from contrada.spark.pipeline.asking import (
+    AskedFor,
+    SubscriptionsOrigin,
+    Wishes,
+    asked_by,
+    patterns_in,
+)
 from contrada.spark.session import checked_conf
 from contrada.xml.wildnames import PATTERN
 
@@ -103,7 +109,7 @@ class Pipeline:
     """
 
     sources: tuple[Source, ...]
-    origins: tuple[Origin, ...]
+    origins: tuple[SubscriptionsOrigin, ...]
     asked: AskedFor | None
     output: Folder
     publish: str | None = None
@@ -148,7 +154,7 @@ class Pipeline:
         return self.output / "quarantine"
 
 
-class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _SourceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str
     format: str
     paths: list[str] = []
@@ -173,19 +179,19 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     schema: str | None = None
 
 
-class _Subscribed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _SubscribedFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str | None = None
     dialect: str | None = None
     broker: str | None = None
 
 
-class _Sequence(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _SequenceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str | None = None
     pattern: str | None = None
     file: str | None = None
 
 
-class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _TableFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rows: Literal["matches", "quarantine", "patterns"] = "matches"
     format: str = "parquet"
     table: str | None = None
@@ -193,15 +199,15 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     options: dict[str, str | int | float | bool] = {}
 
 
-class _Pipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    subscriptions: str | list[_Subscribed]
+class _PipelineFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    subscriptions: str | list[_SubscribedFields]
     output: str
-    source: list[_Source]
+    source: list[_SourceFields]
     mode: Literal["batch", "stream"] = "batch"
     publish: str | None = None
     delivery: Literal["best-effort", "reliable", "certified"] | None = None
-    pattern: list[_Sequence] = []
-    table: list[_Table] = []
+    pattern: list[_SequenceFields] = []
+    table: list[_TableFields] = []
     partition: list[Literal["date", "type"]] | None = None
     trigger: str | None = None
     checkpoint: str | None = None
@@ -216,7 +222,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     Raises InputError with the place for what is malformed, for paths that name no file, for an
     output that cannot be written, and for errors in the file of subscriptions.
     """
-    described = checked(str(path), read_toml(path), _Pipeline)
+    described = checked(str(path), read_toml(path), _PipelineFields)
     settings = settings or {}
     known = {*described.parameters, *_PARAMETER.findall(read_text(path))}
     for name in settings:
@@ -255,7 +261,7 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
     )
 
 
-def _check_keys(path: Path, described: _Pipeline) -> None:
+def _check_keys(path: Path, described: _PipelineFields) -> None:
     """Refuse keys that would say nothing here."""
     of_stream = ("trigger", "checkpoint", "slack", "delivery")
     found = [key for key in of_stream if getattr(described, key) is not None]
@@ -266,11 +272,11 @@ def _check_keys(path: Path, described: _Pipeline) -> None:
         raise InputError(str(path), "found a table for patterns, expected a pattern, too")
 
 
-def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
+def _origins(described: _PipelineFields, filled: "_Filled") -> Iterator[SubscriptionsOrigin]:
     """Where subscriptions come from. Where a source names by `pattern`, they have patterns."""
     has_patterns = any(source.strategy == PATTERN for source in described.source)
     if isinstance(described.subscriptions, str):
-        yield Origin(filled.path(described.subscriptions), has_patterns=has_patterns)
+        yield SubscriptionsOrigin(filled.path(described.subscriptions), has_patterns=has_patterns)
         return
     for number, each in enumerate(described.subscriptions):
         place = f"{filled.described_in}: subscriptions[{number}]"
@@ -280,14 +286,16 @@ def _origins(described: _Pipeline, filled: "_Filled") -> Iterator[Origin]:
             known = ", ".join(DIALECTS)
             raise InputError(place, f"found {each.dialect!r}, expected one of: {known}, of a file")
         if each.broker is not None:
-            yield Origin(broker=filled.text(each.broker))
+            yield SubscriptionsOrigin(broker=filled.text(each.broker))
         elif each.file is not None:
-            yield Origin(filled.path(each.file), each.dialect, has_patterns=has_patterns)
+            yield SubscriptionsOrigin(
+                filled.path(each.file), each.dialect, has_patterns=has_patterns
+            )
     if not described.subscriptions:
         raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
 
 
-def _patterns(described: _Pipeline, filled: "_Filled") -> dict[str, Pattern]:
+def _patterns(described: _PipelineFields, filled: "_Filled") -> dict[str, Pattern]:
     """The patterns by name, those of files too."""
     found: dict[str, Pattern] = {}
     for number, each in enumerate(described.pattern):
@@ -307,7 +315,7 @@ def _patterns(described: _Pipeline, filled: "_Filled") -> dict[str, Pattern]:
     return found
 
 
-def _table(table: _Table, filled: "_Filled") -> TableSink:
+def _table(table: _TableFields, filled: "_Filled") -> TableSink:
     if (table.table is None) == (table.path is None):
         raise InputError(f"{filled.described_in}: table", "expected a table or a path")
     where = filled.place(table.path) if table.path else None
@@ -419,7 +427,7 @@ class _Filled:
         return tuple(files)
 
 
-def _source(source: _Source, filled: _Filled, *, is_stream: bool) -> Source:
+def _source(source: _SourceFields, filled: _Filled, *, is_stream: bool) -> Source:
     place = f"{filled.described_in}: source {source.name!r}"
     is_text = source.format in FORMATS
     if source.entries is not None and source.format not in ("xml", "json"):

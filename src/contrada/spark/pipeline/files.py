@@ -33,7 +33,7 @@ SCHEMES: Final[dict[str, str]] = {
     "abfs": "abfs",
     "abfss": "abfss",
 }
-"""The schemes of addresses that Arrow knows, and what it calls them."""
+"""The schemes of addresses that Arrow knows, with Arrow's names for them."""
 
 ANY_AGE: Final = "36500d"
 """Else Spark passes over what is a week older than the newest file that it has seen."""
@@ -45,7 +45,7 @@ _GONE: Final = "PATH_NOT_FOUND"
 
 
 def scheme_of(address: str) -> str:
-    """The scheme of an address; of a path that has none, that of local files."""
+    """The scheme of an address; for a path without one, that of local files."""
     parts = _ADDRESS.fullmatch(address)
     return LOCAL if parts is None else parts.group(1).lower()
 

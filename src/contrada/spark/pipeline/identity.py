@@ -10,9 +10,10 @@ _FILE = "stream.json"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a checkpoint began with: the name under which it publishes, and in how many parts.
+    """The fixed settings of a checkpoint: the name under which it publishes, and its number of
+    parts.
 
-    Sources and patterns stay: their places are those of what is kept of them.
+    Sources and patterns are fixed, too: their states in the checkpoint are found by their places.
     """
 
     query: str

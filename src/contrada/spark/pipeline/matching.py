@@ -7,7 +7,7 @@ decided by `contrada.records`, what it matches by the index of a base.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from contrada.records.matcher import PackedRecords
 from contrada.records.record import bad_record
 from contrada.spark.pipeline.files import opened_file, shown_name
 from contrada.spark.transforms.bases import Opened, SavedBase, opened
+from contrada.spark.transforms.covering import Batches
 from contrada.spark.transforms.making import Making, unpickled
 from contrada.spark.transforms.rows import PackedRows, pairs_of
 
@@ -64,8 +65,6 @@ OUTCOME_DDL: Final = (
 MATCHERS_KEPT_MAX: Final = 8
 """Matchers of sources that a worker keeps. Beyond it: the one that was made first goes."""
 
-Batches: TypeAlias = Iterator[pa.RecordBatch]
-
 
 class FilePart(NamedTuple):
     """A part of a file, and the header of a CSV file where the part does not begin with it."""
@@ -82,7 +81,7 @@ class SourceReader(Protocol):
         """The outcomes of some rows."""
 
     def counted(self) -> Batches:
-        """What is left of them, and the counts of all."""
+        """The outcomes that are left, and the counts of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,9 @@ class _OutcomeColumns:
         self.latest_us: int | None = None
         """The largest time of all that was read, whether it matched or not; None of nothing."""
 
-    def matched(self, file: str | None, record: int | None, of: "Packed", positions: Any) -> None:
+    def matched(
+        self, file: str | None, record: int | None, of: "PackedOutcome", positions: Any
+    ) -> None:
         """A record that matched."""
         values = (file, record, None, None, None, *of, positions, None, None, None)
         for column, value in zip(self._columns, values, strict=True):
@@ -219,15 +220,15 @@ class _OutcomeColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
 
 
-class Packed(NamedTuple):
-    """A notification as outcomes have it: its time, its attributes as JSON, and all of it."""
+class PackedOutcome(NamedTuple):
+    """A notification in an outcome: its time, its attributes as JSON, and its packed bytes."""
 
     time_us: int | None
     attributes: str
     notification: bytes
 
     @classmethod
-    def of(cls, notification: Notification) -> "Packed":
+    def of(cls, notification: Notification) -> "PackedOutcome":
         """A notification as outcomes have it."""
         shown = msgspec.json.encode(plain_attributes(notification)).decode()
         return cls(notification.envelope.time_us, shown, to_msgpack(notification))
@@ -253,7 +254,7 @@ class _TextFileReader:
                         self._held.refused(told.source, told)
                     else:
                         record = told.record
-                        packed = Packed.of(record.notification)
+                        packed = PackedOutcome.of(record.notification)
                         self._held.matched(record.source, record.number, packed, told.positions)
                     yield from self._held.full()
 
@@ -369,7 +370,7 @@ class _MadeRowReader:
         for row in sorted((*bad, *found)):
             if row in matches:
                 notification = notification_from_msgpack(packed[row].as_py())
-                self._held.matched(None, None, Packed.of(notification), matches[row])
+                self._held.matched(None, None, PackedOutcome.of(notification), matches[row])
             else:
                 reason, text = made.reasons[row].as_py(), made.texts[row].as_py()
                 self._held.refused(None, BadRecord("", reason, None, None, text))

@@ -6,13 +6,13 @@
         state.json                              what it has done so far
         outcomes/NUMBER                         of a source, until the run is shown
 
-A run writes below a name of its own. It is shown by one step, a rename of `.current`; what is left
-to do then (links, the runs before) is done again by whoever comes next. Small files are written
-whole or not at all. A stream has no runs: its folders are shown as they are, one for each batch.
+A run writes below a name of its own. One rename of `.current` shows its results; the rest (links,
+removing former runs) is repeated by the next run if it was cut off. Small files are written whole
+or not at all. A stream has no runs: its folders are shown as they are, one for each batch.
 
 At an address there are no links, and `.current` is a file that names the run that is shown. From
-that moment its results count, and are moved into their places; where that is cut off, whoever comes
-next ends it. So results are lost at no step, but while folders are moved a reader may find none.
+that moment its results count, and are moved into their places; where that is cut off, the next run
+completes it. So results are never lost, but while folders are moved a reader may find none.
 """
 
 import fcntl
@@ -100,7 +100,7 @@ def new_run(output: Folder) -> RunFolder:
 
 
 def current_run(output: Folder) -> RunFolder | None:
-    """The run that is shown, None where there is none."""
+    """The run whose results are shown; None where there is none."""
     if isinstance(output, HadoopPath):
         shown = read_whole(output / _CURRENT, _Shown)
         return RunFolder(output, shown.run, is_placed=True) if shown else None
@@ -178,7 +178,7 @@ def _free_before(output: Folder, name: str) -> None:
 
 
 def free(folder: Folder) -> None:
-    """Takes away a folder with all that is in it."""
+    """Deletes a folder with its contents."""
     if isinstance(folder, HadoopPath):
         folder.unlink()
     else:
@@ -219,10 +219,10 @@ def _runs(output: Folder) -> list[Folder]:
 
 @contextmanager
 def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
-    """Nobody else writes results there. Raises InputError where somebody does.
+    """Holds the lock of an output. Raises InputError where another process holds it.
 
-    Gives what raises it where that has changed, which happens at addresses alone: ask before what
-    is there is replaced.
+    Gives a function that raises InputError if the lock was lost, which happens only at addresses:
+    call it before results are replaced.
     """
     if isinstance(output, HadoopPath):
         with leased(output / _LOCK, _TAKEN) as check:
@@ -269,7 +269,10 @@ def write_whole(path: Folder, content: bytes) -> None:
 
 
 def read_whole(path: Folder, kind: type[T]) -> T | None:
-    """What such a file says, None where there is none. Raises InputError for another content."""
+    """The content of such a file; None where it does not exist.
+
+    Raises InputError for another content.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:

@@ -33,13 +33,13 @@ from contrada.spark.pipeline.output import (
     write_whole,
 )
 from contrada.spark.pipeline.sinks import MATCHES_DDL
-from contrada.spark.pipeline.watching import Told, go_on
+from contrada.spark.pipeline.watching import ProgressListener, go_on
 
 PUBLISH_BATCH: Final = 500
 """Notifications handed to the service at a time. Beyond it: the next batch takes the rest."""
 
 
-class _Published(msgspec.Struct, forbid_unknown_fields=True):
+class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
     """How much of a run's matches is published, by source, and where the last of it went."""
 
     address: str | None = None
@@ -55,7 +55,7 @@ def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    told: Told = lambda what, done, total: None,
+    told: ProgressListener = lambda what, done, total: None,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publish what the last run wrote and is not yet published; how many of each source are now.
@@ -68,7 +68,7 @@ def publish_matches(
     if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
     every = session.read.schema(MATCHES_DDL).parquet(run.place("matches")).where("is_first")
-    done = (read_whole(run.path / PROGRESS_FILE, _Published) or _Published()).sources
+    done = (read_whole(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()).sources
     where = shown_addresses(parse_addresses(address))
     now: dict[str, int] = {}
     for source in pipeline.sources:
@@ -82,7 +82,7 @@ def publish_matches(
 
             def answered(count: int, name: str = source.name, total: int = total) -> None:
                 done[name] = done.get(name, 0) + count
-                _keep_published(run, _Published(where, done))
+                _keep_published(run, _PublishedState(where, done))
                 go_on(stop)
                 told(what, done[name], total)  # noqa: B023 - called before the next source
 
@@ -102,7 +102,7 @@ def publish_rest(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    told: Told = lambda what, done, total: None,
+    told: ProgressListener = lambda what, done, total: None,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """`publish_matches` where no run is under way; two would publish everything twice.
@@ -129,5 +129,5 @@ def _notification(encoded: bytes) -> Notification:
     return notification
 
 
-def _keep_published(run: RunFolder, done: _Published) -> None:
+def _keep_published(run: RunFolder, done: _PublishedState) -> None:
     write_whole(run.path / PROGRESS_FILE, msgspec.json.encode(done))

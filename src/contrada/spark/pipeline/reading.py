@@ -252,9 +252,10 @@ def _cut_batches(told: bytes) -> Callable[..., Any]:
 
 
 def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
-    """The size and the parts of a file; it is one where its reader will say what is wrong with it.
+    """The size and the parts of a file; a single part where its reader will raise an error.
 
-    So it is where rows take several lines: one task has to find where each begins.
+    A file whose rows take several lines is one part, too: one task has to find where each row
+    begins.
     """
     whole = [FilePart(address)]
     format_name, reading = plain_format(source.format, source.reading)

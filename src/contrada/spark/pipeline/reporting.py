@@ -18,7 +18,7 @@ _TEMPLATE: Final = "report.html.jinja"
 
 
 def write_report(summary: PipelineSummary, folder: Folder) -> None:
-    """Writes both, in place of those that are there."""
+    """Writes both reports, replacing former ones."""
     write_whole(folder / "report.json", msgspec.json.format(msgspec.json.encode(summary)))
     write_whole(folder / "report.html", _page(summary).encode())
 

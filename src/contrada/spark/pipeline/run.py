@@ -47,14 +47,14 @@ from contrada.spark.pipeline.sinks import (
     write_table,
 )
 from contrada.spark.pipeline.sources import outcomes, planned
-from contrada.spark.pipeline.watching import Told, go_on, watched
+from contrada.spark.pipeline.watching import ProgressListener, go_on, watched
 from contrada.spark.transforms.bases import Base
 from contrada.spark.transforms.detecting import detect
 
-_UNTOLD: Final[Told] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 
-class _State(msgspec.Struct):
+class _RunState(msgspec.Struct):
     """What a run has done so far. `digest` is of what it was described as."""
 
     digest: str
@@ -62,11 +62,11 @@ class _State(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _Stages:
-    """Seconds by what was done in them, and who is told meanwhile."""
+class _StageTimes:
+    """The seconds of each stage, and the listener that is told meanwhile."""
 
     session: SparkSession
-    told: Told
+    told: ProgressListener
     stop: threading.Event
     seconds: dict[str, float]
 
@@ -85,7 +85,7 @@ def run_pipeline(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    told: Told = _UNTOLD,
+    told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
     resume: bool = False,
 ) -> PipelineSummary:
@@ -98,7 +98,7 @@ def run_pipeline(
     InputError for what cannot be read or written, and where there is no run to go on with.
     """
     began = monotonic()
-    stages = _Stages(session, told, stop or threading.Event(), {})
+    stages = _StageTimes(session, told, stop or threading.Event(), {})
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
@@ -153,7 +153,7 @@ def _published(
     pipeline: Pipeline,
     address: str,
     summary: PipelineSummary,
-    stages: _Stages,
+    stages: _StageTimes,
 ) -> PipelineSummary:
     """What a run did, once its matches are published."""
     began = monotonic()
@@ -168,18 +168,18 @@ def _published(
 
 def _begun(
     pipeline: Pipeline, base: Base, asked: AskedFor, *, resume: bool
-) -> tuple[RunFolder, _State]:
-    """A new run, or the one that goes on, and what it has done."""
+) -> tuple[RunFolder, _RunState]:
+    """A new run, or the one that is resumed, with its state."""
     told = (pipeline.text, base.digest, list(asked.wishes))
     digest = hashlib.sha256(repr(told).encode()).hexdigest()
     if not resume:
         forget_unfinished(pipeline.output)
-        run, state = new_run(pipeline.output), _State(digest)
+        run, state = new_run(pipeline.output), _RunState(digest)
         run.begin()
         write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
         return run, state
     before = unfinished_run(pipeline.output)
-    known = read_whole(before.path / STATE_FILE, _State) if before else None
+    known = read_whole(before.path / STATE_FILE, _RunState) if before else None
     if before is None or known is None:
         raise InputError(str(pipeline.output), "found no run to go on with")
     if known.digest != digest:
@@ -201,7 +201,9 @@ def _match(
     return replace(counts, seconds=monotonic() - began)
 
 
-def _write(stages: _Stages, pipeline: Pipeline, asked: AskedFor, run: RunFolder) -> dict[str, int]:
+def _write(
+    stages: _StageTimes, pipeline: Pipeline, asked: AskedFor, run: RunFolder
+) -> dict[str, int]:
     """Write the results of a run; how many matches each pattern has."""
     session = stages.session
     places = [run.place(OUTCOMES, str(number)) for number in range(len(pipeline.sources))]

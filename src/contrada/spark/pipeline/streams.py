@@ -55,7 +55,7 @@ from contrada.spark.pipeline.sinks import (
 )
 from contrada.spark.pipeline.sources import OutcomeTask, opened_sources, outcomes_of, planned
 from contrada.spark.pipeline.versions import Version, Versions
-from contrada.spark.pipeline.watching import PROGRESS_S, Told, is_remote
+from contrada.spark.pipeline.watching import PROGRESS_S, ProgressListener, is_remote
 from contrada.spark.transforms.detecting import SEEN, detection
 from contrada.spark.transforms.states import BATCHES_KEPT
 
@@ -63,11 +63,11 @@ BATCH_END_WAIT_S: Final = 30.0
 """How long a stream that is stopped waits for its micro-batch. Beyond it: that is cut off, and done
 again when the stream goes on."""
 
-_UNTOLD: Final[Told] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
 
 
 class _Totals(msgspec.Struct, frozen=True):
-    """What became of all micro-batches up to one."""
+    """The counts of all micro-batches up to one."""
 
     batches: int = 0
     sources: dict[str, SourceCounts] = {}
@@ -81,7 +81,7 @@ def run_stream(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    told: Told = _UNTOLD,
+    told: ProgressListener = _UNTOLD,
     stop: threading.Event | None = None,
 ) -> PipelineSummary:
     """Run a pipeline as a stream, from where it was, until all is read or `stop` is set.
@@ -102,7 +102,7 @@ def run_stream(
         identity = _identity(session, pipeline)
         versions = _versions(pipeline, asked, Path(here))
         rows, task = opened_sources(session, pipeline.sources, stream=True)
-        batches = _Batches(pipeline, versions, task, address, identity, check_alone)
+        batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
         served = _ServedBatches(pipeline, task, address, identity) if is_remote(session) else None
         writer = rows.writeStream.foreachBatch(served or batches)
         writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
@@ -123,7 +123,7 @@ def _versions(pipeline: Pipeline, asked: AskedFor, here: Path) -> Versions:
 
 
 def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
-    """What the checkpoint is of, which begins here where there is none."""
+    """The identity of the checkpoint; made here where there is no checkpoint yet."""
     found = known_identity(pipeline)
     if found is None:
         parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -134,8 +134,8 @@ def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
 
 def _follow(
     query: StreamingQuery,
-    batches: "_Batches | _ServedBatches",
-    told: Told,
+    batches: "_MicroBatches | _ServedBatches",
+    told: ProgressListener,
     stop: threading.Event,
 ) -> None:
     """Wait for the end of a stream, or end it. Raises what ended it."""
@@ -160,7 +160,7 @@ def _follow(
 
 
 @dataclass(eq=False)
-class _Batches:
+class _MicroBatches:
     """What is done with each micro-batch, by the driver."""
 
     pipeline: Pipeline
@@ -350,10 +350,10 @@ class _Batches:
 
 @dataclass(eq=False)
 class _ServedBatches:
-    """What a server of Spark Connect does with each micro-batch, in a process beside it.
+    """The work of a Spark Connect server on each micro-batch, in a process beside it.
 
-    It is sent there as it is, and opens the checkpoint with the first one. Nothing comes back but
-    what ends the stream.
+    The object is pickled and sent there, and opens the checkpoint with the first micro-batch.
+    Nothing comes back but the error that ends the stream.
     """
 
     pipeline: Pipeline
@@ -361,7 +361,7 @@ class _ServedBatches:
     address: str | None
     identity: Identity
     extensions: tuple[str, ...] = field(default_factory=loaded)
-    opened: _Batches | None = None
+    opened: _MicroBatches | None = None
     failure: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -375,7 +375,7 @@ class _ServedBatches:
             pipeline = self.pipeline
             asked = pipeline.asked or asked_by(pipeline.origins)
             versions = _versions(pipeline, asked, Path())
-            self.opened = _Batches(
+            self.opened = _MicroBatches(
                 pipeline, versions, self.task, self.address, self.identity, lambda: None
             )
         self.opened(frame, batch)

@@ -22,7 +22,7 @@ from contrada.errors import ContradaError, StoreError
 from contrada.spark.pipeline.addresses import Folder, HadoopPath
 from contrada.spark.pipeline.asking import AskedFor
 from contrada.spark.pipeline.output import read_whole, write_whole
-from contrada.spark.transforms.bases import Asked, Base
+from contrada.spark.transforms.bases import Base, SubscribedInterest
 from contrada.spark.transforms.states import BATCHES_KEPT
 
 VERSIONS_KEPT: Final = 3
@@ -50,7 +50,7 @@ class _SavedVersion(msgspec.Struct, frozen=True):
         return f"{self.version}: {self.subscriptions} subscriptions, {first}"
 
 
-class _Choice(msgspec.Struct, frozen=True):
+class _ChosenVersion(msgspec.Struct, frozen=True):
     """Which version a micro-batch takes."""
 
     version: int
@@ -66,10 +66,10 @@ class Version:
 
 
 class Versions:
-    """The versions of a checkpoint; where it has none, the first is of what was `asked`.
+    """The versions of a checkpoint; where it has none, the first is made of `asked`.
 
-    `ask` tells what is asked for now, given what was before, `wishes` what a base is of. Where the
-    checkpoint is at an address, bases are opened in the folder `here`.
+    `ask` gives the subscriptions now, from those before; `wishes` gives the content of a base.
+    Where the checkpoint is at an address, bases are opened in the folder `here`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Versions:
         checkpoint: Folder,
         asked: AskedFor,
         ask: Callable[[AskedFor], AskedFor],
-        wishes: Callable[[AskedFor], list[Asked]],
+        wishes: Callable[[AskedFor], list[SubscribedInterest]],
         here: Path,
     ) -> None:
         self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
@@ -96,15 +96,15 @@ class Versions:
         self._open = self._opened(self._last)
 
     def of_batch(self, batch: int) -> Version:
-        """The version of a micro-batch: the one that was chosen, or the one that is now.
+        """The version of a micro-batch: the one chosen for it before, or the present one.
 
         Where the subscriptions cannot be read the last version stays, and the log has a warning.
         """
         file = self._checkpoint / "batches" / f"{batch}.json"
-        chosen = read_whole(file, _Choice)
+        chosen = read_whole(file, _ChosenVersion)
         if chosen is None:
             self._look(batch)
-            write_whole(file, msgspec.json.encode(_Choice(self._last.version)))
+            write_whole(file, msgspec.json.encode(_ChosenVersion(self._last.version)))
             return self._open
         if chosen.version == self._last.version:
             return self._open
@@ -121,7 +121,7 @@ class Versions:
         return [str(self._read(each)) for each in range(max(1, last - VERSIONS_TOLD + 1), last + 1)]
 
     def forget(self, batch: int) -> None:
-        """Frees what no micro-batch from this one on asks for."""
+        """Frees versions that no micro-batch from this one on needs."""
         for each in (self._checkpoint / "batches").glob("*.json"):
             if int(each.stem) <= batch - BATCHES_KEPT:
                 each.unlink()

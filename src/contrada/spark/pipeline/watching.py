@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 PROGRESS_S: Final = 0.25
 """How often a run tells how far it is."""
 
-Told: TypeAlias = Callable[[str, int, int], None]
+ProgressListener: TypeAlias = Callable[[str, int, int], None]
 """Told of progress: what is done, steps done, steps in all."""
 
 
@@ -27,7 +27,7 @@ def go_on(stop: threading.Event) -> None:
 
 
 @contextmanager
-def watched(session: SparkSession, what: str, told: Told) -> Iterator[None]:
+def watched(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
     """Tell of the progress of the jobs inside; cancel them when the block ends in an error."""
     watching = _watched_remotely if is_remote(session) else _watched_here
     with watching(session, what, told):
@@ -35,7 +35,7 @@ def watched(session: SparkSession, what: str, told: Told) -> Iterator[None]:
 
 
 @contextmanager
-def _watched_remotely(session: SparkSession, what: str, told: Told) -> Iterator[None]:
+def _watched_remotely(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
     def progress(stages: Any, **_: object) -> None:
         done = sum(each.num_completed_tasks for each in stages or ())
         told(what, done, sum(each.num_tasks for each in stages or ()))
@@ -52,7 +52,7 @@ def _watched_remotely(session: SparkSession, what: str, told: Told) -> Iterator[
 
 
 @contextmanager
-def _watched_here(session: SparkSession, what: str, told: Told) -> Iterator[None]:
+def _watched_here(session: SparkSession, what: str, told: ProgressListener) -> Iterator[None]:
     context = session.sparkContext
     context.setJobGroup(what, what, interruptOnCancel=True)
     ended = threading.Event()
@@ -68,7 +68,9 @@ def _watched_here(session: SparkSession, what: str, told: Told) -> Iterator[None
         watcher.join()
 
 
-def _watch(session: SparkSession, what: str, told: Told, ended: threading.Event) -> None:
+def _watch(
+    session: SparkSession, what: str, told: ProgressListener, ended: threading.Event
+) -> None:
     while not ended.wait(PROGRESS_S):
         try:
             done, total = _tasks(session, what)

@@ -1,4 +1,4 @@
-"""Transforms: what makes a DataFrame of another, for `DataFrame.transform`.
+"""Transforms: functions from one DataFrame to another, for `DataFrame.transform`.
 
-They use no more of PySpark than Spark Connect has, so that they are the same there.
+They use only the parts of PySpark that Spark Connect has, so that they work there, too.
 """

@@ -1,10 +1,10 @@
 """Bases: many subscriptions, built once, saved by their digest, mapped by every worker.
 
-A base is files in a folder, named by a digest of what they say: what is asked twice is built once,
-also by another process. `NAME.base` is written last and says what the others are. Keys stand in an
-Arrow file, and the index knows them by their positions, which are small integers. Where a rule of
-another dialect leaves a residue open, that is pickled beside; so open what you have saved, or
-somebody whom you trust.
+A base consists of files in a folder, named by a digest of their content: equal subscriptions are
+built once, also by another process. `NAME.base` is written last and describes the other files. Keys
+stand in an Arrow file, and the index knows them by their positions, which are small integers. Where
+a rule of another dialect leaves a residue open, that is pickled beside; so open what you have
+saved, or somebody whom you trust.
 
 Workers look for the files in that folder, which may be a shared one, and else among those that
 Spark has shipped to them. They keep the bases that they used last.
@@ -52,15 +52,15 @@ KEYS_KEPT_MAX: Final = 8_000_000
 """Subscriptions of the bases that a worker keeps mapped, all together: some 2 GB of its own. Beyond
 it: those that were not used for the longest go, but the one in use."""
 
-Asked: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
+SubscribedInterest: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
 """What a key asks for: filters, their text, or a rule of another dialect."""
 
-Key: TypeAlias = str | int
+SubscriptionKey: TypeAlias = str | int
 """What a subscription is called: a name, or an integer of 64 bits."""
 
 
 class SavedBase(msgspec.Struct, frozen=True):
-    """What a base's file says, and all that workers are told of it.
+    """The content of a base's file; workers get nothing else of the base.
 
     `names` are the attributes that filters ask for. `shards` has a member per index: the attribute
     that a notification must have for any of its filters, "" where there is none. `extensions` are
@@ -101,7 +101,7 @@ class Base:
 
     def __init__(
         self,
-        subscriptions: "Mapping[Any, Asked] | str | Path | DataFrame",
+        subscriptions: "Mapping[Any, SubscribedInterest] | str | Path | DataFrame",
         *,
         folder: str | Path | None = None,
         shared: bool = False,
@@ -110,7 +110,7 @@ class Base:
         self._shipped: WeakSet[SparkSession] = WeakSet()
         where = _folder(folder)
         keys, asked = _read(subscriptions)
-        self.wishes: Mapping[Key, Filter | FilterSet] | None = None
+        self.wishes: Mapping[SubscriptionKey, Filter | FilterSet] | None = None
         digest = _digest(keys, asked)
         try:
             self.saved = _opened(where, digest)
@@ -120,8 +120,10 @@ class Base:
             self.wishes = {key: _filters(each) for key, each in zip(keys, asked, strict=True)}
 
     @classmethod
-    def of(cls, subscriptions: "Base | Mapping[Any, Asked] | str | Path | DataFrame") -> "Base":
-        """The base itself, or one of what stands for it."""
+    def of(
+        cls, subscriptions: "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
+    ) -> "Base":
+        """The base itself, or a base made of the given subscriptions."""
         return subscriptions if isinstance(subscriptions, Base) else cls(subscriptions)
 
     @classmethod
@@ -188,7 +190,7 @@ def _folder(folder: str | Path | None) -> Path:
 # --- building -------------------------------------------------------------------------------------
 
 
-def _read(given: Any) -> tuple[list[Key], list[Asked]]:
+def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     """The keys and what they ask for, in order."""
     if isinstance(given, str | Path):
         given = load_subscriptions(Path(given))
@@ -206,7 +208,7 @@ def _read(given: Any) -> tuple[list[Key], list[Asked]]:
     return keys, [_asked(key, each) for key, each in given.items()]
 
 
-def _rows_of(frame: Any) -> tuple[list[Key], list[Asked]]:
+def _rows_of(frame: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     if len(frame.columns) != 2:
         raise InputError("subscriptions", f"found the columns {frame.columns}, expected two")
     table = frame.toArrow()
@@ -216,7 +218,7 @@ def _rows_of(frame: Any) -> tuple[list[Key], list[Asked]]:
     return _read({key: _asked(key, each) for key, each in zip(keys, found, strict=True)})
 
 
-def _asked(key: Key, given: Any) -> Filter | FilterSet | Rule:
+def _asked(key: SubscriptionKey, given: Any) -> Filter | FilterSet | Rule:
     try:
         if isinstance(given, bytes):
             given = from_msgpack(given)
@@ -229,7 +231,7 @@ def _filters(asked: Any) -> Filter | FilterSet:
     return asked.filters if isinstance(asked, Rule) else asked
 
 
-def _digest(keys: list[Key], asked: list[Any]) -> str:
+def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
     """What tells bases apart, and versions of their files."""
     found = blake2b(MAGIC, digest_size=16)
     found.update(repr((loaded(), jit.is_pure())).encode())
@@ -239,7 +241,7 @@ def _digest(keys: list[Key], asked: list[Any]) -> str:
     return found.hexdigest()
 
 
-def _build(folder: Path, digest: str, keys: list[Key], asked: list[Any]) -> SavedBase:
+def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[Any]) -> SavedBase:
     """Builds the files of a base and says what they are."""
     folder.mkdir(parents=True, exist_ok=True)
     residues = {
@@ -275,10 +277,10 @@ def _build(folder: Path, digest: str, keys: list[Key], asked: list[Any]) -> Save
 
 
 def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
-    """Positions of subscriptions that one index takes, and the attribute that all of them need.
+    """Positions of the subscriptions of each index, with the attribute that all of them need.
 
-    Those that need one attribute stand together, and what is too many for one index is cut: so no
-    index is larger than others, however the attributes are spread.
+    Subscriptions that need the same attribute stand together, and too many for one index are cut:
+    so no index is larger than others, however the attributes are distributed.
     """
     if len(asked) <= SHARD_FILTERS_MAX:
         yield "", list(range(len(asked)))
@@ -324,7 +326,7 @@ def _write(path: Path, data: bytes) -> None:
     beside.replace(path)
 
 
-def _write_keys(path: Path, keys: list[Key]) -> None:
+def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
     column = pa.array(keys, pa.int64() if type(keys[0]) is int else pa.string())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, pa.schema([("key", column.type)])) as writer:

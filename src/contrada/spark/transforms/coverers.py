@@ -1,12 +1,12 @@
-"""What a worker does to find which filters of a base cover others, and which merge.
+"""The work of a worker to find which filters of a base cover others, and which merge.
 
-Filters travel as *forms*: short bytes that are the same for filters with the same sets, written and
-read ten times as fast as their encoding; they are never kept.
+Filters travel as *forms*: short bytes, equal for filters with equal sets. Forms are written and
+read ten times as fast as the filters' encoding; they are never stored.
 
-A coverer of f matches every notification that f matches. So examples of f, one at the lower ends of
-its sets and one at the upper ends, are matched with an index of filters, compiled, for all of a
-batch at once. Only filters that match both are asked whether they cover f; of filters that are
-intervals these are hardly more than those that do.
+A coverer of f matches every notification that f matches. So two examples of f, one at the lower
+ends of its sets and one at the upper ends, are matched against an index of filters. The compiled
+index does that for a whole batch at once. Only filters that match both examples are asked whether
+they cover f. Of filters of intervals hardly any other matches both.
 
 A coverer of f also names no attribute but those of f, and holds f's example at each that it names.
 So a filter is *filed* once, under one attribute that it names: under its values there where they
@@ -14,9 +14,9 @@ are few, else under the attribute itself. It is *looked up* under each attribute
 its example there and by the attribute itself. Which filters are filed together is then a matter of
 hashing these *places*.
 
-Which of two filters is dropped is settled alike everywhere: one drops another that it covers if it
-comes before it in one order of all filters, or if it is proved that the other does not cover it.
-Going along such steps never leads back, so that of filters that are equal one is left.
+All workers settle alike which of two filters is dropped. There is one total order of all filters. A
+filter drops another that it covers in two cases: it comes first in that order, or the other one is
+proved not to cover it. Such steps never form a circle, so that of equal filters one is left.
 
 Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
 """
@@ -35,7 +35,7 @@ from contrada.matching import Index
 from contrada.matching.placing import tree_key
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.attributes import span_of
-from contrada.model.algebra.product import ENVELOPE_SETS, product_covers
+from contrada.model.algebra.product import ENVELOPE_SETS, example_of, product_covers
 from contrada.model.algebra.relations import witness
 from contrada.model.algebra.simplify import single_values
 from contrada.model.algebra.valueset import of_cuts, union
@@ -79,17 +79,17 @@ _MARSHAL_VERSION: Final = 2
 _DOMAIN: Final = 2**64
 """More than the keys that a domain has."""
 
-Sets: TypeAlias = Mapping[str, ValueSet]
-Form: TypeAlias = bytes
+FilterSets: TypeAlias = Mapping[str, ValueSet]
+FilterForm: TypeAlias = bytes
 
 
-def form_of(sets: Sets) -> Form:
+def form_of(sets: FilterSets) -> FilterForm:
     """The form of sets, which are in the order of their names. Cost: some microseconds."""
     parts = [(name, of.line if of.text is None else to_msgpack(of)) for name, of in sets.items()]
     return marshal.dumps(parts, _MARSHAL_VERSION)
 
 
-def sets_of(form: Form) -> dict[str, ValueSet]:
+def sets_of(form: FilterForm) -> dict[str, ValueSet]:
     """The sets that a form says. Only for what `form_of` wrote in the same run."""
     return {name: _set_of(said) for name, said in marshal.loads(form)}
 
@@ -103,7 +103,7 @@ def _set_of(said: Any) -> ValueSet:
 
 
 @lru_cache(maxsize=FILTERS_KEPT_MAX)
-def filter_of(form: Form) -> Filter:
+def filter_of(form: FilterForm) -> Filter:
     """The filter of a form."""
     return Filter.of_sets(sets_of(form))
 
@@ -111,7 +111,7 @@ def filter_of(form: Form) -> Filter:
 # --- merging --------------------------------------------------------------------------------------
 
 
-def cluster_of(sets: Sets, *, first: bool) -> int:
+def cluster_of(sets: FilterSets, *, first: bool) -> int:
     """A number that filters share which agree in their names and in one set: the first or last.
 
     Two filters that differ in one set share one of the two numbers, or have no other set.
@@ -122,12 +122,12 @@ def cluster_of(sets: Sets, *, first: bool) -> int:
     return _hashed(marshal.dumps(said, _MARSHAL_VERSION))
 
 
-Member: TypeAlias = tuple[Any, dict[str, ValueSet]]
+ClusterMember: TypeAlias = tuple[Any, dict[str, ValueSet]]
 """A filter's sets, and the least key of those that it stands for."""
 
 
-def merged(members: list[Member]) -> list[Member]:
-    """Fewer filters with the same union: those that agree in all sets but one become one.
+def merged(members: list[ClusterMember]) -> list[ClusterMember]:
+    """Fewer filters with the same union: filters that agree in all sets but one become one.
 
     Sets agree where they have the same form. Attribute by attribute, until nothing merges.
     Operators on text that are no intervals are united where they are few: of thousands each
@@ -141,9 +141,9 @@ def merged(members: list[Member]) -> list[Member]:
             return members
 
 
-def _merged_along(name: str, members: list[Member]) -> list[Member]:
-    groups: dict[Any, list[Member]] = {}
-    found: list[Member] = []
+def _merged_along(name: str, members: list[ClusterMember]) -> list[ClusterMember]:
+    groups: dict[Any, list[ClusterMember]] = {}
+    found: list[ClusterMember] = []
     for member in members:
         sets = member[1]
         if name in sets:
@@ -162,7 +162,7 @@ def _merged_along(name: str, members: list[Member]) -> list[Member]:
     return found
 
 
-def _unitable(name: str, group: list[Member]) -> list[list[Member]]:
+def _unitable(name: str, group: list[ClusterMember]) -> list[list[ClusterMember]]:
     """The group, or where it has too much text for one its intervals, and each of the others."""
     texts = [text for _, sets in group if (text := sets[name].text) is not None]
     if not texts or sum(map(size_of, texts)) <= TEXTS_MERGED_MAX:
@@ -178,7 +178,7 @@ ANYWHERE: Final = 0
 """The place of a filter without attributes, that covers all."""
 
 
-def own_places(sets: Sets) -> Iterator[list[int]]:
+def own_places(sets: FilterSets) -> Iterator[list[int]]:
     """Under which places a filter can be filed: for each attribute with few values, these."""
     for name, of in sets.items():
         values = single_values(of)
@@ -186,10 +186,10 @@ def own_places(sets: Sets) -> Iterator[list[int]]:
             yield [_place(name, value) for value in values]
 
 
-def filed_at(sets: Sets, shares: Mapping[int, float]) -> list[int]:
-    """The places under which a filter is filed: those with the least of all filters, by `shares`.
+def filed_at(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
+    """The places under which a filter is filed: those with the fewest filters, by `shares`.
 
-    Places that are not named there have next to none.
+    Places that `shares` does not name have next to none.
     """
     best = min(
         own_places(sets),
@@ -202,8 +202,8 @@ def filed_at(sets: Sets, shares: Mapping[int, float]) -> list[int]:
     return [min(ranges, key=lambda place: shares.get(place, 0.0))] if ranges else [ANYWHERE]
 
 
-def looked_up_at(sets: Sets) -> list[int]:
-    """The places of all filters that can cover one; none where it has no example."""
+def looked_up_at(sets: FilterSets) -> list[int]:
+    """The places of all filters that can cover a filter; none where that has no example."""
     places = [ANYWHERE]
     for name, of in sets.items():
         key = of.some_key(readable=False)
@@ -213,7 +213,7 @@ def looked_up_at(sets: Sets) -> list[int]:
     return places
 
 
-def counted_places(forms: Iterable[Form]) -> Counter[int]:
+def counted_places(forms: Iterable[FilterForm]) -> Counter[int]:
     """How many filters could be filed under each place; ranges too."""
     counts: Counter[int] = Counter()
     for form in forms:
@@ -235,10 +235,10 @@ def _hashed(what: bytes) -> int:
 # --- order and examples ---------------------------------------------------------------------------
 
 
-def rank_of(sets: Sets) -> float:
-    """How little a filter matches: none that covers it has more, but for rounding and text.
+def rank_of(sets: FilterSets) -> float:
+    """How little a filter matches: no coverer of it has a higher rank, but for rounding and text.
 
-    Filters that come first drop others early; nothing but time depends on it.
+    Filters that come first drop others early; only time depends on it.
     """
     return sum(7.0 - _measure(of) for of in sets.values())
 
@@ -255,19 +255,17 @@ def _position(cut: line.Cut) -> int:
     return domain * _DOMAIN + key + _DOMAIN // 2
 
 
-def examples_of(sets: Sets) -> tuple[bytes | None, bytes | None]:
+def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
     """Spans of two notifications that match: the lowest, and the highest where that is another.
 
     No lowest where the envelope is asked for, or no example is known: see `Shard.look_up`.
     """
-    low, high = {}, {}
-    for name, of in sets.items():
-        key = of.some_key(readable=False)
-        if key is None or name in ENVELOPE_SETS:
-            return None, None
-        if key[0] != ABSENT:
-            low[name] = value_of(key)
-            high[name] = value_of(_last_key(of, key))
+    example = None if ENVELOPE_SETS.keys() & sets.keys() else example_of(sets)
+    if example is None:
+        return None, None
+    present = {name: key for name, key in example.items() if key[0] != ABSENT}
+    low = {name: value_of(key) for name, key in present.items()}
+    high = {name: value_of(_last_key(sets[name], key)) for name, key in present.items()}
     try:
         first, last = span_of(low, system=True), span_of(high, system=True)
     except LimitError:
@@ -291,22 +289,22 @@ def _last_key(of: ValueSet, other: Key) -> Key:
 
 
 class Verdict(NamedTuple):
-    """That a filter is covered, and by which one; by None: that it stays, since it is not known."""
+    """A filter with one that covers it. `by` None: undecided, so the filter stays."""
 
-    form: Form
-    by: Form | None
+    form: FilterForm
+    by: FilterForm | None
 
 
 class Examples(NamedTuple):
     """Filters with their ranks, and their examples as Arrow columns: see `examples_of`."""
 
-    forms: list[Form]
+    forms: list[FilterForm]
     ranks: list[float]
     lows: Any
     highs: Any
 
     @classmethod
-    def of(cls, forms: Iterable[Form]) -> "Examples":
+    def of(cls, forms: Iterable[FilterForm]) -> "Examples":
         """Those of some filters, in the order of ranks and forms."""
         import pyarrow as pa
 
@@ -320,7 +318,7 @@ class Examples(NamedTuple):
         return cls(list(ordered), list(ranks), *arrays)
 
     def part(self, begin: int, count: int) -> "Examples":
-        """So many of them from one on, or what is left."""
+        """`count` of them from `begin` on, or the rest."""
         end = begin + count
         lows, highs = (each.slice(begin, count) for each in (self.lows, self.highs))
         return Examples(self.forms[begin:end], self.ranks[begin:end], lows, highs)
@@ -332,28 +330,30 @@ _ELSEWHERE: Final = -2
 
 
 class Shard:
-    """Filters that are filed together, and which of them cover one that is looked up.
+    """Filters that are filed together; finds those of them that cover a filter.
 
-    `strictly` for filters of one base, of which those that are equal must not drop one another;
-    else whatever covers one will do.
+    `strictly`: for filters of one base, where equal filters must not drop one another. Else any
+    coverer will do.
     """
 
     def __init__(self, *, strictly: bool) -> None:
         self._strictly = strictly
         self._index: Index[int] = Index()
-        self._forms: list[Form] = []
+        self._forms: list[FilterForm] = []
         self._ranks: list[float] = []
-        self._numbers: dict[Form, int] = {}
+        self._numbers: dict[FilterForm, int] = {}
         """Of a form that was covered when it came: _DROPPED."""
 
     def file(self, given: "Examples") -> Iterator[Verdict]:
-        """Files filters, in the order of ranks and forms, and tells of those that need not be.
+        """Files filters, in the order of ranks and forms, and yields verdicts on those left out.
 
-        These are covered by filters that were there. They are taken some at a time, so that one
-        may be filed that others of these cover; `look_up` finds it.
+        Filters left out are covered by filters filed before. Filters are taken some at a time, so
+        that a filter may be filed although others of the same part cover it; `look_up` finds it
+        later.
         """
         begin = 0
         while begin < len(given.forms):
+            # Parts double in size: few of them, each looked up among as many as are filed.
             some = given.part(begin, max(_FILED_FIRST, len(self._forms)))
             begin += len(some.forms)
             for verdict in self.look_up(some) if self._strictly else ():
@@ -368,9 +368,9 @@ class Shard:
                     self._ranks.append(rank)
 
     def look_up(self, given: "Examples") -> Iterator[Verdict]:
-        """What is found of filters.
+        """The verdicts on filters.
 
-        Cost: a match or two each, and a decision for each filter that matches both.
+        Cost: a match or two each, and a decision for each filter that matches both examples.
         """
         for begin in range(0, len(given.forms) if self._forms else 0, LOOKED_UP_MAX):
             some = given.part(begin, LOOKED_UP_MAX)
@@ -380,7 +380,7 @@ class Shard:
                     yield verdict
 
     def _candidates(
-        self, forms: list[Form], lows: Any, highs: Any
+        self, forms: list[FilterForm], lows: Any, highs: Any
     ) -> Iterator[tuple[int, list[int]]]:
         """The filters that match both examples, by rows that have some."""
         count = len(self._forms)
@@ -391,11 +391,13 @@ class Shard:
         has_high = highs.is_valid().to_numpy(zero_copy_only=False) & is_open
         also = self._pairs(highs, np.flatnonzero(has_high))
         rows, numbers = pairs // count, pairs % count
+        # Both examples must match, where there are two; and no filter counts as its own coverer.
         wanted = (~has_high[rows] | np.isin(pairs, also)) & (numbers != known[rows])
         rows, numbers = rows[wanted], numbers[wanted]
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         for row, found in zip(rows[starts].tolist(), np.split(numbers, starts[1:]), strict=False):
             yield row, found.tolist()
+        # These have no example as columns: the algebra makes one, and it is matched singly.
         for row in np.flatnonzero(~has_low & is_open).tolist():
             example = witness(filter_of(forms[row]))
             if example is not None:
@@ -407,7 +409,7 @@ class Shard:
         offsets, keys = self._index.match_spans(examples.take(rows))
         return np.repeat(rows, np.diff(offsets)) * len(self._forms) + keys.astype(np.int64)
 
-    def _verdict(self, form: Form, rank: float, found: list[int]) -> Verdict | None:
+    def _verdict(self, form: FilterForm, rank: float, found: list[int]) -> Verdict | None:
         """Whether one of some filters covers another."""
         if not found:
             return None
@@ -424,6 +426,8 @@ class Shard:
                     form,
                 )
             ):
+                # The other one is later in the order: it drops this one only if the reverse is
+                # disproved, so that of two equal filters one is left.
                 back, proved = _decided(of, other)
                 covers = not back and proved
             if covers:
@@ -432,7 +436,7 @@ class Shard:
         return Verdict(form, None) if is_open else None
 
 
-def covered_by_few(few: list[Form], parts: Iterable[list[Form]]) -> Iterator[Verdict]:
+def covered_by_few(few: list[FilterForm], parts: Iterable[list[FilterForm]]) -> Iterator[Verdict]:
     """Which filters of parts of a base a few of the base cover, where that is many.
 
     Nothing is told of a part where of some that are spread over it few are covered. Others may go
@@ -449,7 +453,7 @@ def covered_by_few(few: list[Form], parts: Iterable[list[Form]]) -> Iterator[Ver
         yield from _covered_by(shard, forms)
 
 
-def _covered_by(shard: Shard, forms: list[Form]) -> Iterator[Verdict]:
+def _covered_by(shard: Shard, forms: list[FilterForm]) -> Iterator[Verdict]:
     return (verdict for verdict in shard.look_up(Examples.of(forms)) if verdict.by is not None)
 
 
@@ -457,4 +461,5 @@ def _decided(one: Filter, other: Filter) -> tuple[bool, bool]:
     """Whether one covers the other, and whether that is proved."""
     before = decision.safe_answers.total()
     covers = product_covers(one, other)
+    # A yes is always proved; a no is, where no safe answer was counted meanwhile.
     return covers, covers or decision.safe_answers.total() == before

@@ -1,4 +1,4 @@
-"""`covering`: fewer filters that together match what all of a base match.
+"""`covering`: fewer filters that together match the same as all filters of a base.
 
     given -> forms (empty ones apart, equal ones united)
           -> merged, in passes: those that may merge meet in one task
@@ -26,7 +26,7 @@ from contrada.model import Filter, FilterSet
 from contrada.model.algebra.filter import selection
 from contrada.model.encoding import from_msgpack, to_msgpack
 from contrada.spark.transforms import coverers
-from contrada.spark.transforms.coverers import Examples, Form, Shard, Verdict
+from contrada.spark.transforms.coverers import Examples, FilterForm, Shard, Verdict
 from contrada.spark.transforms.sending import sent
 
 if TYPE_CHECKING:
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
-Step: TypeAlias = Callable[[Batches], Iterator[tuple[Any, ...]]]
+WorkerStep: TypeAlias = Callable[[Batches], Iterator[tuple[Any, ...]]]
 """What a worker does: batches to rows."""
 
 FILED_MAX: Final = 50_000
-"""Filters that are filed in one shard, about: what a worker holds at once, some kilobytes each.
-Beyond it: there are more shards, and what is looked up at a crowded place goes to several."""
+"""Filters that are filed in one shard, about: as many as a worker holds at once, some kilobytes
+each. Beyond it: there are more shards, and what is looked up at a crowded place goes to several."""
 
 MERGED_AT_ONCE_MAX: Final = 20_000
 """Filters that a worker compares to merge them. Beyond it: they are taken so many at a time, and
 may merge in a later pass."""
 
 MERGE_PASSES_MAX: Final = 8
-"""Times that all filters are looked through for some that merge. Beyond it: what is left is not
-merged any further."""
+"""Passes over all filters to merge them. Beyond it: the remaining filters are not merged any
+further."""
 
 WIDEST_MAX: Final = 2_000
 """Filters among which each is looked up first. Beyond it: the widest are taken."""
@@ -81,7 +81,7 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     - `kept`: it is left itself;
     - `undecided`: the same, where it may be covered, but that could not be decided;
     - `equal`: it has the same sets as a filter that is left, and a key that is not the least;
-    - `covered`: one that is left covers it, be it one that it was merged into;
+    - `covered`: a remaining filter covers it, maybe one that it was merged into;
     - `empty`: it matches nothing; the filter and `by` are NULL.
 
     The steps run when this is called, but for the last. Each worker holds about FILED_MAX filters
@@ -136,12 +136,12 @@ class _Steps:
         return cls(types[0], types[1], tuple(loaded()))
 
     @property
-    def write(self) -> "Step":
+    def write(self) -> "WorkerStep":
         """Forms to filters of the type that was given."""
         return partial(_written, _text if self.filter == "string" else _packed)
 
     @property
-    def unite(self) -> "Step":
+    def unite(self) -> "WorkerStep":
         """Lists of forms to their unions, of the type that was given."""
         return partial(_united, str if self.filter == "string" else to_msgpack)
 
@@ -149,7 +149,7 @@ class _Steps:
         """The forms of a frame with the places where each is filed, and looked up."""
         return self.run(frame.select("form"), partial(_placed, shares), _PLACED)
 
-    def run(self, frame: "DataFrame", step: "Step", columns: str) -> "DataFrame":
+    def run(self, frame: "DataFrame", step: "WorkerStep", columns: str) -> "DataFrame":
         """A step of the workers: batches of a frame's rows to rows of these columns."""
         filled = columns.format(key=self.key, filter=self.filter)
         return frame.mapInArrow(sent(partial(_in_arrow, step, filled, self.extensions)), filled)
@@ -248,7 +248,7 @@ def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
 def _told(
     steps: _Steps, given: "DataFrame", kept: "DataFrame", found: "DataFrame", shards: int
 ) -> "DataFrame":
-    """For each filter that was given, what became of it, and the one that is left for it."""
+    """For each given filter its outcome, and the remaining filter that stands for it."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
@@ -281,7 +281,9 @@ def _told(
 # --- what a worker does -----------------------------------------------------------------------
 
 
-def _in_arrow(step: Step, columns: str, extensions: tuple[str, ...], batches: Batches) -> Batches:
+def _in_arrow(
+    step: WorkerStep, columns: str, extensions: tuple[str, ...], batches: Batches
+) -> Batches:
     """A step, its rows put into batches."""
     import pyarrow as pa
 
@@ -361,12 +363,12 @@ def _placed(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any
         yield form, coverers.rank_of(sets), *coverers.examples_of(sets), own, asks
 
 
-def _widest(batches: Batches) -> Iterator[tuple[float, Form]]:
+def _widest(batches: Batches) -> Iterator[tuple[float, FilterForm]]:
     ranked = ((coverers.rank_of(coverers.sets_of(form)), form) for (form,) in _rows(batches))
     yield from nsmallest(WIDEST_MAX, ranked)
 
 
-def _by_few(few: list[Form], batches: Batches) -> Iterator[Verdict]:
+def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
     forms = (form for (form,) in _rows(batches))
     yield from coverers.covered_by_few(few, iter(lambda: list(islice(forms, FILED_MAX)), []))
 
@@ -400,7 +402,7 @@ def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
             yield from shard.look_up(given) if asked else shard.file(given)
 
 
-def _written(write: Callable[[Form], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
+def _written(write: Callable[[FilterForm], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
     for key, form, *more in _rows(batches):
         by = [None if each is None else write(each) for each in more[:1]]
         yield key, None if form is None else write(form), *by, *more[1:]
@@ -413,10 +415,10 @@ def _united(write: Callable[[Filter | FilterSet], Any], batches: Batches) -> Ite
 
 
 @lru_cache(FORMS_KEPT_MAX)
-def _text(form: Form) -> str:
+def _text(form: FilterForm) -> str:
     return str(coverers.filter_of(form))
 
 
 @lru_cache(FORMS_KEPT_MAX)
-def _packed(form: Form) -> bytes:
+def _packed(form: FilterForm) -> bytes:
     return to_msgpack(coverers.filter_of(form))

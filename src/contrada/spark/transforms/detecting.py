@@ -110,9 +110,10 @@ def detect_stream(
 
     It gives a writer: set a trigger and call `start()`. `sink(matches, batch)` gets rows as those
     of `detect`, with the batch's number in a column. A batch may come again after a failure, then
-    with the same rows: a sink that replaces what it wrote of this batch loses and doubles nothing.
-    `checkpoint` is a folder that the driver and all executors reach; it keeps how far the stream
-    is, and what is held. What waits for the watermark when it is stopped goes on with the next.
+    with the same rows: a sink that replaces its earlier output of this batch loses and doubles
+    nothing. `checkpoint` is a folder that the driver and all executors reach; it keeps the offsets
+    and the state of the stream. Rows that wait for the watermark at a stop go on with the next
+    start.
 
     Raises as `detect`; StoreError where the checkpoint is of other patterns.
     """
@@ -246,7 +247,7 @@ def _shipped(patterns: GivenPatterns) -> Patterns:
 def _described(
     frame: "DataFrame", time: str, zone: str | None, drop: Iterable[str]
 ) -> tuple["DataFrame", FrameColumns]:
-    """What workers need of a frame, and what that is.
+    """The columns of a frame that workers need, with their description.
 
     Raises InputError for a column that cannot be an attribute, and where there is no time.
     """

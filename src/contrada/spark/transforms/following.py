@@ -4,13 +4,14 @@
             matched by the index, late ones out    shuffled by part      `ArrayRuns`
 
 Rows whose columns are plain are matched, told apart and written in columns; others one by one, as
-notifications. Both give the same. What matches no step is not shuffled. After its rows each task of
-`FindSteps` sends a *mark* to every part, with the largest time that it saw: so all parts know the
-watermark of the batch before they go on.
+notifications. Both give the same. Rows that match no step are not shuffled. After its rows each
+task of `FindSteps` sends a *mark* to every part, with the largest time that it saw: so all parts
+know the watermark of the batch before they go on.
 
 The steps of a frame are put in order by Spark, row by row. Those of a stream are put in order by
-the part that follows them, so there a *share* crosses in place of rows: what a task has for a part,
-as one binary value (`ShareSteps`, `FollowShares`). To Spark it is one row, whatever is in it.
+the part that follows them. So there *shares* are shuffled instead of rows: a share is all steps
+that a task has for a part, as one binary value (`ShareSteps`, `FollowShares`). For Spark a share is
+a single row.
 """
 
 import logging
@@ -102,7 +103,7 @@ class Patterns:
         return _indexes[self.packed]
 
     def runs(self, limits: PatternLimits) -> ArrayRuns:
-        """What steps through them, from the beginning."""
+        """New runs of the patterns, from the beginning."""
         return ArrayRuns(self.patterns(), packed_order, limits)
 
     def matches(self, found: FoundRuns, batch: int = 0) -> Iterator[Any]:
@@ -266,7 +267,7 @@ class FindSteps:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a task saw: the largest time of all its rows, and what it left out, by reason."""
+    """What a task saw: the largest time of all its rows, and the rows it left out, by reason."""
 
     latest_us: int = TIME_MIN_US
     dropped: Counter[str] = field(default_factory=Counter)
@@ -290,7 +291,7 @@ class ShareSteps:
                 held, count, size = [NO_ROWS], 0, 0
         yield _shares(*self._parted(held))
         marks = _marks(self.find.parts, seen)
-        yield _shares(marks, range(self.find.parts + 1))
+        yield _shares(marks, range(self.find.parts + 1))  # one mark for each part, in order
 
     def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
         """The rows by part, and where each part begins."""
@@ -305,7 +306,7 @@ class ShareSteps:
 class FollowShares:
     """Follows the patterns through the shares of a part in a micro-batch, and gives the matches.
 
-    `states` has what the batch before left.
+    `states` has the state that the batch before left.
     """
 
     patterns: Patterns
@@ -325,7 +326,9 @@ class FollowShares:
             yield from self.part(part, own)
 
     def part(self, part: int, shares: list[Any]) -> Iterator[Any]:
-        """What a part gives, after what it leaves is written; without shares it stays as it was."""
+        """The matches of a part, after its state is written; without shares the state stays as it
+        was.
+        """
         runs = self.patterns.runs(self.limits)
         if self.batch:
             runs.restore(self.states.read(self.batch - 1, part))
@@ -337,6 +340,7 @@ class FollowShares:
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
         found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
+        # Before the first match: a batch whose matches were taken must have left its state.
         self.states.write(self.batch, part, runs.saved(), runs.counts())
         yield from self.patterns.matches(found, self.batch)
 
@@ -363,6 +367,7 @@ class FollowSteps:
                 runs.dropped.update(dropped)
             rows = _rows_in(steps)
             if len(rows.times):
+                # Rows come in the order of time: none before the last one's time is left.
                 yield from self.patterns.matches(runs.advance(rows, int(rows.times[-1])))
         yield from self._end(runs, part)
 
@@ -445,8 +450,9 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
 
 
 def _marks(parts: int, seen: _Seen) -> Any:
-    """A row for each part, without steps: the largest time, and in the first what is counted."""
+    """A row for each part, without steps: the largest time, and in the first the counts."""
     pa = _arrow()
+    # Every part needs the time; of the counts one copy, since the parts' counts are added up.
     told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [
         pa.array(range(parts), pa.int32()),

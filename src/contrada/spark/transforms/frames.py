@@ -67,8 +67,8 @@ _LOCAL: Final = (T.DateType, T.TimestampNTZType)
 class ColumnAttribute:
     """A column, or a member of a struct, as an attribute.
 
-    `kind` says how its values are read, `type` is Spark's. `refused` says why it is none, "" where
-    it is one.
+    `kind` says how its values are read, `type` is Spark's. `refused`: why the column cannot be an
+    attribute; "" where it can.
     """
 
     name: str
@@ -237,7 +237,7 @@ class WideRows:
     def notification(self, row: int) -> dict[str, Any] | None:
         """The attributes of a row, those of arrays, maps and variants too.
 
-        None where some value is none, and then the row is bad.
+        None where some value has no counterpart; then the row is bad.
         """
         found = {}
         try:
@@ -276,7 +276,7 @@ def _is_valid(array: Any) -> Any:
 
 
 def scalars_of(array: Any) -> list[Any]:
-    """Values of a column as Python has them; REFUSED in place of dates that it has not."""
+    """Values of a column as Python objects; REFUSED for dates that Python does not have."""
     try:
         found: list[Any] = array.to_pylist()
     except (OverflowError, ValueError):

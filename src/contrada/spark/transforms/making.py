@@ -1,8 +1,8 @@
-"""What workers do for `to_notifications`: batches of rows to whole packed notifications.
+"""The work of workers for `to_notifications`: batches of rows to whole packed notifications.
 
-Rows of plain columns are written in columns (`matching.packing`), as far as it is plain that each
-value stands as it is. All other rows are *doubtful*: they are made one by one, by the functions
-that read records of JSON and XML, which also say what is wrong with a row.
+Rows of plain columns are written in columns (`matching.packing`), where each value certainly needs
+no conversion. All other rows are *doubtful*: they are made one by one, by the functions that read
+records of JSON and XML, which also say what is wrong with a row.
 """
 
 import json
@@ -55,9 +55,9 @@ _NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
 
 
 class Made(NamedTuple):
-    """What was made: packed notifications, why others are none, and what shows these.
+    """Packed notifications; for refused rows the reason, and a text that shows the row.
 
-    `rows` says of which row each was made, None where each row made one.
+    `rows`: the row of which each was made; None where each row made one.
     """
 
     notifications: Any
@@ -91,7 +91,7 @@ class Making:
             return _of_documents(column, self.of, self.reading)
         return _one_by_one(map(self._of_cell, column))
 
-    def _of_cell(self, cell: Any) -> "bytes | _Refused":
+    def _of_cell(self, cell: Any) -> "bytes | _RefusedRows":
         """The notification of a whole one, a map or a variant."""
         shown: Any = NO_ROW
         try:
@@ -117,7 +117,7 @@ def unpickled(packed: bytes) -> Any:
 
 
 def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
-    """Batches of what is kept of each row, and what was made of it."""
+    """Batches of the kept columns of each row, with the notification made of it."""
     making: Making = unpickled(packed)
     for batch in batches:
         made = making.made(batch)
@@ -132,25 +132,27 @@ def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
 # --- one by one -----------------------------------------------------------------------------------
 
 
-class _Refused(NamedTuple):
+class _RefusedRows(NamedTuple):
     reason: str
     text: str
 
 
-def _refused(error: Exception, text: str) -> _Refused:
+def _refused(error: Exception, text: str) -> _RefusedRows:
     """Why a row is none, and the row."""
     if not isinstance(error, ContradaError):
-        return _Refused(f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX])
+        return _RefusedRows(
+            f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX]
+        )
     return _told(bad_record("", error, None, text))
 
 
-def _told(bad: BadRecord) -> _Refused:
+def _told(bad: BadRecord) -> _RefusedRows:
     at = f"column {bad.column}: " if bad.column and bad.text else ""
     at = f"line {bad.line}, {at}" if at and bad.line and bad.line > 1 else at
-    return _Refused(f"{at}{bad.reason}", bad.text)
+    return _RefusedRows(f"{at}{bad.reason}", bad.text)
 
 
-def _one_by_one(found: Iterable[bytes | _Refused], rows: Any = None) -> Made:
+def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> Made:
     notifications: list[bytes | None] = []
     reasons: list[str | None] = []
     texts: list[str | None] = []
@@ -185,7 +187,7 @@ def _texts(column: Any) -> list[bytes | None]:
 def _of_lines(column: Any, reading: Reading) -> Made:
     """Texts that are an object of JSON each."""
     texts = _texts(column)
-    found: list[bytes | _Refused | None] = [None] * len(texts)
+    found: list[bytes | _RefusedRows | None] = [None] * len(texts)
     # A text with a line break, or none, stands there as an empty line, which is doubtful.
     lines = [b"" if text is None or b"\n" in text or b"\r" in text else text for text in texts]
     if lines:
@@ -203,7 +205,7 @@ def _of_lines(column: Any, reading: Reading) -> Made:
     )
 
 
-def _of_line(text: bytes | None, reading: Reading) -> bytes | _Refused:
+def _of_line(text: bytes | None, reading: Reading) -> bytes | _RefusedRows:
     if text is None:
         return _refused(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
     line = text.decode("utf-8", "surrogateescape")
@@ -215,7 +217,7 @@ def _of_documents(column: Any, of: str, reading: Reading) -> Made:
     """Texts that are documents, of which each entry is a notification."""
     read = read_document if of == "xml" else records_of_object
     rows: list[int] = []
-    found: list[bytes | _Refused] = []
+    found: list[bytes | _RefusedRows] = []
     for row, text in enumerate(_texts(column)):
         records: Iterable[Record | BadRecord]
         if text is None:
@@ -258,7 +260,7 @@ def _of_columns(making: Making, batch: Any) -> Made:
     )
 
 
-def _of_row(making: Making, batch: Any, row: int) -> bytes | _Refused:
+def _of_row(making: Making, batch: Any, row: int) -> bytes | _RefusedRows:
     """The notification of a row by itself."""
     content: dict[str, Any] = {}
     problem: Exception | None = None
@@ -299,7 +301,7 @@ class _PlainRows:
 
     @property
     def times_us(self) -> Any:
-        """The time of each row, None where none is stamped."""
+        """The time of each row; None where rows are not stamped."""
         return self._stamped.times_us
 
     def _put(self, name: str, kind: str, column: Any) -> None:
@@ -330,7 +332,7 @@ class _PlainRows:
             self.pieces.append(piece)
 
     def _converter(self, name: str, kind: str) -> Any:
-        """What converts each distinct value, None where they stand as they are."""
+        """The converter of each distinct value; None where values need none."""
         reading = self._reading
         if kind == CONVERTED:
             return lambda each: scalar_value(each, reading.zone)

@@ -15,17 +15,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 
-from contrada.spark.transforms.bases import Asked, Base
+from contrada.spark.transforms.bases import Base, SubscribedInterest
 from contrada.spark.transforms.frames import NOTIFICATION, quoted
-from contrada.spark.transforms.planning import MatchPlan, Way, plan_of
+from contrada.spark.transforms.planning import MatchMethod, MatchPlan, plan_of
 from contrada.spark.transforms.predicates import is_bad
-from contrada.spark.transforms.rows import Told
+from contrada.spark.transforms.rows import WorkerSetup
 from contrada.spark.transforms.sending import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-Subscriptions: TypeAlias = "Base | Mapping[Any, Asked] | str | Path | DataFrame"
+BaseLike: TypeAlias = "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
 """What is matched: a base, or what one is made of."""
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
@@ -33,12 +33,12 @@ Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 
 def match(
-    subscriptions: Subscriptions,
+    subscriptions: BaseLike,
     *,
     column: str = "subscriptions",
     zone: str | None = None,
     drop: Iterable[str] = (),
-    way: Way | None = None,
+    way: MatchMethod | None = None,
 ) -> Transform:
     """Adds a column of the keys of those subscriptions that each row matches, in the base's order.
 
@@ -62,12 +62,12 @@ def match(
 
 
 def route(
-    subscriptions: Subscriptions,
+    subscriptions: BaseLike,
     *,
     column: str = "subscription",
     zone: str | None = None,
     drop: Iterable[str] = (),
-    way: Way | None = None,
+    way: MatchMethod | None = None,
 ) -> Transform:
     """A row for each pair of a notification and a subscription that it matches, with the key.
 
@@ -94,7 +94,7 @@ def route(
 
 def plan(
     frame: "DataFrame",
-    subscriptions: Subscriptions,
+    subscriptions: BaseLike,
     *,
     zone: str | None = None,
     drop: Iterable[str] = (),
@@ -139,7 +139,7 @@ def _told(
     kinds: tuple[str, ...] = ()
     if not chosen.is_packed:
         kinds = tuple(chosen.frame.attributes[name].kind for name in chosen.columns)
-    told = Told(
+    told = WorkerSetup(
         base.ship(frame.sparkSession),
         () if chosen.is_packed else chosen.columns,
         kinds,

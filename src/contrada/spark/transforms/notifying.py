@@ -88,7 +88,7 @@ def to_notifications(
 def making_of(
     frame: "DataFrame", reading: Reading, of: str, column: str | None
 ) -> "tuple[list[Column], Making]":
-    """The columns that go to workers, and what is made of them there. Errors as above."""
+    """The columns that go to workers, and the description of the work there. Errors as above."""
     if of != "wide":
         taken = F.col(quoted(_column(frame.schema, of, column)))
         return [taken.alias("0")], Making(of, reading)

@@ -31,7 +31,7 @@ Measured; beyond it, and `ONE_WAY` for each column asked for: those columns go a
 ONE_WAY: Final = 0.6
 """What a column costs that goes to workers only, as a part of what it costs there and back."""
 
-Way: TypeAlias = Literal["predicates", "index"]
+MatchMethod: TypeAlias = Literal["predicates", "index"]
 """How rows are matched: by Spark's own predicates, or by an index in workers."""
 
 
@@ -44,7 +44,7 @@ class MatchPlan:
     packed frame its one column. `shards` is how many indexes are looked through, 0 for predicates.
     """
 
-    way: Way
+    way: MatchMethod
     why: str
     subscriptions: int
     columns: tuple[str, ...]
@@ -70,15 +70,17 @@ class MatchPlan:
 
 
 def plan_of(
-    frame: "DataFrame", base: Base, zone: str | None, drop: Iterable[str], way: Way | None
+    frame: "DataFrame", base: Base, zone: str | None, drop: Iterable[str], way: MatchMethod | None
 ) -> MatchPlan:
     """The plan; `way` is that to be taken, None where the best is.
 
     Raises InputError for a column that filters ask for and that is no attribute, and for a way
     that there is not, or that cannot be taken.
     """
-    if way is not None and way not in get_args(Way):
-        raise InputError("way", f"found {way!r}, expected one of: {', '.join(get_args(Way))}")
+    if way is not None and way not in get_args(MatchMethod):
+        raise InputError(
+            "way", f"found {way!r}, expected one of: {', '.join(get_args(MatchMethod))}"
+        )
     described = frame_of(frame.schema, zone=zone, drop=drop)
     saved = base.saved
     asked = described.asked(None if saved.has_residues else saved.names)
@@ -112,7 +114,7 @@ def _is_whole(schema: "StructType", described: NotificationFrame, asked: int) ->
 
 
 def _predicates(
-    base: Base, frame: NotificationFrame, way: Way | None
+    base: Base, frame: NotificationFrame, way: MatchMethod | None
 ) -> "tuple[str, tuple[Column, ...]]":
     """Why there are no predicates, "" where there are; and they."""
     most = PREDICATES_MAX if way is None else len(base)

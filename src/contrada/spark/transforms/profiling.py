@@ -56,7 +56,7 @@ def profile(
 ) -> "DataFrame":
     """A row for each attribute and domain of a frame of notifications, wide or packed.
 
-    - `attribute`, `domain`: what it is called, and of which type these values are;
+    - `attribute`, `domain`: the attribute's name, and the type of its values;
     - `values`: how many there are; one notification may have several;
     - `share`: how many to a notification; rows that are no notification do not count;
     - `distinct_about`: how many different ones; 5 % off as a rule;
@@ -203,7 +203,7 @@ def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
             try:
                 read.append(dict(notification_from_msgpack(packed or b"")))
             except ContradaError:
-                continue  # It is no notification: what is wrong with it is told where it is made.
+                continue  # It is no notification; the step that makes it reports the reason.
         yield _of_values(read)
         yield _batch(None, None, [float(len(read))], [None])
 

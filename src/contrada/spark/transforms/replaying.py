@@ -35,7 +35,7 @@ REPLAY_BATCH: Final = 500
 
 SECOND_US: Final = 1_000_000
 
-Told: TypeAlias = Callable[[int, int], None]
+ReplayProgress: TypeAlias = Callable[[int, int], None]
 """Told after each batch: how many are published, and the time of the last one in microseconds."""
 
 
@@ -56,7 +56,7 @@ async def replay(
     until: datetime | None = None,
     delivery: str | None = None,
     anew: bool = False,
-    told: Told | None = None,
+    told: ReplayProgress | None = None,
 ) -> Replayed:
     """Publish a frame of packed notifications in the order of their times, and at their distances.
 
@@ -114,7 +114,12 @@ class _Replay:
     """What is published of a replay so far."""
 
     def __init__(
-        self, service: Service, pace: Pace, delivery: str | None, anew: bool, told: Told | None
+        self,
+        service: Service,
+        pace: Pace,
+        delivery: str | None,
+        anew: bool,
+        told: ReplayProgress | None,
     ) -> None:
         self._service = service
         self._pace = pace
@@ -129,7 +134,7 @@ class _Replay:
         rows: list[tuple[int | None, bytes]],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        """Publishes some when they are due: those that are due at once by one call."""
+        """Publishes rows when they are due; rows due at the same time go in one call."""
         due: list[Notification] = []
         last_us = 0
         for time_us, packed in rows:

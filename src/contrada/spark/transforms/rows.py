@@ -21,11 +21,11 @@ from contrada.spark.transforms.frames import WideRows
 from contrada.spark.transforms.sending import SHIPPED_KEPT_MAX
 
 
-class Told(msgspec.Struct, frozen=True):
+class WorkerSetup(msgspec.Struct, frozen=True):
     """What workers are told: the base, the names and kinds of the columns asked for, the zone.
 
     A packed frame has one column, without a name. Of whole rows `places` are the columns that are
-    asked for; with `only_matches` those that match nothing are left out.
+    asked for; with `only_matches` rows without a match are left out.
     """
 
     base: SavedBase
@@ -37,13 +37,13 @@ class Told(msgspec.Struct, frozen=True):
     only_matches: bool = False
 
     def packed(self) -> bytes:
-        """It as bytes, which need nothing to be unpickled."""
+        """The setup as bytes, which are read without unpickling."""
         return msgspec.json.encode(self)
 
 
 @lru_cache(SHIPPED_KEPT_MAX)
-def _told(packed: bytes) -> Told:
-    return msgspec.json.decode(packed, type=Told)
+def _told(packed: bytes) -> WorkerSetup:
+    return msgspec.json.decode(packed, type=WorkerSetup)
 
 
 def keys_of(packed: bytes, columns: Sequence[Any]) -> Any:
@@ -66,7 +66,7 @@ def matched_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
         yield whole_rows
 
 
-def _listed(told: Told, columns: Sequence[Any]) -> Any:
+def _listed(told: WorkerSetup, columns: Sequence[Any]) -> Any:
     base = opened(told.base)
     rows: WideRows | PackedRows
     if told.is_packed:

@@ -60,7 +60,7 @@ class States:
         return next((batch for batch in done if None not in self.counts(batch)), None)
 
     def forget(self, batch: int) -> None:
-        """Frees what no batch from this one on begins with."""
+        """Frees states that no batch from this one on begins with."""
         files, folder = _files(self.folder)
         for each in self._batches():
             if each <= batch - BATCHES_KEPT:
@@ -94,7 +94,7 @@ def states_of(checkpoint: str, shape: dict[str, Any], parts: Callable[[], int] |
     """The states of a checkpoint, with as many parts as it began with.
 
     `parts` tells those of a new one; without, none begins. Raises StoreError where there is none,
-    and where what it holds is of another shape.
+    and where its content has another shape.
     """
     states = States(f"{checkpoint.rstrip('/')}/state", 0)
     try:

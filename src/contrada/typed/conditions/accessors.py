@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 from contrada.errors import InvalidObventError
 from contrada.typed.conditions import writing
 from contrada.typed.conditions.checking import (
-    Given,
+    StandInArgument,
     checked_call,
     checked_field,
     is_of,
@@ -77,7 +77,7 @@ class Accessor(ABC):
 
     @property
     def key(self) -> Hashable:
-        """What it has in common with accessors that get the same of every object."""
+        """The key that it shares with accessors that get the same from every object."""
         return ("accessor", id(self))
 
     def operands(self) -> tuple["Accessor", ...]:
@@ -229,7 +229,7 @@ class Access(Stage):
 
     @property
     def key(self) -> Hashable:
-        """By what it is applied to and its name."""
+        """A key made of the operand's key and the name."""
         return ("access", self.of.key, self.name, _default_key(self.default))
 
     def rebuilt(self, share: Share) -> Accessor:
@@ -304,7 +304,7 @@ class Invoke(Stage):
         return ("invoke", self.of.key, self.name, function, arguments, _default_key(self.default))
 
     def operands(self) -> tuple[Accessor, ...]:
-        """What it is applied to, and the arguments that are accessors."""
+        """The accessor that it is applied to, and those among its arguments."""
         return (self.of, *(each for each in self.arguments if isinstance(each, Accessor)))
 
     def rebuilt(self, share: Share) -> Accessor:
@@ -318,7 +318,10 @@ class Invoke(Stage):
     def check(self, cls: type[Any]) -> Any:
         """The type that the method is declared to return."""
         found = self.of.check(cls)
-        taken = [Given(it.check(cls)) if isinstance(it, Accessor) else it for it in self.arguments]
+        taken = [
+            StandInArgument(it.check(cls)) if isinstance(it, Accessor) else it
+            for it in self.arguments
+        ]
         return self.or_default(checked_call(found, self.name, self.function, taken, str(self)))
 
     def plain_expression(self, writing: Writing) -> ast.expr:
@@ -354,7 +357,7 @@ def accessor_of(given: Accessor | str) -> Accessor:
 
 
 def are_of_fields(accessors: Iterable[Accessor]) -> bool:
-    """Whether there are some, and nothing but fields is asked by them."""
+    """Whether there are accessors, all of which read only fields."""
     found = list(accessors)
     return bool(found) and all(map(_is_of_fields, found))
 
@@ -365,7 +368,7 @@ def _is_of_fields(accessor: Accessor) -> bool:
 
 
 def constant_key(value: Any) -> Hashable:
-    """What a constant has in common with those that no method and no test tells from it."""
+    """The key that a constant shares with all constants that no test can tell from it."""
     kind = type(value)
     if kind in (bool, int, float, str, bytes, type(None)):
         return (kind, repr(value))

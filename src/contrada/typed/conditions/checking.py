@@ -29,11 +29,11 @@ _NEITHER_ORDERED: Final[tuple[tuple[type, ...], ...]] = (
 """Kinds of values of which two of different kinds have no order."""
 
 _WIDER: Final[dict[type, tuple[type, ...]]] = {float: (int, float), complex: (int, float, complex)}
-"""What else an annotation takes, as Python's typing has it."""
+"""The wider types that an annotation accepts, by the rules of Python's typing."""
 
 
-class Given:
-    """Stands for an argument of which the type alone is known."""
+class StandInArgument:
+    """Stands for an argument of which only the type is known."""
 
     def __init__(self, declared: Any) -> None:
         self.declared = declared
@@ -110,7 +110,7 @@ def _returned(
         signature = inspect.signature(method)
     except (ValueError, TypeError):  # Some of Python's own tell nothing.
         return Any
-    taken = arguments if is_bound else (Given(cls), *arguments)
+    taken = arguments if is_bound else (StandInArgument(cls), *arguments)
     try:
         bound = signature.bind(*taken)
     except TypeError as error:
@@ -143,14 +143,14 @@ def _order_of(cls: type[Any]) -> tuple[type, ...] | None:
 
 def _takes(annotation: Any, given: Any) -> bool:
     """Whether a parameter takes an argument; yes where that is not known."""
-    if typing.get_origin(annotation) is typing.Literal and not isinstance(given, Given):
+    if typing.get_origin(annotation) is typing.Literal and not isinstance(given, StandInArgument):
         return given in typing.get_args(annotation)
     expected = [each.type for each in alternatives_of(annotation)]
     wider = [_WIDER.get(cls, (cls,)) for cls in map(_class_of, expected) if cls is not None]
     if len(wider) < len(expected):
         return True
     classes = tuple(cls for each in wider for cls in each)
-    if isinstance(given, Given):
+    if isinstance(given, StandInArgument):
         known = _classes(given.declared)
         return not known or all(issubclass(cls, classes) for cls in known)
     if isinstance(given, bool):
@@ -191,4 +191,4 @@ def _refusal(cls: type[Any], reason: str) -> InvalidObventError:
 
 
 def _shown(given: Any) -> str:
-    return name_of(given.declared) if isinstance(given, Given) else repr(given)
+    return name_of(given.declared) if isinstance(given, StandInArgument) else repr(given)

@@ -46,7 +46,7 @@ FAILURE: Final = "condition"
 class Condition(ABC):
     """A subscriber's question about an obvent, with yes or no for an answer.
 
-    One of your own defines `holds`; then nothing more is known of it, and it stays at the
+    A condition of your own defines `holds`; nothing more is known of it, so it stays at the
     subscriber.
 
     Source: EPFL 2503 §4.5.2 (figure 4.5).
@@ -109,7 +109,7 @@ class Condition(ABC):
 
     @property
     def key(self) -> Hashable:
-        """What it has in common with conditions that hold for the same objects."""
+        """The key that it shares with conditions that hold for the same objects."""
         return ("condition", id(self))
 
     _known: ClassVar[frozenset[str]] = frozenset()
@@ -121,11 +121,11 @@ class Condition(ABC):
         return not self._known.issuperset(vars(self))
 
     def accessors(self) -> Iterator[Accessor]:
-        """The accessors that it asks, each as often as it does."""
+        """The accessors that it evaluates, each as often as it does."""
         return iter(())
 
     def surely(self) -> Iterator[Accessor]:
-        """Those of them that it asks of every object."""
+        """The accessors that it evaluates for every object."""
         return iter(())
 
     def effort(self) -> tuple[float, float]:
@@ -159,7 +159,7 @@ class Condition(ABC):
         return compiled(str(self), [answer], written.names)
 
     def conjuncts(self) -> Iterator["Condition"]:
-        """Conditions that all hold exactly where this one does."""
+        """Conditions whose conjunction is this condition."""
         yield self
 
 
@@ -265,7 +265,7 @@ class Equals(Comparison):
         return ast.Compare(found, [ast.Eq()], [expected])
 
 
-class Order(Comparison):
+class OrderComparison(Comparison):
     """The value stands in an order to the expected one."""
 
     looks_into = True
@@ -285,25 +285,25 @@ class Order(Comparison):
         check_order(*self.declared(cls), str(self))
 
 
-class Greater(Order):
+class Greater(OrderComparison):
     """It is above the expected value."""
 
     sign, by, operator = ">", operator.gt, ast.Gt
 
 
-class GreaterEqual(Order):
+class GreaterEqual(OrderComparison):
     """It is at or above the expected value."""
 
     sign, by, operator = ">=", operator.ge, ast.GtE
 
 
-class Less(Order):
+class Less(OrderComparison):
     """It is below the expected value."""
 
     sign, by, operator = "<", operator.lt, ast.Lt
 
 
-class LessEqual(Order):
+class LessEqual(OrderComparison):
     """It is at or below the expected value."""
 
     sign, by, operator = "<=", operator.le, ast.LtE
@@ -498,7 +498,7 @@ class AndCondition(CombinedCondition):
         return joined(ast.And(), [each.expression(writing) for each in self.parts])
 
     def effort(self) -> tuple[float, float]:
-        """Each part is asked where those before it hold."""
+        """A part is evaluated where all before it hold."""
         made, reached = 0.0, 1.0
         for steps, often in (each.effort() for each in self.parts):
             made, reached = made + reached * steps, reached * often
@@ -527,7 +527,7 @@ class OrCondition(CombinedCondition):
         return joined(ast.Or(), [each.expression(writing) for each in self.parts])
 
     def effort(self) -> tuple[float, float]:
-        """Each part is asked where none before it holds."""
+        """A part is evaluated where none before it holds."""
         made, reached = 0.0, 1.0
         for steps, often in (each.effort() for each in self.parts):
             made, reached = made + reached * steps, reached * (1 - often)

@@ -39,23 +39,23 @@ COMPARISON_NS: Final = 17
 """What a comparison among static filters takes; all these are ratios, on any machine."""
 
 ACCESSOR_NS: Final = 120
-"""What an accessor takes there, however many ask it."""
+"""What an accessor takes among static filters, however many of them ask it."""
 
 INDEX_NS: Final = {True: 1_400, False: 4_000}
 """What an index takes for an obvent; with compiled kernels, and without."""
 
 ATTRIBUTE_NS: Final = 600
-"""What an attribute takes there that some filter asks for."""
+"""What an index takes for each attribute that some filter asks for."""
 
 CANDIDATE_NS: Final = {True: 45, False: 600}
-"""What each filter takes that it looks at, at least those that match."""
+"""What an index takes for each filter it examines, at least those that match."""
 
 RECENT_OBVENTS: Final = 16
 """Obvents kept, the last ones, to see how many filters an index looks at."""
 
 PRIOR_OBVENTS: Final = 10
 PRIOR_MATCHES: Final = 1
-"""Of how many obvents a condition is taken to match how many, before there were any."""
+"""Before any obvent came, a condition is taken to match PRIOR_MATCHES of PRIOR_OBVENTS."""
 
 
 class ConditionSet(Generic[K]):
@@ -64,7 +64,7 @@ class ConditionSet(Generic[K]):
     Without a class nothing is checked, and no index is used: any objects that have what the
     conditions ask for are matched. `compiled` says whether an index uses compiled kernels; None,
     where they are loaded, or on disk. Methods that conditions ask must not change obvents, and how
-    often one is called is not told. Used by one thread at a time.
+    often a method is called is unspecified. Used by one thread at a time.
 
     `matching(obvent)` gives the keys of the conditions that an obvent matches, in no order. It is
     an attribute, another function when conditions have come or gone: do not keep it.

@@ -45,9 +45,9 @@ class IndexedForm:
         return len(self._lifted)
 
     def put(self, group: ConditionGroup) -> bool:
-        """Adds a group; False, and nothing done, where filters say nothing of its condition.
+        """Adds a group. Returns False, with nothing done, where its condition lifts to no filters.
 
-        Cost: that of lifting it, some tenths of a millisecond.
+        Cost: that of lifting the condition, some tenths of a millisecond.
         """
         lifted = lift(self._shape, group.condition.predicate())
         filters = FilterSet([_of_attributes(each) for each in lifted.filters.filters])
@@ -142,7 +142,7 @@ class UnusualError(Exception):
 
 
 def attributes_of(shape: Shape, names: Mapping[str, Any]) -> Callable[[Any], dict[str, Any]]:
-    """What gives those attributes of an object that are named, as its notification has them.
+    """A function that gives the named attributes of an object, as its notification has them.
 
     The function raises where a value is not exactly of a type that its field declares, or the
     object not of its class.

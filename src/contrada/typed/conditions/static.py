@@ -111,7 +111,7 @@ class StaticForm:
 
 
 class Chunk:
-    """Some groups, and the function that is compiled of them, None since they changed."""
+    """Some groups, and the function compiled from them; None if they have changed since."""
 
     def __init__(self, *, shares: bool) -> None:
         self.groups: dict[Hashable, ConditionGroup] = {}
@@ -151,7 +151,7 @@ class Chunk:
 
     @property
     def is_due(self) -> bool:
-        """Whether it was asked so often that compiling it pays."""
+        """Whether the chunk was evaluated so often that compiling it pays."""
         return self.function is None and self._asked >= COMPILE_AFTER
 
     def compile(self) -> None:
@@ -251,7 +251,7 @@ class _Shared(_Alone):
 
 
 def _within(accessor: Accessor) -> Iterator[Accessor]:
-    """An accessor that can be shared, and those that it takes its values of."""
+    """An accessor, and all that it takes its values from."""
     if accessor is not WHOLE:
         yield accessor
         for each in accessor.operands():

@@ -1,8 +1,8 @@
-"""The invocation tree: what accessors have in common is evaluated once for each obvent.
+"""The invocation tree: shared parts of accessors are evaluated once for each obvent.
 
-Each access and invocation, with its arguments, that some condition asks for is a node below the one
-to whose value it is applied; conditions then ask nodes. A node is evaluated when it is first asked
-about an obvent; one that raises, raises the same to all who ask.
+Each access and invocation in some condition, with its arguments, is a node below the node to whose
+value it is applied; conditions then ask nodes. A node is evaluated when it is first asked about an
+obvent; a node that raises, raises the same error for every condition that asks it.
 
 Source: EPFL 2503 §4.5.4, figure 4.16.
 """
@@ -29,7 +29,7 @@ class InvocationTree:
         self.turn = 0
 
     def put(self, group: ConditionGroup) -> None:
-        """Adds a group that is not here, and what nodes it needs."""
+        """Adds a new group, and the nodes that it needs."""
         self._asked[group.key] = group.condition.rebuilt(self._shared), group
 
     def drop(self, group: ConditionGroup) -> None:

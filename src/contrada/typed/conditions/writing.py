@@ -50,7 +50,7 @@ class Writing:
         return ast.Name(name, ast.Load())
 
     def value(self, of: Expressed, *, looked_into: bool = True) -> ast.expr:
-        """The value of an accessor. `looked_into` is False where nothing asks it for anything."""
+        """The value of an accessor. `looked_into` is False where nothing reads a part of it."""
         return of.expression(self)
 
     def call(self, function: Any, *arguments: ast.expr) -> ast.expr:

@@ -65,6 +65,8 @@ def stepped_cuts(order: str, constant: Any, steps: Steps, *, is_int: bool) -> Cu
         return None
     keeps = sum(not keeps for _, keeps in steps) % 2 == 0
     cuts = []
+    # Ranks are integers in the order of the numbers, so 64 halvings find where an order changes:
+    # once before the numbers that equal the constant, and once after them.
     for compare in (operator.lt, operator.le) if keeps else (operator.gt, operator.ge):
         rank, end = low, high + 1
         while rank < end:
@@ -112,7 +114,7 @@ def _place(constant: Any) -> tuple[int | float, bool]:
     return plain_number(near), near == constant
 
 
-def hull(constant: int | float | Decimal) -> tuple[int | float, int | float]:
+def sides_of(constant: int | float | Decimal) -> tuple[int | float, int | float]:
     """The smallest and the largest number as which decimals on a constant's sides may stand.
 
     A decimal stands as the nearest double, or as the integer that it equals.

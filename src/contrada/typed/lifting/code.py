@@ -96,7 +96,7 @@ Refusal = tuple[str, CodeType, int]
 
 @dataclass(frozen=True, slots=True)
 class CodeReading:
-    """What one code object says, those within it included.
+    """The reading of one code object, with those nested in it.
 
     `refusal` is why its runs cannot be recorded, with the place in the instructions. `copy` is the
     code to run, None where there is a refusal.

@@ -17,8 +17,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 CONSTANT_ITEMS_MAX: Final = 10_000
-"""Items of a captured collection, those within it included. Beyond it: it is no constant, and what
-uses it stays at the subscriber."""
+"""Items of a captured collection, those within it included. Beyond it: it is no constant, and tests
+that use it stay at the subscriber."""
 
 ENUM_CLASSES_CACHED_MAX: Final = 512
 """Enumerations known to be plain or not. Beyond it: the one unused for longest is looked at

@@ -61,7 +61,7 @@ class CodePlace(NamedTuple):
     at: int
 
 
-class Step(NamedTuple):
+class LiftingStep(NamedTuple):
     """One thing that became of a place: a set of an attribute, or a reason why it stays."""
 
     place: CodePlace | None
@@ -105,6 +105,7 @@ class Fork:
     def _beside(self, option: Option, other: Option) -> Iterator[Sets]:
         """The boxes of one option of a test, widened where the other one's hold them too."""
         assert self.known is not None
+        # The other option's boxes that hold whatever the tested attribute is, so here as well.
         widening = [box for box in other.boxes if self.name not in box]
         for box in option.boxes:
             if self.name not in box and any(_covers(each, box) for each in widening):
@@ -133,7 +134,7 @@ class Path:
     def __init__(self) -> None:
         self.home: CodePlace | None = None
         self.forks: list[Fork] = []
-        self.steps: dict[tuple[CodePlace | None, str, str], Step] = {}
+        self.steps: dict[tuple[CodePlace | None, str, str], LiftingStep] = {}
         self.has_weak_tests = False
         self.is_cut = False
         self.handles_errors = False
@@ -143,7 +144,7 @@ class Path:
         self.depth = 0
         self.sets: Sets = {}
         self.values: dict[str, Any] = {}
-        self.reason: Step | None = None
+        self.reason: LiftingStep | None = None
 
     def replayed(self, name: str) -> Option | None:
         """The option to take here again; None where the run is somewhere new."""
@@ -180,7 +181,7 @@ class Path:
         options = []
         for answer, values in answers:
             if answer is True:
-                step = Step(self.place(), name, values, "")
+                step = LiftingStep(self.place(), name, values, "")
                 self.steps.setdefault((step.place, name, ""), step)
             within = values if known is whole else self._narrowed(name, values)
             if not _shows_empty(within):
@@ -216,11 +217,11 @@ class Path:
     def give_up(self, reason: str, name: str = "") -> NoReturn:
         """End the run: what comes here is left to the predicate itself."""
         if self.reason is None:
-            self.reason = Step(self.place(), name, None, reason)
+            self.reason = LiftingStep(self.place(), name, None, reason)
         raise GivenUpError(reason)
 
     def place(self) -> CodePlace | None:
-        """Where the predicate's code is just now; all of it, where its result is looked at."""
+        """The predicate's present instruction; the whole predicate where its result is tested."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
@@ -237,6 +238,7 @@ class Path:
                 self.steps.setdefault(_key(self.reason), self.reason)
             while self.forks:
                 fork = self.forks[-1]
+                # Back to the last fork with an option left. A fork that is done becomes boxes.
                 fork.options[fork.at].boxes = boxes
                 fork.at += 1
                 if fork.at < len(fork.options):
@@ -253,9 +255,11 @@ class Path:
     def _leave(self, fork: Fork) -> None:
         """Leave the options that are not explored to the predicate itself."""
         for option in fork.options[fork.at :]:
-            option.boxes = [{}]
+            option.boxes = [{}]  # No constraint: the filters match more, never less.
         self.is_cut = True
-        step = Step(None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code")
+        step = LiftingStep(
+            None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code"
+        )
         self.steps.setdefault(_key(step), step)
 
 
@@ -270,5 +274,5 @@ def _is_inside(cuts: Cuts, values: ValueSet) -> bool:
     return not values.line and cuts == line.ALL_TEXT
 
 
-def _key(step: Step) -> tuple[CodePlace | None, str, str]:
+def _key(step: LiftingStep) -> tuple[CodePlace | None, str, str]:
     return step.place, step.name, step.reason

@@ -26,15 +26,15 @@ from contrada.model.domains.values import (
     datetime_of,
     key_of,
 )
-from contrada.typed.lifting.bounds import ORDERS, Steps, hull, number_cuts, stepped_cuts
+from contrada.typed.lifting.bounds import ORDERS, Steps, number_cuts, sides_of, stepped_cuts
 from contrada.typed.lifting.exploring import Path, RaisesError
 from contrada.typed.lifting.recording import NO_DEFAULT, Recorded, ScalarValue, Verdict, without
 from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS
 from contrada.typed.shapes import enum_values
 
 ENUM_FORKS_MAX: Final = 16
-"""Members of an enumeration that runs take one by one, where a set of them does not do. Beyond it:
-such a run stays at the subscriber."""
+"""Members of an enumeration that runs take one by one, where a set of members is not enough. Beyond
+it: such a run stays at the subscriber."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -243,7 +243,7 @@ def _utf8(text: str | bytes) -> bytes:
 
 
 def _parted(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes]) -> Verdict:
-    """The texts of which one of some operators holds, and the others."""
+    """The texts for which one of some operators holds, and the other texts."""
     known = []
     for each in texts:
         held = _utf8(each)
@@ -363,7 +363,7 @@ class DecimalValue(ScalarValue):
     def _contrada_verdict(self, order: str, other: Any) -> Verdict:
         if not isinstance(other, int | float | Decimal) or other != other:
             self._contrada_refuse(f"a Decimal compared with {type(other).__name__} is not lifted")
-        low, high = hull(other)
+        low, high = sides_of(other)
         at_most, at_least = number_cuts("<=", high), number_cuts(">=", low)
         if order in ("==", "!="):
             near = of_cuts(line.intersection(at_most, at_least))

@@ -26,11 +26,11 @@ from contrada.typed.lifting.exploring import (
     NO_BUILTINS,
     CodePlace,
     GivenUpError,
+    LiftingStep,
     Path,
     RaisesError,
     RestartError,
     Sets,
-    Step,
 )
 from contrada.typed.lifting.naming import enums_told, frozen_copy, run_copy
 from contrada.typed.lifting.objects import EnvelopeValue, Lifting, Name, ObjectValue
@@ -76,18 +76,18 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class Lifted:
-    """What a predicate became.
+    """The result of lifting a predicate.
 
-    `filters` match what it accepts, as constraints on fields alone; there is none where it accepts
-    nothing. `predicate` is its frozen copy, to be asked of an object where `is_exact` is not; that
-    it raises means that the object does not match. Where it `takes_envelope`, it is given that too.
+    `filters` match all that it accepts, as constraints on fields alone; there is none where it
+    accepts nothing. `predicate` is its frozen copy, to be called with an object unless `is_exact`;
+    if it raises the object does not match. Where it `takes_envelope`, it is given that too.
     """
 
     filters: Filter | FilterSet
     is_exact: bool
     predicate: Predicate
     takes_envelope: bool
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[LiftingStep, ...] = field(repr=False)
 
     @cached_property
     def plan(self) -> tuple[PlanLine, ...]:
@@ -117,7 +117,7 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> L
     """
     if not isinstance(predicate, FunctionType):
         reason = f"a {type(predicate).__name__} is no function whose code can be read"
-        return _unlifted(predicate, Step(None, "", None, reason))
+        return _unlifted(predicate, LiftingStep(None, "", None, reason))
     code = predicate.__code__
     reading = reading_of(code, code.co_filename)
     refusal, told = reading.refusal, enums_told(predicate, reading)
@@ -125,7 +125,9 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> L
         refusal = (UNTOLD, *reading.identities[0][1:])
     if refusal is not None:
         reason, inner, at = refusal
-        return _unlifted(frozen_copy(predicate), Step(CodePlace(inner, at), "", None, reason))
+        return _unlifted(
+            frozen_copy(predicate), LiftingStep(CodePlace(inner, at), "", None, reason)
+        )
     lifter = _Lifter(shape, predicate, reading, type_name or _obvent_name)
     lifter.tests_identity, lifter.real_enums = reading.tests_identity, told or frozenset()
     for _ in range(LIFTS_MAX):
@@ -134,7 +136,7 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> L
         except RestartError:
             continue
     reason = "its methods tell members of too many enumerations by `is`"
-    return _unlifted(frozen_copy(predicate), Step(None, "", None, reason))
+    return _unlifted(frozen_copy(predicate), LiftingStep(None, "", None, reason))
 
 
 def _obvent_name(cls: type) -> str | None:
@@ -142,7 +144,7 @@ def _obvent_name(cls: type) -> str | None:
     return names[-1] if names else None
 
 
-def _unlifted(predicate: Predicate, step: Step) -> Lifted:
+def _unlifted(predicate: Predicate, step: LiftingStep) -> Lifted:
     return Lifted(Filter.of_sets({}), False, predicate, _takes_envelope(predicate), (step,))
 
 
@@ -216,7 +218,7 @@ class _Lifter:
 
     def note(self, reason: str) -> None:
         if self.path.reason is None:
-            self.path.reason = Step(self.path.home, "", None, reason)
+            self.path.reason = LiftingStep(self.path.home, "", None, reason)
 
     def controlled(self, function: FunctionType) -> FunctionType:
         """The copy of a method that a run may call. Ends the run where there is none."""
@@ -254,7 +256,7 @@ def _is_pythons_own(error: Exception) -> bool:
     return may_raise_here(last.tb_frame.f_code, last.tb_lasti, error, _recorders())
 
 
-def _line(step: Step) -> PlanLine:
+def _line(step: LiftingStep) -> PlanLine:
     constraint = "" if step.values is None else str(step.values)
     if step.place is None:
         return PlanLine("", "", step.name, constraint, step.reason)

@@ -1,7 +1,7 @@
 """What the names of a predicate stand for in its runs, and in the residue.
 
-Constants are copies. Builtins that give one answer for constants, and touch nothing else, are
-themselves. Every other name stands for what no run may touch.
+Constants are copies. Pure builtins, whose answer for constants is always the same, are themselves.
+Every other name stands for an object that no run may touch.
 
 Source: EPFL 2503 §5.3.4 (transparent filters).
 """
@@ -47,7 +47,7 @@ class OpaqueClass(Opaque):
 
 
 class OpaqueModule(Opaque):
-    """A module, of which the names are what they are."""
+    """A module, whose names are resolved as they are."""
 
     __slots__ = ("_contrada_of",)
 

@@ -49,12 +49,12 @@ Choice = tuple[Any, Sets]
 """What reading a field gives, for which sets of attributes."""
 
 Name = Callable[[type], str | None]
-"""The name of an obvent class, None for what is none."""
+"""The name of an obvent class; None for another class."""
 
 
 @dataclass
 class Lifting:
-    """What all runs of one predicate have in common.
+    """The settings that all runs of one predicate share.
 
     `real_enums` are the enumerations whose members are told by `is`. `controlled` gives the copy of
     a function that a run may call.
@@ -131,7 +131,9 @@ class ObjectValue(Recorded):
         return any(map(self._contrada_is_marked, classes))
 
     def _contrada_is_marked(self, cls: type) -> bool:
-        """Whether the object may be of an obvent class: its mark then is there, and may be else."""
+        """Whether the object is of an obvent class: then its mark is there; but the mark may also
+        be there without that.
+        """
         given = self._contrada_lifting.type_name(cls)
         if given is None:
             self._contrada_refuse(f"{cls.__name__} is no obvent class")
@@ -255,8 +257,8 @@ def _default(lifting: Lifting, name: str, default: Any) -> Any:
 def _object_choices(of: ObjectValue, declared: Field, whole: str) -> Iterator[Choice]:
     """None and the like, by the attribute of the path itself; an object, where that has no value.
 
-    A default stands for an object nothing of which is there. That is seen by a field that every
-    such object has.
+    A default stands for a wholly absent object. Its absence shows by a field that every such object
+    has.
     """
     lifting = of._contrada_lifting
     others = [each for each in declared.alternatives if each.kind is not FieldKind.OBJECT]
