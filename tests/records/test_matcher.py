@@ -524,6 +524,8 @@ def test_objects_that_are_too_long_are_bad(file: Path, monkeypatch: pytest.Monke
 def test_objects_without_a_time_are_bad(file: Path) -> None:
     """Lines would be records where none of them has the time that each needs."""
     check(file, '{"a":1}\n' * 20, "json", Reading(types={"t": "time"}, time="t"))
+    for kind in ("text", "number", "bool"):  # A stamp that can be no time.
+        check(file, "a,t\n" + "1,1\n" * 20, "csv", Reading(types={"t": kind}, time="t"))
 
 
 def test_only_names_that_are_there_take_room() -> None:
