@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from contrada.errors import ContradaError
 from contrada.matching.packing import ColumnPiece, blobs_of, piece_of
@@ -41,12 +42,14 @@ class Missing:
 MISSING: Final = Missing()
 REFUSED: Final = Missing()
 
+TIME: Final = pa.timestamp("us", tz="UTC")
+
 _TYPES: Final[dict[type, Any]] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
     str: pa.string(),
-    datetime: pa.timestamp("us", tz="UTC"),
+    datetime: TIME,
 }
 
 
@@ -121,8 +124,11 @@ class Column:
         odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
         return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
 
-    def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
-        """A text for each row's value, as an Arrow column; made once for each distinct one."""
+    def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
+        """A text for each row's value, as an Arrow column; made once for each distinct one.
+
+        `texts_of` takes a sequence of values, or an array of times.
+        """
         texts = pa.array(texts_of(self._values), pa.string())
         return texts if self._codes is None else texts.take(pa.array(self._codes))
 
@@ -157,15 +163,21 @@ class ArrowColumn(Column):
         assert piece is not None, "only where kernels are compiled"
         return piece, np.zeros(len(self._held), dtype=bool)
 
-    def each(self, texts_of: Callable[[Sequence[Any]], Iterable[str | None]]) -> Any:
+    def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
         """As that of other columns."""
         held = self._held.dictionary_encode()  # Arrow tells -0.0 from 0.0.
-        return pa.array(texts_of(held.dictionary.to_pylist()), pa.string()).take(held.indices)
+        distinct = held.dictionary
+        values = distinct.to_numpy() if distinct.type == TIME else distinct.to_pylist()
+        return pa.array(texts_of(values), pa.string()).take(held.indices)
 
     def value(self, row: int) -> Any:
         """As that of other columns."""
         found = self._held[row].as_py()
         return MISSING if found is None else found
+
+    def largest(self, is_asked: Any) -> Any:
+        """As that of other columns."""
+        return pc.max(self._held.filter(pa.array(is_asked))).as_py()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +212,11 @@ class ColumnBatch:
 
     def matches(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of each line that was read and that a filter matches."""
-        of_lines = self.lines.tolist()
-        found = self._matching_rows(index).items()
-        return {of_lines[row]: keys for row, keys in found if self.is_read[of_lines[row]]}
+        found = self._matching_rows(index)
+        rows = np.fromiter(found, dtype=np.int64, count=len(found))
+        lines = self.lines[rows]
+        of_lines = zip(lines.tolist(), self.is_read[lines].tolist(), found.values(), strict=True)
+        return {line: keys for line, is_read, keys in of_lines if is_read}
 
     def _matching_rows(self, index: Any) -> dict[int, list[int]]:
         """The keys in order of the rows that a filter matches."""

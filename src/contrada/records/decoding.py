@@ -107,7 +107,10 @@ class Decoder:
         """The values of an attribute, as the source's options have them; to match or to write."""
         name, reading = scanned.names[place], self._reading
         is_stamp, found = name == self._stamp, None
-        if not is_stamp and not reading.takes_numbers(name):
+        if reading.types.get(name) == "time" and not reading.absent:
+            has_zone, is_needed = reading.zone is not None, is_asked and is_stamp
+            found = scanned.time_column(place, has_zone=has_zone, is_needed=is_needed)
+        elif not is_stamp and not reading.takes_numbers(name):
             has_texts = not reading.absent and reading.types.get(name, "text") == "text"
             found = scanned.plain_column(place, has_texts=has_texts, has_mixed=is_asked)
         if found is None:

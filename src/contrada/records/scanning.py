@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from contrada.matching.kernels import jit
 from contrada.matching.packing import starts_of
-from contrada.records.columns import EXACT_DOUBLE, MISSING, REFUSED, ArrowColumn, Column
+from contrada.records.columns import EXACT_DOUBLE, MISSING, REFUSED, TIME, ArrowColumn, Column
 from contrada.records.lines import LINE_CHARS_MAX, Block, is_utf_8
 
 NAMES_SCANNED_MAX: Final = 1_000
@@ -26,7 +26,7 @@ DOUBTFUL_MAX: Final = 0.1
 are decoded."""
 
 _TABLE: Final = 4_096
-_BEHIND: Final = b"\n" * 8
+BEHIND: Final = b"\n" * 8
 """What kernels look at behind the last of what they read."""
 
 
@@ -57,7 +57,7 @@ class ObjectScanner:
 
         if self._leads is None:
             self._leads = walking.no_leads(NAMES_SCANNED_MAX)
-        data = np.frombuffer(block.data + _BEHIND, dtype=np.uint8)
+        data = np.frombuffer(block.data + BEHIND, dtype=np.uint8)
         columns = [name for name in self.names if asked is None or name in asked]
         begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
         lasts = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
@@ -93,7 +93,7 @@ class ObjectScanner:
             refused if name in self._refused else places.get(name, not_kept) for name in self.names
         ]
         starts = starts_of([len(each) for each in self._bytes])
-        joined = np.frombuffer(b"".join(self._bytes) + _BEHIND, dtype=np.uint8)
+        joined = np.frombuffer(b"".join(self._bytes) + BEHIND, dtype=np.uint8)
         return (self._table, starts, joined), np.array(column_of or [not_kept], dtype=np.int64)
 
     def _learn(self, data: bytes) -> str:
@@ -112,6 +112,9 @@ class ObjectScanner:
 class ScannedLines:
     """The values of some lines, as the text that stands there."""
 
+    _quote_bytes = 1
+    """Of the quotes around each text."""
+
     def __init__(
         self, data: Any, names: list[str], begins: Any, lasts: Any, is_doubtful: Any
     ) -> None:
@@ -128,8 +131,7 @@ class ScannedLines:
         without one.
         """
         begins, lasts = self._begins[place], self._lasts[place]
-        valid = pa.py_buffer(np.packbits(begins >= 0, bitorder="little"))
-        tokens = self._texts(begins, lasts, valid).dictionary_encode()
+        tokens = self._texts(begins, lasts).dictionary_encode()
         values = list(map(value_of, tokens.dictionary.to_pylist()))
         codes = tokens.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
         refused = np.array([value is REFUSED for value in values] + [is_needed], dtype=bool)
@@ -146,15 +148,13 @@ class ScannedLines:
 
         begins, lasts = self._begins[place], self._lasts[place]
         kind, values = np.empty(len(begins), np.uint8), np.empty(len(begins), np.int64)
-        bits = kinds.values_of(self._data, begins, lasts, kind, values)
+        bits = self._values_of(begins, lasts, kind, values, has_texts=has_texts)
         found = {each for each in range(kinds.HARD + 1) if bits >> each & 1}
-        valid = None
-        if kinds.NONE in found:
-            found.discard(kinds.NONE)
-            valid = pa.py_buffer(np.packbits(kind != kinds.NONE, bitorder="little"))
+        found.discard(kinds.NONE)
         if found == {kinds.TEXT} and has_texts:
-            quote = begins >= 0
-            return ArrowColumn(self._texts(begins + quote, lasts - quote, valid))
+            quote = self._quote_bytes * (begins >= 0)
+            return ArrowColumn(self._texts(begins + quote, lasts - quote))
+        valid = _valid(begins)
         if found == {kinds.BOOL}:
             held = np.packbits(values.astype(bool), bitorder="little")
             return ArrowColumn(_array(pa.bool_(), len(kind), valid, held))
@@ -172,14 +172,40 @@ class ScannedLines:
             doubles[row] = float(self._data[begins[row] : lasts[row]].tobytes())
         return ArrowColumn(_array(pa.float64(), len(kind), valid, doubles))
 
-    def _texts(self, begins: Any, lasts: Any, valid: Any) -> Any:
+    def time_column(
+        self, place: int, *, has_zone: bool, is_needed: bool = False
+    ) -> ArrowColumn | None:
+        """The values of an attribute of times; None where not all are known here.
+
+        Where it is needed lines without one are doubtful from then on.
+        """
+        from contrada.matching.kernels import walking
+
+        begins, lasts = self._begins[place], self._lasts[place]
+        values = np.empty(len(begins), np.int64)
+        if not walking.times_of(self._data, begins, lasts, self._quote_bytes, has_zone, values):
+            return None
+        if is_needed:
+            self.is_doubtful |= begins < 0
+        return ArrowColumn(_array(TIME, len(begins), _valid(begins), values))
+
+    def _values_of(
+        self, begins: Any, lasts: Any, kinds: Any, values: Any, *, has_texts: bool
+    ) -> int:
+        """As the kernel `values_of`; whether there may be texts is no matter in JSON."""
+        from contrada.matching.kernels import walking
+
+        found: int = walking.values_of(self._data, begins, lasts, kinds, values)
+        return found
+
+    def _texts(self, begins: Any, lasts: Any) -> Any:
         """What stands at some places, which is known to be UTF-8, as an Arrow column."""
         from contrada.matching.kernels import walking
 
         starts = starts_of(lasts - begins)
-        out = np.empty(starts[-1] + len(_BEHIND), dtype=np.uint8)
+        out = np.empty(starts[-1] + len(BEHIND), dtype=np.uint8)
         walking.put_spans(self._data, begins, lasts, starts, out)
-        return _array(pa.string(), len(begins), valid, starts.astype(np.int32), out)
+        return _array(pa.string(), len(begins), _valid(begins), starts.astype(np.int32), out)
 
     def has(self, place: int) -> Any:
         """Which lines have an attribute."""
@@ -209,6 +235,12 @@ class ScannedLines:
         is_off = (sorted_begins >= 0) & (sorted_begins < so_far)
         self.is_doubtful |= is_off.any(axis=0)
         return order
+
+
+def _valid(begins: Any) -> Any:
+    """Which rows have a value, as Arrow has it; None where all have one."""
+    is_there = begins >= 0
+    return None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
 
 
 def _array(kind: Any, count: int, valid: Any, *held: Any) -> Any:

@@ -21,7 +21,7 @@ PURE_VARIABLE: Final = "CONTRADA_PURE"
 KERNELS: Final = ("reading", "holding", "seeking", "checking", "updating", "passing")
 """The modules of kernels of an index."""
 
-COLUMN_KERNELS: Final = ("writing", "walking")
+COLUMN_KERNELS: Final = ("writing", "walking", "parting")
 """The modules of kernels that write columns and read lines; loaded where they are first needed."""
 
 _SOURCES: Final = ("jit", "schema", "memory", "native", *COLUMN_KERNELS, *KERNELS)

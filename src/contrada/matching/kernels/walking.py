@@ -43,13 +43,21 @@ LEAD_BYTES_MAX = 56
 LEAD_BYTES = 64
 """The room of each lead, with what can be read behind it."""
 
-NONE, NULL, BOOL, INT, FLOAT, TEXT, HARD = range(7)
-"""What a value is; a HARD number needs more than one operation on doubles."""
+NONE, OTHER, BOOL, INT, FLOAT, TEXT, HARD = range(7)
+"""What a value is: OTHER is null, and what only others can tell; a HARD number needs more than one
+operation on doubles."""
 
 EXACT_MAX, POWER_MAX = 2**53, 22
 """So large an integer, and such a power of ten, are doubles."""
 
 POWERS = np.array([float(f"1e{power}") for power in range(POWER_MAX + 1)])
+
+DAY_US = 86_400_000_000
+
+NO_TIME = -(2**63)
+
+TENTHS = np.array([10 ** (6 - digits) for digits in range(7)])
+"""Microseconds of the last of so many digits behind the point of a second."""
 
 NOT_KEPT, REFUSED = -1, -2
 """In place of a column: of a name that nobody asks for, and of one that no attribute can have."""
@@ -304,7 +312,7 @@ def values_of(
         if first == QUOTE:
             kind = TEXT
         elif first == 0x6E:
-            kind = NULL
+            kind = OTHER
         elif first == 0x74 or first == 0x66:
             kind, bits = BOOL, 1 if first == 0x74 else 0
         elif begin >= 0:
@@ -312,6 +320,92 @@ def values_of(
         kinds[row], values[row] = kind, bits
         found |= 1 << kind
     return found
+
+
+@kernel
+def digits_of(data: Any, at: Any, count: Any) -> Any:
+    """The number that so many digits are, -1 where others stand among them; no LF is passed."""
+    found = 0
+    for place in range(at, at + count):
+        digit = byte_at(data, place) - ZERO
+        if digit < 0 or digit > 9:
+            return -1
+        found = 10 * found + digit
+    return found
+
+
+@kernel
+def day_of(data: Any, at: Any) -> Any:
+    """The days from 1970 to a date, `2013-01-31`; NO_TIME where none stands."""
+    year = digits_of(data, at, 4)
+    if year < 1 or byte_at(data, at + 4) != MINUS:
+        return NO_TIME
+    month = digits_of(data, at + 5, 2)
+    if month < 1 or month > 12 or byte_at(data, at + 7) != MINUS:
+        return NO_TIME
+    day = digits_of(data, at + 8, 2)
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    days = 30 + (month + month // 8) % 2 if month != 2 else 29 if is_leap else 28
+    if day < 1 or day > days:
+        return NO_TIME
+    # Years begin in March, so that a leap day is the last of one.
+    since = year - 1 if month <= 2 else year
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return 365 * since + since // 4 - since // 100 + since // 400 + of_year - 719_468
+
+
+@kernel
+def time_of(data: Any, at: Any, end: Any, has_zone: Any) -> Any:
+    """The microseconds from 1970 to a time in UTC, `2013-01-31T05:00:00.5Z`; NO_TIME where only the
+    rule of a time can tell. A date is its midnight, where a source names no zone for it.
+    """
+    day = day_of(data, at) if end - at >= 10 else NO_TIME
+    if day == NO_TIME or end - at == 10:
+        return NO_TIME if day == NO_TIME or has_zone else day * DAY_US
+    sign = byte_at(data, at + 10)
+    if end - at < 17 or (sign != 0x54 and sign != 0x20) or byte_at(data, end - 1) != 0x5A:
+        return NO_TIME
+    hour, minute, second = digits_of(data, at + 11, 2), digits_of(data, at + 14, 2), 0
+    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or byte_at(data, at + 13) != COLON:
+        return NO_TIME
+    found, at, end = (60 * hour + minute) * 60_000_000, at + 16, end - 1
+    if at < end:
+        second = digits_of(data, at + 1, 2) if end - at >= 3 else -1
+        if byte_at(data, at) != COLON or second < 0 or second > 59:
+            return NO_TIME
+        found, at = found + 1_000_000 * second, at + 3
+    if at < end:
+        count = end - at - 1
+        parts = digits_of(data, at + 1, count) if 1 <= count <= 6 else -1
+        if byte_at(data, at) != POINT or parts < 0:
+            return NO_TIME
+        found += parts * TENTHS[count]
+    return day * DAY_US + found
+
+
+@array_entry
+def times_of(
+    data: GivenBytes,
+    begins: GivenInts,
+    lasts: GivenInts,
+    quote_bytes: int,
+    has_zone: bool,
+    values: Ints,
+) -> Any:
+    """The times that stand at some places in quotes of so many bytes; whether there are no others.
+
+    `has_zone`: whether a date is a day of another zone than UTC.
+    """
+    for row in range(len(begins)):
+        begin, end = begins[row] + quote_bytes, lasts[row] - quote_bytes
+        values[row] = 0
+        if begins[row] >= 0:
+            if quote_bytes and byte_at(data, begin - 1) != QUOTE:
+                return False
+            values[row] = time_of(data, begin, end, has_zone)
+            if values[row] == NO_TIME:
+                return False
+    return True
 
 
 @array_entry
