@@ -13,10 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, ParseError
 from contrada.matching import Index
 from contrada.matching.index import Residues
+from contrada.matching.packing import Blobs, blobs_of, joined
 from contrada.matching.spans import Given
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.attributes import VALUES_MAX
@@ -384,29 +387,36 @@ class Matcher:
         for some in waiting.cut():
             yield self._packed_at_once(some, lines)
 
-    def _packed_at_once(self, waiting: "_Waiting", lines: "_Lines") -> Outcomes:
+    def _packed_at_once(self, some: "_Matched", lines: "_Lines") -> Outcomes:
         """What is told of together: in columns, and one by one what does not fit these."""
-        rows = lines.bulk_all().written(waiting.block())
+        numbers, positions, block = some
+        rows = lines.bulk_all().written(block)
         told: list[MatchedRecord | BadRecord] = []
-        alone: Iterable[int] = range(len(waiting.numbers))
+        alone: Iterable[int] = range(len(numbers))
         if rows is not None:
             alone = rows.is_odd.nonzero()[0].tolist()
         for at in alone:
-            line = waiting.lines[at].decode("utf-8", "surrogateescape").removesuffix("\n")
-            record = record_of(lines.make, lines.source, waiting.numbers[at], line)
+            record = record_of(lines.make, lines.source, numbers[at], block.line(at))
             if isinstance(record, BadRecord):
                 told.append(record)
             else:
-                told.append(MatchedRecord(record, waiting.positions[at]))
+                told.append(MatchedRecord(record, positions[at]))
         packed = None
         if rows is not None:
             kept = (~rows.is_odd).nonzero()[0]
-            numbers, positions = waiting.numbers, waiting.positions
             if len(kept) < len(numbers):
                 rows = rows.taken(kept)
                 numbers, positions = [numbers[at] for at in kept], [positions[at] for at in kept]
             packed = PackedRecords(numbers, positions, rows)
         return Outcomes(lines.source, 0, told, packed)
+
+
+class _Matched(NamedTuple):
+    """Lines that matched: their numbers, what they match, and themselves, one behind another."""
+
+    numbers: list[int]
+    positions: list[list[int]]
+    block: Block
 
 
 class _Waiting:
@@ -416,44 +426,40 @@ class _Waiting:
         self._forget()
 
     def _forget(self) -> None:
-        self.numbers: list[int] = []
-        self.positions: list[list[int]] = []
-        self.lines: list[bytes] = []
+        self._numbers: list[int] = []
+        self._positions: list[list[int]] = []
+        self._lines: list[Blobs] = []
         self._bytes = 0
 
     @property
     def is_enough(self) -> bool:
         """Whether there are as many as are told of together."""
-        return len(self.lines) >= TOLD_AT_ONCE or self._bytes >= TOLD_BYTES
+        return len(self._numbers) >= TOLD_AT_ONCE or self._bytes >= TOLD_BYTES
 
     def take(self, block: Block, matched: dict[int, list[int]]) -> None:
         """Takes the lines of a block that matched."""
-        for at in sorted(matched):
-            line = block.data[block.begin(at) : block.ends[at] + 1]
-            self._take(block.number(at), matched[at], line)
+        if matched:
+            rows = np.array(sorted(matched))
+            every = Blobs(np.append(0, block.ends + 1), np.frombuffer(block.data, np.uint8))
+            lines = every.taken(rows)
+            self._numbers += (block.first + rows).tolist()
+            self._positions += map(matched.__getitem__, rows.tolist())
+            self._lines.append(lines)
+            self._bytes += len(lines.data)
 
-    def cut(self) -> Iterator["_Waiting"]:
+    def cut(self) -> Iterator[_Matched]:
         """As many of them as are told of together, until none waits."""
-        every = zip(self.numbers, self.positions, self.lines, strict=True)
+        numbers, positions, some = self._numbers, self._positions, self._lines
         self._forget()
-        some = _Waiting()
-        for each in every:
-            some._take(*each)
-            if some.is_enough:
-                yield some
-                some = _Waiting()
-        if some.lines:
-            yield some
-
-    def _take(self, number: int, positions: list[int], line: bytes) -> None:
-        self.numbers.append(number)
-        self.positions.append(positions)
-        self.lines.append(line)
-        self._bytes += len(line)
-
-    def block(self) -> Block:
-        """The lines, as a block."""
-        return Block.of(1, b"".join(self.lines))
+        starts, data = joined(some) if some else blobs_of([])
+        begin = 0
+        while begin < len(numbers):
+            full = int(np.searchsorted(starts, starts[begin] + TOLD_BYTES))
+            end = min(begin + TOLD_AT_ONCE, full, len(numbers))
+            held = data[starts[begin] : starts[end]].tobytes()
+            block = Block(1, held, starts[begin + 1 : end + 1] - starts[begin] - 1)
+            yield _Matched(numbers[begin:end], positions[begin:end], block)
+            begin = end
 
 
 class _Lines(NamedTuple):
