@@ -7,7 +7,7 @@ lacks the time that the source needs: then it is left to these functions.
 As `contrada.records.columns`, this needs pyarrow, and Numba.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
@@ -150,7 +150,7 @@ def _shown_constants(reading: Reading) -> list[Any]:
     return list(map(pa.scalar, members))
 
 
-def _shown_as(name: str) -> Callable[[Sequence[Any]], Iterable[str | None]]:
+def _shown_as(name: str) -> Callable[[Any], Iterable[str | None]]:
     """What shows values as members of an object of JSON; None shows nothing."""
     before = f"{_encode(name).decode()}:"
 
@@ -162,13 +162,25 @@ def _shown_as(name: str) -> Callable[[Sequence[Any]], Iterable[str | None]]:
             return before + _encode(value).decode()
         return before + _encode(plain_value(value)).decode()
 
-    def all_shown(values: Sequence[Any]) -> Iterable[str | None]:
+    def all_shown(values: Any) -> Iterable[str | None]:
+        if isinstance(values, np.ndarray):
+            return [f'{before}"{each}Z"' for each in _iso_texts(values)]
         if values and set(map(type, values)) <= _NUMBERS and all(map(isfinite, values)):
             # No comma stands in a number: so all are encoded at once.
             return [before + each for each in _encode(values).decode()[1:-1].split(",")]
         return map(shown, values)
 
     return all_shown
+
+
+def _iso_texts(times: Any) -> list[str]:
+    """Times as ISO 8601 writes them; parts of a second where there are any."""
+    seconds = times.astype("datetime64[s]")
+    has_parts = seconds != times
+    found: list[str] = np.datetime_as_string(seconds).tolist()
+    for row in np.flatnonzero(has_parts).tolist():
+        found[row] = str(np.datetime_as_string(times[row]))
+    return found
 
 
 def _objects(members: list[Any], count: int) -> Any:
