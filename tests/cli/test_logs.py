@@ -5,6 +5,8 @@ import json
 import logging
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +51,20 @@ def test_a_line_has_its_event_and_named_fields() -> None:
         "code": "x",
     }
     assert line_of("%(reason)r", {"reason": KeyError("a")})["reason"] == "KeyError('a')"
+
+
+def test_what_it_stands_on_logs_in_the_same_form() -> None:
+    """A program that reads lines of JSON would meet lines of text, or not hear of a fault."""
+    code = (
+        "import logging; from contrada.cli.logs import log; log(0, as_json=True);"
+        "[logging.getLogger(name).error('a %s', 'b') for name in ('asyncio', 'uvicorn.error')]"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in run.stderr.splitlines()]
+    assert [(each["logger"], each["message"]) for each in lines] == [
+        ("asyncio", "a b"),
+        ("uvicorn.error", "a b"),
+    ]
 
 
 def named_in_code() -> Iterator[tuple[str, str]]:

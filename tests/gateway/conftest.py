@@ -43,7 +43,7 @@ async def serving(
     """All of it, until the end of the `async with`; the client of the broker shows a token."""
     async with (
         Broker(port=0, store=store, users=users) as broker,
-        Gateway(beside(broker), port=0, **options) as gateway,
+        Gateway(beside(broker), port=0, users=broker, **options) as gateway,
         httpx.AsyncClient(base_url=gateway.address, timeout=30) as client,
         local_service(broker, token) as service,
     ):

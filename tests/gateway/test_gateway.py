@@ -167,7 +167,7 @@ async def test_a_port_that_is_taken_is_told() -> None:
     async with serving() as it:
         port = int(it.gateway.address.rpartition(":")[2])
         with pytest.raises(ConnectionFailedError, match="cannot listen"):
-            async with Gateway(lambda _: it.service, port=port):
+            async with Gateway(lambda _, peer: it.service, port=port):
                 pass
 
 
@@ -213,7 +213,7 @@ def test_no_other_name_stands_for_this_machine(host: str) -> None:
 async def test_a_gateway_of_a_broker_elsewhere() -> None:
     """It would stand only beside its broker."""
     async with Broker(port=0) as broker:
-        gateway = Gateway(lambda _: TcpService(broker.address), port=0)
+        gateway = Gateway(lambda _, peer: TcpService(broker.address), port=0)
         async with gateway, httpx.AsyncClient(base_url=gateway.address) as client:
             answer = await client.post("/events", content=json.dumps(event(0)), headers=CLOUD_EVENT)
             assert answer.status_code == 202

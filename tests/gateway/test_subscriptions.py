@@ -13,7 +13,7 @@ import pytest
 
 from contrada.errors import InputError, InvalidValueError
 from contrada.gateway import pushing
-from contrada.gateway.sinks import Sinks, is_public
+from contrada.gateway.sinks import PushAnswer, Sinks, is_public
 from contrada.runtime import backoff
 from tests.asynchronous import on_loop, until
 from tests.gateway.conftest import event, serving
@@ -84,7 +84,8 @@ async def test_what_matches_is_pushed_in_order() -> None:
         }
         begun = await it.http.post("/subscriptions", json=wanted)
         assert begun.status_code == 201, begun.text
-        assert begun.json() == {**wanted, "id": begun.json()["id"]}
+        said = begun.json()
+        assert said == {**wanted, "id": said["id"], "status": said["status"]}
         place = begun.headers["location"]
         assert (await it.http.get(place)).json() == begun.json()
         assert (await it.http.get("/subscriptions")).json() == [begun.json()]
@@ -195,6 +196,13 @@ async def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
         ({"sink": "http://127.0.0.1/"}, "private"),
         ({"sink": "http://[::1]:80/"}, "private"),
         ({"sink": "http://169.254.169.254/latest"}, "private"),
+        ({"sink": "http://localhost:80/"}, "private"),
+        ({"sink": "http://LocalHost./"}, "private"),
+        ({"sink": "http://a.localhost/"}, "private"),
+        ({"sink": "http://2130706433/"}, "private"),
+        ({"sink": "http://0x7f.1/"}, "private"),
+        ({"sink": "http://127.1/"}, "private"),
+        ({"sink": "http://127.0.0.1./"}, "private"),
         ({"sink": "http://example.com/", "id": "mine"}, "made here"),
         ({"sink": "http://example.com/", "protocol": "AMQP"}, "HTTP"),
         ({"sink": "http://example.com/", "filters": [{"regex": {"a": "b"}}]}, "dialect"),
@@ -225,10 +233,20 @@ def test_what_is_no_subscription(wanted: Any, said: str) -> None:
 
 
 @on_loop
-async def test_names_of_private_addresses_are_refused_when_they_are_called() -> None:
+async def test_names_of_private_addresses_are_refused_when_they_are_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A name that stands for a private address would reach it."""
     async with sink() as to, serving() as it:
-        address = to.address.replace("127.0.0.1", "localhost")
+        address = to.address.replace("127.0.0.1", "sink.example")
+        loop = asyncio.get_running_loop()
+        real = loop.getaddrinfo
+
+        async def named(host: Any, *args: Any, **options: Any) -> Any:
+            host = "127.0.0.1" if host == "sink.example" else host
+            return await real(host, *args, **options)
+
+        monkeypatch.setattr(loop, "getaddrinfo", named)
         await it.http.post("/subscriptions", json={"sink": address})
         await post(it, event(1))
         await until(lambda: it.gateway.counts.pushed["tried again"] > 2)
@@ -248,6 +266,74 @@ async def test_what_no_header_can_have_holds_up_nothing() -> None:
         assert shown[:2] == ["text/plain; x=%e2%98%83", "text/plain%0d%0ax-evil: 1"]
         assert all("x-evil" not in headers for headers, _ in to.requests)
         assert {headers["host"] for headers, _ in to.requests} == {address[7:-4]}
+
+
+@on_loop
+async def test_its_owner_sees_how_it_gets_on() -> None:
+    """A sink that fails for a day would look like one that nothing comes for."""
+    answers = [status(204), status(404), status(503), b"garbage\r\n\r\n"]
+    async with sink(lambda n: answers[min(n, 4) - 1]) as to, serving(private_sinks=True) as it:
+        begun = await it.http.post("/subscriptions", json={"sink": to.address})
+
+        async def shown() -> dict[str, Any]:
+            found: dict[str, Any] = (await it.http.get(begun.headers["location"])).json()["status"]
+            assert found.pop("since").endswith("Z")
+            return found
+
+        assert await shown() == {"state": "pushing", "delivered": 0, "dropped": 0}
+        await post(it, event(1))
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 1)
+        assert await shown() == {"state": "pushing", "delivered": 1, "dropped": 0, "answer": 204}
+        await post(it, event(2))
+        await until(lambda: it.gateway.counts.pushed["refused"] == 1)
+        found = await shown()
+        assert (found["state"], found["dropped"], found["answer"]) == ("pushing", 1, 404)
+        assert "404" in found["error"]
+        await post(it, event(3))
+        await until(lambda: it.gateway.counts.pushed["tried again"] >= 2)
+        found = await shown()
+        assert (found["state"], found["delivered"]) == ("waiting", 1)
+        assert found["error"]
+
+
+@on_loop
+async def test_a_sink_that_leads_back_makes_no_loop() -> None:
+    """One event would be published again and again, as fast as this side can."""
+    async with serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": f"{it.gateway.address}/events"})
+        await post(it, event(1))
+        await until(lambda: it.gateway.counts.pushed["refused"] == 1)
+        assert it.broker.statistics().published == 1
+        assert it.gateway.counts.requests["POST /events", 508] == 1
+        (shown,) = (await it.http.get("/subscriptions")).json()
+        assert shown["status"]["answer"] == 508
+
+
+@on_loop
+async def test_one_user_leaves_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has many sinks that answer slowly would hold up those of all others."""
+    monkeypatch.setattr(pushing, "PUSHES_AT_ONCE_PER_USER_MAX", 2)
+    most, running, go = 0, 0, asyncio.Event()
+
+    async def push(sinks: Sinks, *_: Any) -> PushAnswer:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+        return PushAnswer(204)
+
+    monkeypatch.setattr(Sinks, "push", push)
+    async with serving(private_sinks=True) as it:
+        for _ in range(4):
+            await it.http.post("/subscriptions", json={"sink": "http://127.0.0.1:9/"})
+        other = {"authorization": "Bearer other.x"}
+        await it.http.post("/subscriptions", json={"sink": "http://127.0.0.1:9/"}, headers=other)
+        await post(it, event(1))
+        await until(lambda: running == 3)  # Two of them, and the one of the other.
+        go.set()
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 5)
+        assert most == 3
 
 
 @on_loop

@@ -2,17 +2,22 @@
 
 import asyncio
 import json
+import logging
 import threading
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contrada.gateway import services
+from contrada.gateway.sinks import PushAnswer, Sinks
 from contrada.net import tokens as net_tokens
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
+from contrada.runtime import backoff
 from tests.asynchronous import on_loop, until
-from tests.gateway.conftest import Lines, event, serving
+from tests.gateway.conftest import Lines, Served, event, serving
 
 BATCH = {"content-type": "application/cloudevents-batch+json"}
 
@@ -184,3 +189,110 @@ async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
         assert wide.status_code == 403
         assert (await it.http.delete(place, headers=shown["desk"])).status_code == 204
         assert (await it.http.get("/subscriptions", headers=shown["desk"])).json() == []
+
+
+@on_loop
+async def test_what_is_refused_is_logged_with_who_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads logs could not tell who does what he may not; nor could the client, where."""
+    users, shown, tokens = known()
+    caplog.set_level(logging.INFO, "contrada")
+    async with serving(users=users, token=tokens["root"]) as it:
+        asked = {"filter": "everything"}
+        answer = await it.http.get("/subscribe", params=asked, headers=shown["desk"])
+        assert answer.json()["error"].startswith("this broker refused: ")
+        (said,) = [each.args for each in caplog.records if "is refused a request" in each.msg]
+        assert isinstance(said, dict)
+        assert said["user"] == "desk"
+        assert said["peer"].startswith("HTTP 127.0.0.1:")
+
+
+def logs_of(it: Served) -> int:
+    """How many durable subscriptions the broker keeps."""
+    return len(it.broker.logs.host.server.standing())
+
+
+def replaced(users: Users, name: str) -> tuple[Users, dict[str, str]]:
+    """The same users, one of them with another token, and what he shows now."""
+    token, record = new_token(name)
+    shown = {"authorization": f"Bearer {token}"}
+    return Users(users.principals, {**users.records, name: record}), shown
+
+
+@pytest.mark.parametrize("path", ["/subscriptions", "/subscribe?filter=nothing", "delete"])
+def test_a_sink_goes_on_with_the_token_that_took_the_place_of_another(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would push nothing more, in silence; and who ends it would leave its log behind."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    users, shown, tokens = known()
+    kept = tmp_path / "sinks.json"
+    pushed: list[int] = []
+
+    async def push(*_: Any) -> PushAnswer:
+        pushed.append(1)
+        return PushAnswer(204)
+
+    monkeypatch.setattr(Sinks, "push", push)
+
+    @on_loop
+    async def ask() -> None:
+        options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
+        async with serving(tmp_path / "b.db", users=users, token=tokens["root"], **options) as it:
+            wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
+            begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+            place = begun.headers["location"]
+            others, now = replaced(users, "desk")
+            it.broker.permit(others)
+            (one,) = it.gateway._pushes._pushes.values()
+            await until(lambda: one.progress.state == "waiting")
+            if path == "delete":
+                assert (await it.http.delete(place, headers=now)).status_code == 204
+                assert json.loads(kept.read_text()) == []
+                assert logs_of(it) == 0
+                return
+            async with it.http.stream("GET", path, headers=now):
+                await it.service.publish({"type": "com.example.order", "n": 1})
+                await until(lambda: pushed == [1])
+            assert json.loads(kept.read_text())[0]["token"] in now["authorization"]
+            assert (await it.http.get(place, headers=now)).json()["status"]["state"] == "pushing"
+
+    ask()
+
+
+@on_loop
+async def test_the_sinks_of_a_user_who_is_gone_end(tmp_path: Path) -> None:
+    """Their logs would grow, and nobody could end them."""
+    users, shown, tokens = known()
+    kept = tmp_path / "sinks.json"
+    options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
+    async with serving(tmp_path / "b.db", users=users, token=tokens["root"], **options) as it:
+        wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
+        begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+        assert begun.status_code == 201, begun.text
+        assert logs_of(it) == 1
+        left = {name: each for name, each in users.principals.items() if name != "desk"}
+        it.broker.permit(Users(left, users.records))
+        await until(lambda: logs_of(it) == 0)
+        assert json.loads(kept.read_text()) == []
+
+
+@on_loop
+async def test_sinks_of_those_who_show_no_token(tmp_path: Path) -> None:
+    """Anonymous could have none where there is a store; and who may not is not told why."""
+    users, shown, tokens = known()
+    said = {
+        "anonymous": UserSettings(subscribe=True),
+        "root": UserSettings(users.records["root"], publish=True, subscribe=True, inspect=True),
+        "desk": UserSettings(users.records["desk"], subscribe=True, durable=["elsewhere"]),
+    }
+    options: dict[str, Any] = {"durable": True, "private_sinks": True}
+    others = Users.of("users", said)
+    async with serving(tmp_path / "b.db", users=others, token=tokens["root"], **options) as it:
+        wanted = {"sink": "http://127.0.0.1:9/"}
+        begun = await it.http.post("/subscriptions", json=wanted)
+        assert begun.status_code == 201, begun.text
+        assert (await it.http.delete(begun.headers["location"])).status_code == 204
+        refused = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+        assert refused.status_code == 403
+        assert "its own name in `durable`" in refused.json()["error"]
+        assert logs_of(it) == 0

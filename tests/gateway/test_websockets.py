@@ -55,6 +55,8 @@ async def test_subscribing_publishing_and_leaving() -> None:
         ('{"type": "subscribe", "id": "s"}', "filter"),
         ('{"type": "subscribe", "id": "s", "filter": "a >"}', "line 1"),
         ('{"type": "subscribe", "id": "s", "filter": "a > 1", "dialect": "x"}', "cesql"),
+        ('{"type": "subscribe", "id": "s", "filter": "a > 1", "durable": "a\\ud800"}', "surrogate"),
+        ('{"type": "subscribe", "id": "s", "durable": "a\\ud800"}', "surrogate"),
         ('{"type": "unsubscribe", "id": "s"}', "no subscription"),
         ('{"type": "ack", "id": "s", "position": 1}', "no subscription"),
         ('{"type": "publish", "id": "p", "events": [{}]}', "'id'"),
@@ -139,3 +141,14 @@ async def test_messages_of_many_parts_end_it() -> None:
         with pytest.raises(websockets.ConnectionClosed):
             await socket.recv()
         await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_positions_that_are_none_are_refused(tmp_path: Path) -> None:
+    """One number would end the WebSocket, and what others have on it."""
+    async with serving(tmp_path / "b.db") as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="a > 1", durable="desk")
+        for position in (2**70, -(2**70), -1, 2**63):
+            told = await say(socket, type="ack", id="s", position=position)
+            assert told["type"] == "error", position
+            assert told["status"] == 400

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError
@@ -93,6 +93,8 @@ def test_cells_of_each_length_end(size: int) -> None:
 def test_lines_that_are_empty_or_doubtful_are_passed_over() -> None:
     """An empty line would be a ragged row, and damaged bytes a cell."""
     assert parted("\na\n\n", [0]) == ([False] * 3, [[None], ["a"], [None]])
+    assert parted("\n", [0, 1]) == ([False], [[None, None]])
+    assert parted('"a\n\n', [0])[0] == [True, False]
     data = np.frombuffer(b"a\n" + BEHIND, dtype=np.uint8)
     spans = tuple(np.full((1, 1), -1, dtype=np.int64) for _ in range(2))
     absent = (np.zeros(1, dtype=np.int64), np.frombuffer(BEHIND, dtype=np.uint8))
@@ -119,6 +121,8 @@ CELLS = st.one_of(
 )
 
 
+@example(["truex", "true", "tru", "falsey", "false", "null", "5x", "5.", "NaN", "05"], True)
+@example(["true", "5"], False)
 @given(st.lists(CELLS, min_size=1, max_size=5), st.booleans())
 def test_cells_are_what_their_rule_says(cells: list[str], has_words: bool) -> None:
     """A text would be a number, or one number another."""
@@ -166,9 +170,36 @@ TIMES = st.one_of(
 )
 
 
+ODD_TIMES = [
+    *(f"{year}-02-29" for year in ("1900", "2000", "2001", "2004", "0000", "0004")),
+    *(f"2013-{month:02}-31" for month in range(14)),
+    *("2013-01-00", "2013-01-32", "2013x01-01", "2013-01x01", "2013-01-01x", "2013-06-00T05:00Z"),
+    *(
+        f"2013-06-01T{time}"
+        for time in (
+            *("24:00Z", "23:59Z", "23:60Z", "23:59:59Z", "23:59:60Z", "05:00", "05:00:00", "0500Z"),
+            *("05-00Z", "05x00:00Z", "05:00x00Z", "05:00:0Z", "05:00:00x5Z", "05:00:00.Z", "05:Z"),
+            *("05:00:00.1Z", "05:00:00.123456Z", "05:00:00.1234567Z", "05:00:00.12+0Z", "5:00Z"),
+            *("05:00:00z", "05:00:00+02:00", "05:00:00.5-0130", "05:00:00Z ", "05:00:001"),
+        )
+    ),
+]
+
+
+def test_odd_times_are_what_their_rule_says() -> None:
+    """A day that no calendar has would be the next one, or a sign another."""
+    for text in ODD_TIMES:
+        for has_zone in (True, False):
+            check_time(text, has_zone, 0)
+
+
 @given(TIMES, st.booleans(), st.integers(0, 1))
 def test_times_are_what_their_rule_says(text: str, has_zone: bool, quote_bytes: int) -> None:
     """A time would be another, or a day that no year has."""
+    check_time(text, has_zone, quote_bytes)
+
+
+def check_time(text: str, has_zone: bool, quote_bytes: int) -> None:
     quote = '"' * quote_bytes
     held = f",{quote}{text}{quote}".encode()
     data = np.frombuffer(held + BEHIND, dtype=np.uint8)

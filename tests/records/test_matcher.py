@@ -312,6 +312,70 @@ def test_rows_of_several_lines_at_once_are_those_one_by_one(
 PAIRS = [f"{one},2013-01-01\n2,{one}\nx,{one}\n" for one in HOSTILE_CELLS]
 
 
+CELLS_OF_COLUMNS = (
+    st.integers(-999, 999).map(str),
+    st.integers(-999, 999).map(str) | st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.sampled_from(["true", "false"]),
+    st.sampled_from(["2013-01-01", "2013-06-01T05:00:00Z", "2013-06-01 05:00:00.25Z", "2013-01"]),
+    st.text(st.sampled_from("xy1 é,;\t"), max_size=12),
+)
+"""What the cells of one column are like, mostly."""
+
+
+@st.composite
+def like_rows(draw: st.DrawFn) -> tuple[str, Reading]:
+    """Files of rows that are alike, but for a few cells; with columns that nobody asks for."""
+    delimiter, quote = draw(st.sampled_from(",;\t |1")), draw(st.sampled_from(['"', "'", ""]))
+    names = draw(st.lists(st.sampled_from(["a", "b", "t", "y", "z"]), min_size=1, unique=True))
+    kinds = [draw(st.sampled_from(CELLS_OF_COLUMNS)) for _ in names]
+    odd = st.sampled_from(["", "NA", "-999", "n/a", "NaN", "+5", "05", *HOSTILE_CELLS])
+    lines = [names]
+    for _ in range(draw(st.integers(1, 12))):
+        cells = [draw(odd) if draw(st.integers(0, 9)) == 0 else draw(kind) for kind in kinds]
+        lines.append([f"{quote}{c}{quote}" if draw(st.integers(0, 3)) == 0 else c for c in cells])
+    if draw(st.integers(0, 2)) == 0:
+        lines[-1] = draw(st.sampled_from([[], *lines, lines[-1][:-1], [*lines[-1], "x"]]))
+    time = draw(st.sampled_from([None, None, "t"]))
+    reading = Reading(
+        delimiter=delimiter,
+        quote=quote,
+        types=draw(st.sampled_from([{}, {"z": "number", "t": "time", "a": "number", "b": "text"}])),
+        absent=draw(st.sampled_from([frozenset(), frozenset({"NA", "-999", "n/a"})])),
+        rename=draw(st.sampled_from([{}, {"y": "c"}])),
+        drop=draw(st.sampled_from([frozenset(), frozenset({"y"})])),
+        zone=draw(st.sampled_from([None, "Europe/Rome"])),
+        time=time,
+    )
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    return end.join(map(delimiter.join, lines)) + draw(st.sampled_from([end, ""])), reading
+
+
+@given(like_rows())
+def test_rows_that_are_alike_are_those_one_by_one(file: Path, case: tuple[str, Reading]) -> None:
+    """Else a cell would end elsewhere, or be another value, where a kernel parts it."""
+    check(file, case[0], "csv", case[1])
+
+
+def test_cells_that_nobody_asks_for_are_looked_at(file: Path) -> None:
+    """Else a row with a number that is none would be good."""
+    for names, kinds in (("z", "number"), ("z", "bool"), ("t", "time"), ("z", "epoch")):
+        reading = Reading(types={names: kinds}, absent=frozenset({"NA", "-999"}))
+        check(file, f"y,{names},a\n" + "".join(f"1,{c},1\n" for c in HOSTILE_CELLS), "csv", reading)
+
+
+def test_a_block_of_many_columns_and_short_lines_takes_little(file: Path) -> None:
+    """A file of a wide header and empty lines would take gigabytes."""
+    head = ",".join(["a", *(f"x{n}" for n in range(2_000))])
+    check(file, f"{head}\n" + "\n" * 2_000 + "1" + "," * 2_000 + "\n", "csv", Reading())
+
+
+def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
+    """Each cell would be compared with thousands of texts, or with some of them alone."""
+    for count in (cutting.ABSENT_PARTED_MAX, cutting.ABSENT_PARTED_MAX + 1):
+        reading = Reading(absent=frozenset(f"{n}" for n in range(count)))
+        check(file, f"a,b\n1,{count - 1}\n{count},x\n", "csv", reading)
+
+
 @pytest.mark.quick_first
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("block_bytes", [lines.BLOCK_BYTES, 50])
@@ -460,6 +524,8 @@ def test_objects_that_are_too_long_are_bad(file: Path, monkeypatch: pytest.Monke
 def test_objects_without_a_time_are_bad(file: Path) -> None:
     """Lines would be records where none of them has the time that each needs."""
     check(file, '{"a":1}\n' * 20, "json", Reading(types={"t": "time"}, time="t"))
+    for kind in ("text", "number", "bool"):  # A stamp that can be no time.
+        check(file, "a,t\n" + "1,1\n" * 20, "csv", Reading(types={"t": kind}, time="t"))
 
 
 def test_only_names_that_are_there_take_room() -> None:

@@ -106,6 +106,15 @@ def test_workers_are_those_of_this_interpreter(monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
 
 
+def test_options_of_java_are_added_to_those_that_are_there() -> None:
+    """A proxy for Java would take the logging, and what a session begins faster by."""
+    own = {"spark.driver.extraJavaOptions": "-Xa", "spark.ui.enabled": "false"}
+    given = {"spark.driver.extraJavaOptions": "-Xb", "spark.ui.enabled": "true", "spark.a": "b"}
+    together = {"spark.driver.extraJavaOptions": "-Xa -Xb"}
+    assert session._with(own, given) == {**given, **together}
+    assert session._with({}, given) == given
+
+
 class _Patient(DefaultPolicy):
     """The policy of Spark, whatever is raised."""
 

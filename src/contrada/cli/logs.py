@@ -21,18 +21,23 @@ _LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 _NAMED: Final = re.compile(r"%\((\w+)\)[-+ #0-9.]*[a-zA-Z]")
 
+_BELOW: Final = ("asyncio", "uvicorn", "websockets")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def log(verbosity: int, *, as_json: bool) -> None:
-    """Log what this package says from now on; the more, the higher `verbosity` is, up to 2."""
+    """Log what this package says from now on; the more, the higher `verbosity` is, up to 2.
+
+    What it stands on says its warnings and errors in the same form.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     )
-    logger = logging.getLogger("contrada")
-    logger.addHandler(handler)
-    logger.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
+    for name in ("contrada", *_BELOW):
+        logging.getLogger(name).addHandler(handler)
+    logging.getLogger("contrada").setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
 
 
 def log_option(command: F) -> F:

@@ -310,6 +310,7 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         durable=settings.place() is not None,
         private_sinks=settings.http.private_sinks,
         arrivals=CarriedArrivals(broker),
+        users=broker,
     )
     async with gateway:
         yield gateway

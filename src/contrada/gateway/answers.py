@@ -55,7 +55,7 @@ def refusal_of(error: ContradaError) -> RefusedRequestError:
     """What a request is told of an error."""
     if isinstance(error, RefusedRequestError):
         return error
-    told = shortened(str(error))
+    told = _told(error)
     if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
         reason = error.reason.removeprefix("the broker reports: ")
         asked = {"WWW-Authenticate": 'Bearer realm="contrada"'}
@@ -69,8 +69,12 @@ def refusal_of(error: ContradaError) -> RefusedRequestError:
 
 def invalid(error: Exception) -> RefusedRequestError:
     """The refusal of a malformed request."""
-    told = str(error).encode(errors="backslashreplace").decode()  # It may hold lone surrogates.
-    return RefusedRequestError(HTTPStatus.BAD_REQUEST, shortened(told))
+    return RefusedRequestError(HTTPStatus.BAD_REQUEST, _told(error))
+
+
+def _told(error: Exception) -> str:
+    """What an error says, as text that can be sent: it may quote lone surrogates."""
+    return shortened(str(error).encode(errors="backslashreplace").decode())
 
 
 def answer_of(error: ContradaError) -> Response:

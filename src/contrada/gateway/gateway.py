@@ -16,7 +16,7 @@ own, and what that may do the broker decides.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -38,14 +38,14 @@ from contrada.gateway.ingesting import Bodies, ingest
 from contrada.gateway.linking import CarriedArrivals
 from contrada.gateway.metrics import metrics_answer
 from contrada.gateway.port import HttpPort
-from contrada.gateway.pushing import Pushes
+from contrada.gateway.pushing import Pushes, UserHost
 from contrada.gateway.services import ServiceOfToken, TokenService, TokenServices
-from contrada.gateway.sinks import Sinks
+from contrada.gateway.sinks import PUSHED_BY, Sinks
 from contrada.gateway.streams import STREAM_CREDIT_BYTES, open_stream
 from contrada.gateway.subscriptions import SubscriptionsApi
 from contrada.gateway.websockets import Conversation
 from contrada.net import Broker
-from contrada.net.address import PATH_DEFAULT, is_loopback
+from contrada.net.address import PATH_DEFAULT, Address, is_loopback
 from contrada.net.local import local_service
 from contrada.net.tls import Tls
 
@@ -84,6 +84,7 @@ class Gateway:
         durable: bool = False,
         private_sinks: bool = False,
         arrivals: CarriedArrivals | None = None,
+        users: UserHost | None = None,
     ) -> None:
         """Port 0 takes a free one. `connect` gives the service of a token, see `beside`.
 
@@ -91,7 +92,8 @@ class Gateway:
         "*" is all. `subscriptions` is the file that keeps those to sinks; without it they end with
         the gateway. They are `durable` where the broker has a store. `private_sinks` allows
         sinks at addresses that are not public. `arrivals` takes clients and neighbours of a broker
-        that come by WebSocket. Raises InputError.
+        that come by WebSocket. `users` is the broker, which knows whose subscriptions to sinks have
+        to end; without it they are tried for ever. Raises InputError.
         """
         self._host = host
         self._origins = tuple(origins)
@@ -103,7 +105,9 @@ class Gateway:
         self._is_stopping = False
         self._arrivals = arrivals
         sinks = Sinks(is_private_allowed=private_sinks)
-        self._pushes = Pushes(self._accesses, sinks, self.counts, subscriptions, is_durable=durable)
+        self._pushes = Pushes(
+            self._accesses, sinks, self.counts, subscriptions, is_durable=durable, users=users
+        )
         self._api = SubscriptionsApi(self._pushes)
         self._port = HttpPort(self._app(), host, port, self._context)
 
@@ -186,7 +190,10 @@ class Gateway:
         return answered
 
     async def _ingest(self, request: Request) -> Response:
-        async with self._accesses.use(token_of(request)) as access:
+        if request.headers.get(PUSHED_BY) == self._pushes.sinks.identity:
+            reason = "this event was pushed from here: its sink leads back to where it comes from"
+            raise RefusedRequestError(HTTPStatus.LOOP_DETECTED, reason)
+        async with self._using(request) as access:
             published, response = await ingest(request, access, self._bodies)
         self.counts.events += published
         return response
@@ -194,16 +201,14 @@ class Gateway:
     async def _subscribe(self, request: Request) -> Response:
         opened = AsyncExitStack()
         try:
-            access: TokenService = await opened.enter_async_context(
-                self._accesses.use(token_of(request))
-            )
+            access: TokenService = await opened.enter_async_context(self._using(request))
             return await open_stream(request, access, opened, self.counts)
         except BaseException:
             await opened.aclose()
             raise
 
     async def _metrics(self, request: Request) -> Response:
-        async with self._accesses.use(token_of(request)) as access:
+        async with self._using(request) as access:
             broker = await access.service.broker_statistics()
         return metrics_answer(broker, self.counts, self._port.connections)
 
@@ -216,33 +221,38 @@ class Gateway:
         token = token_of(request)
         body = await self._bodies.read(request)
         try:
-            async with self._accesses.use(token):
+            async with self._using(request):
                 return await self._api.begin(token, body)
         finally:
             self._bodies.release(body)
 
     async def _list(self, request: Request) -> Response:
-        async with self._accesses.use(token := token_of(request)):
-            return self._api.all_of(token)
+        async with self._using(request):
+            return self._api.all_of(token_of(request))
 
     async def _show(self, request: Request) -> Response:
-        async with self._accesses.use(token := token_of(request)):
-            return self._api.one_of(token, request.path_params["id"])
+        async with self._using(request):
+            return self._api.one_of(token_of(request), request.path_params["id"])
 
     async def _end(self, request: Request) -> Response:
-        async with self._accesses.use(token := token_of(request)):
-            return await self._api.end(token, request.path_params["id"])
+        async with self._using(request):
+            return await self._api.end(token_of(request), request.path_params["id"])
 
     async def _converse(self, websocket: WebSocket) -> None:
         try:
             self._check_origin(websocket)
-            token = token_of(websocket)
-            async with self._accesses.use(token) as access:
+            async with self._using(websocket) as access:
                 self.counts.answered("GET /ws", HTTPStatus.SWITCHING_PROTOCOLS)
                 await Conversation(websocket, access, self.counts).run()
         except ContradaError as error:
             self.counts.refused("GET /ws", error)
             await websocket.send_denial_response(answer_of(error))
+
+    def _using(self, request: HTTPConnection) -> AbstractAsyncContextManager[TokenService]:
+        """The connection to the broker of whoever asks. Raises ContradaError."""
+        client = request.client
+        peer = "" if client is None else Address(client.host, client.port).place
+        return self._accesses.use(token_of(request), f"HTTP {peer}")
 
     def _check_origin(self, request: HTTPConnection) -> None:
         """A page of another origin may not use it unless it is named: browsers do not ask for all.

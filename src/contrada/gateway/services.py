@@ -14,7 +14,7 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceClosedError
 from contrada.net import TcpService
@@ -39,8 +39,11 @@ GATEWAY_KNOWN_MAX: Final = 10_000
 """Tokens that are known to have been right. Beyond it: the one that was shown longest ago is
 unproven again."""
 
-ServiceOfToken: TypeAlias = Callable[[str], TcpService]
-"""Gives the service, not opened yet, of a token; empty is nobody's."""
+
+class ServiceOfToken(Protocol):
+    """Gives the service, not opened yet, of a token; empty is nobody's. `peer` is logged."""
+
+    def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
 
 
 class CutStream(Protocol):
@@ -102,6 +105,8 @@ class TokenServices:
         """Also those of known tokens that are being opened."""
         self._unproven: dict[str, TokenService] = {}
         self.known = KnownTokens()
+        self.on_taken: Callable[[str], None] = lambda _: None
+        """Told of each token with which a connection was opened."""
         self._opening = asyncio.Semaphore(GATEWAY_OPENING_MAX)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -110,13 +115,13 @@ class TokenServices:
         return len(self._opened) + len(self._unproven)
 
     @asynccontextmanager
-    async def use(self, token: str) -> AsyncIterator[TokenService]:
-        """The connection of a token, open while it is used.
+    async def use(self, token: str, peer: str) -> AsyncIterator[TokenService]:
+        """The connection of a token, open while it is used, for `peer`.
 
         Raises ConnectionFailedError, also where the broker refuses the token, LimitError,
         ServiceClosedError.
         """
-        access = self._of(token)
+        access = self._of(token, peer)
         access.uses += 1
         if access.idle is not None:
             access.idle.cancel()
@@ -129,13 +134,13 @@ class TokenServices:
             if not access.uses:
                 self._rest(token, access)
 
-    def _of(self, token: str) -> TokenService:
+    def _of(self, token: str, peer: str) -> TokenService:
         if self._is_closed:
             raise ServiceClosedError("the gateway stops")
         access = self._opened.get(token) or self._unproven.get(token)
         if access is not None and access.service.connection.state != "closed":
             return access
-        service = self._connect(token)
+        service = self._connect(token, peer=peer)
         loop = asyncio.get_running_loop()
         if token in self.known:
             self._make_room(token)
@@ -166,6 +171,7 @@ class TokenServices:
                 self.known.discard(token)
             raise
         self.known.add(token)
+        self.on_taken(token)
 
     async def _prove(self, token: str, service: TcpService) -> None:
         """Opens it when it is its turn; only then it takes the room of others."""

@@ -4,9 +4,14 @@ A sink is named by a stranger, so this side would be made to talk to what only i
 listens on this host, in its network, or gives credentials to machines of a cloud. Therefore the
 addresses that a name stands for are looked at when a connection is made, and the connection goes to
 the very address that was looked at. Redirects are not followed.
+
+A sink may lead back to where events come from. Each request says who pushes it (PUSHED_BY), and the
+HTTP port takes none that it has pushed itself.
 """
 
 import asyncio
+import secrets
+import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -30,6 +35,9 @@ PUSH_CONNECTIONS_MAX: Final = 200
 
 SINK_CHARACTERS_MAX: Final = 2_048
 """Characters of the address of a sink. Beyond it: it is refused."""
+
+PUSHED_BY: Final = "Contrada-Push"
+"""The header that says which HTTP port pushes an event: a random name of that process."""
 
 _ADDRESSES_TRIED: Final = 3
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -58,6 +66,8 @@ class Sinks:
 
     def __init__(self, *, is_private_allowed: bool = False) -> None:
         self._is_private_allowed = is_private_allowed
+        self.identity = secrets.token_hex(8)
+        """What its requests say in PUSHED_BY."""
         self._pool: httpcore.AsyncConnectionPool | None = None
 
     def check(self, sink: str) -> str:
@@ -78,12 +88,10 @@ class Sinks:
             raise InvalidValueError(sink, _EXPECTED) from None
         if parts.username is not None or parts.password is not None:
             raise InvalidValueError("sink", "no user and password in an address: send headers")
-        try:
-            address = ip_address(host)
-        except ValueError:
+        address = _address_in(host)
+        if address is None:
             _check_name(sink, host)
-            return sink
-        if not self._is_allowed(address):
+        elif not self._is_allowed(address):
             raise InvalidValueError(sink, "sinks at private addresses are not allowed here")
         return sink
 
@@ -126,6 +134,21 @@ def _header(headers: Iterable[tuple[bytes, bytes]]) -> str:
         if name.lower() == b"retry-after":
             return value.decode("latin-1")
     return ""
+
+
+def _address_in(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is, also where it says it as resolvers take it: 127.1, 0x7f000001."""
+    plain = host.lower().removesuffix(".")
+    if plain == "localhost" or plain.endswith(".localhost"):
+        return IPv4Address("127.0.0.1")
+    try:
+        return ip_address(plain)
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(plain))
+    except OSError:
+        return None
 
 
 def _check_name(sink: str, host: str) -> None:
@@ -176,7 +199,8 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
         for each in addresses:
             if not self._is_allowed(ip_address(each.partition("%")[0])):
-                raise _NotPublicError(f"{host} is at {each}, which is not public")
+                # Whoever made the sink is told this: what the name stands for is not his.
+                raise _NotPublicError(f"{host} is at an address that is not public")
         failure: Exception | None = None
         for each in addresses[:_ADDRESSES_TRIED]:
             try:
@@ -207,6 +231,7 @@ _OWN: Final = {
     "connection",
     "content-length",
     "content-type",
+    PUSHED_BY.lower(),
     "expect",
     "keep-alive",
     "proxy-authorization",

@@ -2,7 +2,7 @@
 
 A subscription belongs to the token that made it, and nobody else sees it. These members are used:
 `source`, `types` and `filters` (its events), `sink`, `protocol` and `protocolsettings` with
-`headers`; `config` is kept and shown.
+`headers`; `config` is kept and shown. What is told has a `status` besides: how it gets on.
 
 Source: CloudEvents Subscriptions API 1.0-wip §3.
 """
@@ -51,5 +51,5 @@ class SubscriptionsApi:
 
     async def end(self, token: str, name: str) -> Response:
         """204: nothing more is pushed. Raises RefusedRequestError."""
-        await self._pushes.end(self._pushes.one(token, name))
+        await self._pushes.end(self._pushes.one(token, name), token)
         return Response(status_code=HTTPStatus.NO_CONTENT)

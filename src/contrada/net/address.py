@@ -37,6 +37,8 @@ class Address:
     port: int = PORT_DEFAULT
     is_tls: bool = False
     path: str = ""
+    called: str = ""
+    """What it is called where it is no place that others could reach."""
 
     @property
     def scheme(self) -> str:
@@ -57,7 +59,7 @@ class Address:
         return self.is_tls or is_loopback(self.host)
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.place}"
+        return self.called or f"{self.scheme}://{self.place}"
 
 
 def parse_address(text: str) -> Address:
@@ -79,12 +81,14 @@ def parse_address(text: str) -> Address:
     return found
 
 
-def parse_addresses(given: str | Sequence[str]) -> tuple[Address, ...]:
+def parse_addresses(given: str | Sequence[str] | Address) -> tuple[Address, ...]:
     """The addresses that a text names, parted by commas, or that several texts name; each once.
 
     One without a scheme has that of the first in its text. Raises AddressError,
     MissingRequirementError.
     """
+    if isinstance(given, Address):
+        return (given,)
     texts = given if isinstance(given, list | tuple) else (given,)
     found: dict[Address, None] = {}
     for text in texts:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import chain
@@ -22,7 +23,7 @@ from typing import Final, Self
 import msgspec
 
 from contrada.delivery.store import Store
-from contrada.errors import ConnectionFailedError, FrameError, ServiceError
+from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.connection import CLIENT, NEIGHBOUR
 from contrada.net.frames import NOT_PERMITTED, Hello
@@ -223,6 +224,19 @@ class Broker(Server):
                 peer.end(FrameError(NOT_PERMITTED, reason))
             elif not peer.change_to(now):
                 peer.close("what this user may do has changed: connect again")
+
+    def has_user(self, name: str) -> bool:
+        """Whether there is a user of this name; where nobody is asked who he is, always."""
+        return self._doorkeeper is None or name in self._doorkeeper.users.principals
+
+    def end_standing(self, name: str) -> None:
+        """Ends a durable subscription with its log, where there is one, whosever it is.
+
+        Raises StoreError.
+        """
+        with suppress(DeliveryError):
+            self.logs.host.end(name)
+            self.logs.found(name)
 
     def identify(self, peer: Peer, hello: Hello) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does."""

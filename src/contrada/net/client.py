@@ -110,7 +110,7 @@ class TcpService(DisseminatingService):
 
     def __init__(
         self,
-        address: str | Sequence[str],
+        address: str | Sequence[str] | Address,
         *,
         publisher: str | Signer | None = None,
         publish_wait_s: float = PUBLISH_WAIT_S,

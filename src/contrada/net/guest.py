@@ -540,8 +540,8 @@ class Guest:
         self._broker.refused[code] += 1
         reason = shortened(str(error))
         _LOG.info(
-            "client %(peer)s is refused a request: %(reason)s",
-            {"peer": self.peer.name, "code": code, "reason": reason},
+            "client %(peer)s of %(user)s is refused a request: %(reason)s",
+            {"peer": self.peer.name, "user": self.peer.user, "code": code, "reason": reason},
         )
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
         self.peer.send(Reply(number, code=code, reason=reason, refused=refused))

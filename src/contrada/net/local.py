@@ -5,23 +5,37 @@ So all decisions about clients hold for it, too, and it needs none of its own.
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, Final
 
 from contrada.net.address import Address
 from contrada.net.broker import Broker
 from contrada.net.client import TcpService
+from contrada.net.peer import Peer
 from contrada.net.subscription import CREDIT_BYTES
 from contrada.net.wire import Approach
 
+_HERE: Final = Address("localhost", called="this broker")
+
 
 def local_service(
-    broker: Broker, token: str = "", *, credit_bytes: int = CREDIT_BYTES, **options: Any
+    broker: Broker,
+    token: str = "",
+    *,
+    peer: str = "",
+    credit_bytes: int = CREDIT_BYTES,
+    **options: Any,
 ) -> TcpService:
     """A service of a broker that was started on this event loop; `options` are `TcpService`'s.
 
-    `token` says whose connection it is, as in `connect`. Of each subscription `credit_bytes` may
+    `token` says whose connection it is, as in `connect`, and `peer` for whom it is made, which is
+    logged. Of each subscription `credit_bytes` may
     wait here unread. Close it before the broker stops.
     """
+
+    def arrival() -> Peer:
+        end = broker.arrival()
+        end.name = peer or "this process"
+        return end
 
     async def reach(end: asyncio.Protocol) -> None:
         if broker.is_stopping:
@@ -29,7 +43,7 @@ def local_service(
         loop = asyncio.get_running_loop()
         here, there = socket.socketpair()
         try:
-            await loop.connect_accepted_socket(broker.arrival, there)
+            await loop.connect_accepted_socket(arrival, there)
         except BaseException:
             here.close()
             there.close()
@@ -37,6 +51,6 @@ def local_service(
         await loop.create_connection(lambda: end, sock=here)
 
     approach = Approach(token=token, reach=reach)
-    service = TcpService(str(Address("localhost")), approach=approach, **options)
+    service = TcpService(_HERE, approach=approach, **options)
     service.credit_bytes = credit_bytes
     return service

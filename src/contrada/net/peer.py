@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
+from contrada.net.address import Address
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
@@ -162,7 +163,8 @@ class Peer(Wire):
         super().__init__(hello or broker.hello, asks)
         self.broker = broker
         self.who = NEIGHBOUR if hello else CLIENT
-        self.name: object = None
+        self.name = ""
+        """Who is at the other end, as it is logged."""
         self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
         self.clock = self._loop.time
         self.soon = self._loop.call_soon
@@ -188,6 +190,11 @@ class Peer(Wire):
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
 
+    @property
+    def user(self) -> str:
+        """The name of whose it is; empty as long as that is not known."""
+        return "" if self.principal is None else self.principal.name
+
     # ---------------------------------------------------------------- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -198,7 +205,7 @@ class Peer(Wire):
             self._write_outgoing()
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.name = self._transport.get_extra_info("peername")
+        self.name = self.name or _shown(self._transport.get_extra_info("peername"))
         _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
         if not self.broker.admit(self):
             self.end(FrameError("full", "this broker has as many connections as it may"))
@@ -486,3 +493,10 @@ class Peer(Wire):
             {"who": self.who, "peer": self.name, "code": error.code, "reason": error},
         )
         super()._end(error)
+
+
+def _shown(peername: object) -> str:
+    """The host and port of the other end."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return Address(str(peername[0]), peername[1]).place
+    return str(peername or "")

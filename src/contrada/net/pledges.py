@@ -562,9 +562,10 @@ class GuestLogs:
         self._unanswered -= 1
         self._peer.broker.refused[type(error).__name__] += 1
         _LOG.info(
-            "client %(peer)s is refused a request: %(reason)s",
+            "client %(peer)s of %(user)s is refused a request: %(reason)s",
             {
                 "peer": self._peer.name,
+                "user": self._peer.user,
                 "code": type(error).__name__,
                 "reason": shortened(str(error)),
             },

@@ -27,7 +27,14 @@ from contrada.delivery.messages import (
     Sequenced,
     Taken,
 )
-from contrada.errors import ContradaError, EncodingError, LimitError, ServiceError, shortened
+from contrada.errors import (
+    ContradaError,
+    EncodingError,
+    InvalidValueError,
+    LimitError,
+    ServiceError,
+    shortened,
+)
 from contrada.model import FilterSet, Notification, from_msgpack, to_msgpack
 from contrada.model.encoding import notification_from_msgpack, notification_to_read
 from contrada.net.content import CONTENT_BYTES_MAX, decoded, notifications_from
@@ -151,8 +158,14 @@ T = Any
 
 
 def packed(message: Any) -> msgspec.Raw:
-    """A message as it stands in a frame. Raises LimitError for content that is too large."""
-    return msgspec.Raw(_ENCODER.encode(message))
+    """A message as it stands in a frame.
+
+    Raises LimitError for content that is too large, InvalidValueError for a name that is no text.
+    """
+    try:
+        return msgspec.Raw(_ENCODER.encode(message))
+    except UnicodeEncodeError as error:
+        raise InvalidValueError(error.object, "a lone surrogate is not text") from None
 
 
 def _bytes_of(thing: Any) -> bytes:

@@ -91,11 +91,8 @@ def spark_session(
     cores = cores or os.cpu_count() or 1
     builder = configure(SparkSession.builder.appName(name))
     builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
-    settings = dict(_QUERIES) if remote else _settings(cores, master, java_options)
-    for key, value in (conf or {}).items():  # Options of Java are added to those that are there.
-        is_added = key == _JAVA_OPTIONS and key in settings
-        settings[key] = f"{settings[key]} {value}" if is_added else value
-    for key, value in settings.items():
+    settings = _QUERIES if remote else _settings(cores, master, java_options)
+    for key, value in _with(settings, conf or {}).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -124,6 +121,17 @@ def _give_up_soon(session: "SparkSession") -> None:
     client: Any = session.client
     for policy in client.get_retry_policies():  # Calls that are under way look at it again.
         policy.max_retries = STOP_RETRIES_MAX
+
+
+def _with(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings with those of a user; options of Java are added to those that are there."""
+    before = settings.get(_JAVA_OPTIONS)
+    added = (
+        {_JAVA_OPTIONS: f"{before} {conf[_JAVA_OPTIONS]}"}
+        if _JAVA_OPTIONS in conf and before
+        else {}
+    )
+    return {**settings, **conf, **added}
 
 
 def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from contrada.spark.pipeline.checking import plan_lines
 from contrada.spark.pipeline.description import Pipeline, read_pipeline
 from contrada.spark.pipeline.run import run_pipeline
 from contrada.spark.pipeline.streams import run_stream
+from contrada.spark.pipeline.versions import Versions
 from contrada.spark.transforms.detecting import detection_statistics
 
 DESCRIPTION = """
@@ -109,6 +110,41 @@ def test_subscriptions_change_between_micro_batches(spark: SparkSession, folder:
     assert second.patterns == {"rise": 1}
     report = json.loads((folder / "out" / "report.json").read_text())
     assert (report["batches"], report["sources"][0]["read"]) == (3, 7)
+
+
+def test_a_file_that_is_gone_before_it_is_read_is_told(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark passes over it: a file would be lost, and only a log of Spark would know."""
+    other = DESCRIPTION[DESCRIPTION.index("[[source]]") : DESCRIPTION.index("[[pattern]]")]
+    other = other.replace('"rows"', '"others"').replace("in/*.jsonl", "other/*.jsonl")
+    text = DESCRIPTION.replace("maxFilesPerTrigger = 1", "maxFilesPerTrigger = 2")
+    (folder / "p.toml").write_text(text.replace("[[source]]", f"{other}[[source]]"))
+    (folder / "other").mkdir()
+    (folder / "other" / "o.jsonl").write_text("")
+    for name in ("a", "b é%20", "c"):
+        give(folder, name[0], {"n": 1, "key": name})
+        (folder / "in" / f"{name[0]}.jsonl").rename(folder / "in" / f"{name}.jsonl")
+    taken = Versions.of_batch
+
+    def of_batch(self: Any, batch: int) -> Any:
+        if batch == 0:  # Spark has taken two files by now.
+            (folder / "in" / "b é%20.jsonl").unlink()
+        return taken(self, batch)
+
+    monkeypatch.setattr(Versions, "of_batch", of_batch)
+    summary = run_stream(spark, read_pipeline(folder / "p.toml"))
+    assert [row[0] for row in matched(folder)] == [0, 1]
+    (gone,) = rows_in(folder, "quarantine")
+    assert gone["file"] == str(folder / "in" / "b é%20.jsonl")
+    assert (gone["source"], gone["reason"], gone["line"]) == (
+        "rows",
+        "gone before it was read",
+        None,
+    )
+    (others, rows) = summary.sources
+    assert (others.source, others.bad) == ("others", 0)
+    assert (rows.read, rows.bad, rows.reasons) == (2, 1, {"gone before it was read": 1})
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv"])

@@ -100,10 +100,18 @@ if jit.is_pure():
         held = data[at : at + 8].tolist()
         return next((n for n, each in enumerate(held) if each < 0x20 or each in b'"\\'), 8)
 
-    def cell_bytes(data: Any, at: Any, sign: Any, other: Any) -> Any:
-        """How many of eight bytes come before one of two signs or LF."""
-        held = data[at : at + 8].tolist()
-        return next((n for n, each in enumerate(held) if each in (sign, other, 0x0A)), 8)
+    def sign_marks(data: Any, at: Any, sign: Any, other: Any) -> Any:
+        """Which of eight bytes are one of two signs or LF: marked by their highest bits."""
+        held = enumerate(data[at : at + 8].tolist())
+        return sum(0x80 << 8 * n for n, each in held if each in (sign, other, 0x0A))
+
+    def first_marked(marks: Any) -> Any:
+        """Which of eight bytes is the first that is marked; 8 where none is."""
+        return (marks & -marks).bit_length() // 8 - 1 if marks else 8
+
+    def without_first(marks: Any) -> Any:
+        """The marks without the first of them."""
+        return marks & (marks - 1)
 
     def digits_at(data: Any, at: Any) -> Any:
         """How many of eight bytes are digits, before one that is none."""
@@ -127,14 +135,16 @@ else:
         array_entry,
         byte_at,
         bytes_at,
-        cell_bytes,
         digits_at,
         double_bits,
         entry,
+        first_marked,
         kernel,
         memory_at,
         number_at,
         plain_bytes,
         prefetch,
         put_bytes,
+        sign_marks,
+        without_first,
     )

@@ -303,7 +303,7 @@ def _first_byte(_typing: Any, marks: Any) -> Any:
 _ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _QUOTES, _BACKSLASHES = np.uint64(0x2222222222222222), np.uint64(0x5C5C5C5C5C5C5C5C)
 _BLANKS, _ZEROS = np.uint64(0x2020202020202020), np.uint64(0x3030303030303030)
-_LINE_FEEDS = np.uint64(0x0A0A0A0A0A0A0A0A)
+_LINE_FEEDS, _LOWS = np.uint64(0x0A0A0A0A0A0A0A0A), ~_HIGHS
 _TO_HIGH = np.uint64(0x7676767676767676)
 
 
@@ -317,13 +317,25 @@ def plain_bytes(data: Any, at: Any) -> Any:
 
 
 @numba.njit(inline="always")
-def cell_bytes(data: Any, at: Any, sign: Any, other: Any) -> Any:
-    """How many of eight bytes come before one of two signs or LF."""
+def sign_marks(data: Any, at: Any, sign: Any, other: Any) -> Any:
+    """Which of eight bytes are one of two signs or LF: marked by their highest bits, just these."""
     word = _word_at(data, at)
     one, two = word ^ (np.uint64(sign) * _ONES), word ^ (np.uint64(other) * _ONES)
     end = word ^ _LINE_FEEDS
-    marks = ((one - _ONES) & ~one) | ((two - _ONES) & ~two) | ((end - _ONES) & ~end)
-    return _first_byte(marks & _HIGHS)
+    others = (one | ((one & _LOWS) + _LOWS)) & (two | ((two & _LOWS) + _LOWS))
+    return ~(others & (end | ((end & _LOWS) + _LOWS))) & _HIGHS
+
+
+@numba.njit(inline="always")
+def first_marked(marks: Any) -> Any:
+    """Which of eight bytes is the first that is marked; 8 where none is."""
+    return _first_byte(marks)
+
+
+@numba.njit(inline="always")
+def without_first(marks: Any) -> Any:
+    """The marks without the first of them."""
+    return marks & (marks - np.uint64(1))
 
 
 @numba.njit(inline="always")

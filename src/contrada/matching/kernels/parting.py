@@ -9,7 +9,15 @@ As in `walking`, each line ends with LF, and eight more bytes can be read behind
 
 from typing import Any
 
-from contrada.matching.kernels.memory import are_same, array_entry, byte_at, cell_bytes, kernel
+from contrada.matching.kernels.memory import (
+    are_same,
+    array_entry,
+    byte_at,
+    first_marked,
+    kernel,
+    sign_marks,
+    without_first,
+)
 from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts, Grid, Ints
 from contrada.matching.kernels.walking import (
     BOOL,
@@ -31,14 +39,14 @@ CHECKED = -2
 
 
 @kernel
-def past_cell(data: Any, at: Any, sign: Any, other: Any) -> Any:
-    """Where one of two signs stands, or LF."""
-    step = cell_bytes(data, at, sign, other)
-    at += step
-    while step == 8:
-        step = cell_bytes(data, at, sign, other)
-        at += step
-    return at
+def next_sign(data: Any, base: Any, marks: Any, sign: Any, other: Any) -> Any:
+    """Where the next of two signs stands, or LF; and the eight bytes that are looked at, with the
+    marks behind it.
+    """
+    while marks == 0:
+        base += 8
+        marks = sign_marks(data, base, sign, other)
+    return base + first_marked(marks), base, without_first(marks)
 
 
 @kernel
@@ -61,17 +69,23 @@ def note_cells(
     sign, quote = signs
     starts, texts = absent
     begins, lasts = spans
-    stop = sign if quote == NO_QUOTE else quote
-    at = ends[line - 1] + 1 if line else 0
+    other = sign if quote == NO_QUOTE else quote
+    base = at = ends[line - 1] + 1 if line else 0
+    marks = sign_marks(data, base, sign, other)
     for cell in range(len(places)):
-        is_quoted = byte_at(data, at) == quote
-        begin = at + 1 if is_quoted else at
-        last = past_cell(data, begin, quote if is_quoted else sign, stop)
+        begin = at
+        last, base, marks = next_sign(data, base, marks, sign, other)
         after = last
-        if is_quoted:
+        if last == at and byte_at(data, at) == quote:
+            begin = at + 1
+            last, base, marks = next_sign(data, base, marks, sign, other)
+            while byte_at(data, last) == sign:
+                last, base, marks = next_sign(data, base, marks, sign, other)
             if byte_at(data, last) != quote:
                 return False
-            after = last + 1
+            after, base, marks = next_sign(data, base, marks, sign, other)
+            if after != last + 1:
+                return False
         if byte_at(data, after) != (sign if cell < len(places) - 1 else 0x0A):
             return False
         place = places[cell]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -89,6 +89,11 @@ class SourceCounts:
             tuple(sorted(_unmet_by_both(self, other))),
             self.seconds + other.seconds,
         )
+
+    def with_bad(self, reason: str, count: int) -> "SourceCounts":
+        """The same with more records that are bad, for one reason."""
+        reasons = Counter(self.reasons) + Counter({reason: count})
+        return replace(self, bad=self.bad + count, reasons=dict(reasons))
 
     def summary(self, source: str, published: int = 0) -> SourceSummary:
         """It as a summary shows it."""

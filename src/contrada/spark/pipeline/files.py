@@ -83,8 +83,7 @@ def new_files(
 ) -> "DataFrame":
     """The files that come to a path, as a stream: `path`, and the `content` where it is asked for.
 
-    What is gone again before its batch begins is passed over, which Spark's log tells and nothing
-    else: a micro-batch has only what was read.
+    What is gone again before its task begins is passed over: `arrivals` tells what that was.
     """
     frame = (
         session.readStream.format("binaryFile")

@@ -55,12 +55,13 @@ OUTCOME: Final = pa.schema(
         ("read", pa.int64()),
         ("bad", pa.int64()),
         ("unmet", pa.list_(pa.string())),
+        ("files", pa.list_(pa.string())),
     ]
 )
 OUTCOME_DDL: Final = (
     "source string, file string, record bigint, column bigint, reason string, text string, "
     "time_us bigint, attributes string, notification binary, subscriptions array<int>, "
-    "read bigint, bad bigint, unmet array<string>"
+    "read bigint, bad bigint, unmet array<string>, files array<string>"
 )
 
 MATCHERS_KEPT_MAX: Final = 8
@@ -97,6 +98,10 @@ class TextFiles:
     reading: Reading
     beside: str | None
     parts: tuple[tuple[FilePart, ...], ...] = ()
+
+    def shown(self, address: str) -> str:
+        """What a file is called in results."""
+        return shown_name(address, self.beside)
 
     def of_parts(self, parts: tuple[tuple[FilePart, ...], ...]) -> "TextFiles":
         """The same, read in parts."""
@@ -158,6 +163,8 @@ class _OutcomeColumns:
         self._columns: list[list[Any]] = [[] for _ in OUTCOME][1:]
         self.unmet = names_expected
         """The attributes that options speak of and that no record had so far."""
+        self.files: list[str] = []
+        """The files that came to the task, where they come to a stream."""
         self.read = self.bad = 0
         self.latest_us: int | None = None
         """The largest time of all that was read, whether it matched or not; None of nothing."""
@@ -166,7 +173,7 @@ class _OutcomeColumns:
         self, file: str | None, record: int | None, of: "PackedOutcome", positions: Any
     ) -> None:
         """A record that matched."""
-        values = (file, record, None, None, None, *of, positions, None, None, None)
+        values = (file, record, None, None, None, *of, positions, *[None] * 4)
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
 
@@ -209,12 +216,12 @@ class _OutcomeColumns:
         """A record that could not be read."""
         self.bad += 1
         place = (record.line, record.column, record.reason, record.text)
-        for column, value in zip(self._columns, (file, *place, *[None] * 7), strict=True):
+        for column, value in zip(self._columns, (file, *place, *[None] * 8), strict=True):
             column.append(value)
 
     def counted(self) -> Batches:
         """All that waits, with the counts behind it."""
-        counts = (self.read, self.bad, sorted(self.unmet))
+        counts = (self.read, self.bad, sorted(self.unmet), self.files)
         of_all = (*[None] * 5, self.latest_us, *[None] * 3, *counts)
         for column, value in zip(self._columns, of_all, strict=True):
             column.append(value)
@@ -295,11 +302,13 @@ class _TextFileReader:
             return
         for row in range(rows.num_rows):  # One by one: contents are whole files.
             content = rows.column(1)[row].as_py() if rows.num_columns > 1 else None
-            yield FilePart(rows.column(0)[row].as_py()), content
+            address = rows.column(0)[row].as_py()
+            self._held.files.append(self._files.shown(address))
+            yield FilePart(address), content
 
     def _of_part(self, part: FilePart, content: bytes | None) -> Iterator[Outcomes]:
         files, matcher = self._files, self._matcher
-        shown = shown_name(part.path, files.beside)
+        shown = files.shown(part.path)
         held = self._held  # Other sources may have the same matcher.
         matcher.unmet, matcher.latest_us = held.unmet, held.latest_us
         try:

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError
+from contrada.spark.pipeline.arrivals import GONE
 from contrada.spark.pipeline.description import Pipeline, TableSink
 from contrada.spark.pipeline.formats import check_format
 
@@ -67,11 +68,17 @@ def date_of(column: str) -> Column:
     return F.coalesce(F.to_date(column), F.lit(date(1970, 1, 1)))
 
 
-def quarantine_of(outcomes: DataFrame) -> DataFrame:
-    """The records that could not be read."""
-    return outcomes.where("reason is not null").select(
+def quarantine_of(
+    outcomes: DataFrame, gone: Mapping[str, Sequence[str]] | None = None
+) -> DataFrame:
+    """The records that could not be read, and of each source the files that are `gone`."""
+    bad = outcomes.where("reason is not null").select(
         "source", "file", F.col("record").alias("line"), "column", "reason", "text"
     )
+    rows = [
+        (name, file, None, None, GONE, None) for name in gone or () for file in (gone or {})[name]
+    ]
+    return bad.union(outcomes.sparkSession.createDataFrame(rows, bad.schema)) if rows else bad
 
 
 def types_of(pipeline: Pipeline) -> dict[str, str]:

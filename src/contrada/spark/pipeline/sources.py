@@ -1,11 +1,11 @@
 """What sources give: the outcomes of their records, and how that is done."""
 
 from contrada.spark.pipeline.description import Source
-from contrada.spark.pipeline.matching import OutcomeTask
+from contrada.spark.pipeline.matching import OutcomeTask, TextFiles
 from contrada.spark.pipeline.reading import opened_sources, outcomes, outcomes_of
 from contrada.spark.transforms.bases import Base
 
-__all__ = ["OutcomeTask", "opened_sources", "outcomes", "outcomes_of", "planned"]
+__all__ = ["OutcomeTask", "TextFiles", "opened_sources", "outcomes", "outcomes_of", "planned"]
 
 
 def planned(source: Source, base: Base) -> str:

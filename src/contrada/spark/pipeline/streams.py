@@ -27,11 +27,13 @@ from typing import Any, Final
 import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import StoreError
 from contrada.extensions import load, loaded
 from contrada.spark.pipeline.addresses import reached_by_workers
+from contrada.spark.pipeline.arrivals import GONE, files_taken, may_be_gone
 from contrada.spark.pipeline.asking import AskedFor, asked_by
 from contrada.spark.pipeline.checking import check_pipeline, wishes_of
 from contrada.spark.pipeline.counting import PipelineSummary, SourceCounts, counts_of
@@ -53,7 +55,13 @@ from contrada.spark.pipeline.sinks import (
     write_parquet,
     write_table,
 )
-from contrada.spark.pipeline.sources import OutcomeTask, opened_sources, outcomes_of, planned
+from contrada.spark.pipeline.sources import (
+    OutcomeTask,
+    TextFiles,
+    opened_sources,
+    outcomes_of,
+    planned,
+)
 from contrada.spark.pipeline.versions import Version, Versions
 from contrada.spark.pipeline.watching import PROGRESS_S, ProgressListener, is_remote
 from contrada.spark.transforms.detecting import SEEN, detection
@@ -201,7 +209,11 @@ class _MicroBatches:
             counts = counts_of(every, self.pipeline.sources, len(version.names))
             seconds = (monotonic() - began) / len(counts)
             counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
-            self._write(every, batch, version, counts)
+            gone = self._gone(every, batch)
+            counts |= {
+                name: counts[name].with_bad(GONE, len(files)) for name, files in gone.items()
+            }
+            self._write(every, batch, version, counts, gone)
             patterns = self._detect(every, batch, len(version.names))
         finally:
             every.unpersist()
@@ -209,8 +221,30 @@ class _MicroBatches:
         self.versions.forget(batch)
         self.report()
 
+    def _gone(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
+        """The files of each source that Spark took into a micro-batch, and that no task was given.
+
+        Cost: a job where a file may not be there any more.
+        """
+        taken: dict[str, list[str]] = {}
+        for place, source in enumerate(self.task.sources):
+            if isinstance(source, TextFiles):
+                addresses = files_taken(self.pipeline.checkpoint, batch, place)
+                taken[source.name] = [*map(source.shown, filter(may_be_gone, addresses))]
+        if not any(taken.values()):
+            return {}
+        rows = every.where("files is not null").select("source", F.explode("files")).collect()
+        given = {(row[0], row[1]) for row in rows}
+        left = {name: [n for n in names if (name, n) not in given] for name, names in taken.items()}
+        return {name: names for name, names in left.items() if names}
+
     def _write(
-        self, every: DataFrame, batch: int, version: Version, counts: Mapping[str, SourceCounts]
+        self,
+        every: DataFrame,
+        batch: int,
+        version: Version,
+        counts: Mapping[str, SourceCounts],
+        gone: Mapping[str, list[str]],
     ) -> None:
         """Write what a micro-batch matched, and what is bad of it."""
         pipeline = self.pipeline
@@ -220,7 +254,7 @@ class _MicroBatches:
             if self.address:
                 self._publish(every, batch, len(version.names))
         if any(each.bad for each in counts.values()):
-            self._replace(quarantine_of(every), "quarantine", batch)
+            self._replace(quarantine_of(every, gone), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replace what this micro-batch wrote, in its folder and in tables."""

@@ -77,8 +77,9 @@ def plan_of(
     Raises InputError for a column that filters ask for and that is no attribute, and for a way
     that there is not, or that cannot be taken.
     """
-    if way is not None and way not in get_args(MatchMethod):
-        raise InputError("way", f"found {way!r}, expected one of: {', '.join(get_args(MatchMethod))}")
+    ways = get_args(MatchMethod)
+    if way is not None and way not in ways:
+        raise InputError("way", f"found {way!r}, expected one of: {', '.join(ways)}")
     described = frame_of(frame.schema, zone=zone, drop=drop)
     saved = base.saved
     asked = described.asked(None if saved.has_residues else saved.names)
