@@ -521,6 +521,17 @@ def test_objects_that_are_too_long_are_bad(file: Path, monkeypatch: pytest.Monke
     check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", Reading())
 
 
+def test_a_time_that_means_none_is_missing(file: Path) -> None:
+    """A record would have a time that its source says is none, or be stamped without one."""
+    for time in (None, "t"):
+        for absent in ((), ("2013-01-01",), ("NA", "2013-01-01T00:00Z")):
+            reading = Reading(types={"t": "time"}, absent=frozenset(absent), time=time)
+            times = ["2013-01-01", "2013-01-01T00:00Z", "2013-06-01 05:00Z"] * 3
+            check(file, "a,t\n" + "".join(f"1,{t}\n" for t in [*times, ""]), "csv", reading)
+            lines = [f'{{"a":1,"t":"{each}"}}\n' for each in times]
+            check(file, "".join([*lines, '{"a":1}\n']), "json", reading)
+
+
 def test_objects_without_a_time_are_bad(file: Path) -> None:
     """Lines would be records where none of them has the time that each needs."""
     check(file, '{"a":1}\n' * 20, "json", Reading(types={"t": "time"}, time="t"))
