@@ -143,3 +143,10 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     outgoing.acknowledge(4)
     assert outgoing.has_room()
     assert outgoing.held_bytes == 0
+
+
+def test_nothing_is_sent_as_behind_an_item_that_there_never_was() -> None:
+    """After a crash the other end would wait for it for ever."""
+    outgoing, incoming = Outgoing[str](6), Incoming[str]()
+    outgoing.send([], 0)
+    assert incoming.take(outgoing.send(["a"], 10)) == ["a"]

@@ -34,24 +34,24 @@ EXIT_DIFFERENT: Final = 1
 COLUMNS: Final = {
     "kind": "shape, strategy, and what is saved (plain: nothing)",
     "parties": "interested parties, each with one subscription",
-    "delivered": "notifications that parties were given, in all",
+    "delivered": "notifications delivered to parties, in all",
     "a path": "how far a notification came to who was given it, on average",
-    "a notification": "cost of one, to all who are given it, on average",
+    "a notification": "cost of one notification, to all its receivers, on average",
     "a subscription": "cost of one and of its withdrawal, on average",
-    "of plain": "that cost against the same kind where nothing is saved",
+    "of plain": "that cost in percent of the same kind's without covering or merging",
     "an advertisement": "cost of one and of its withdrawal, on average",
     "total": "cost of all that was sent, but for link states",
     "table": "distinct filters of a server when all ask, on average",
-    "largest": "those of the server that then has most",
+    "largest": "those of the server with the most at that moment",
 }
 """What the columns of the costs say."""
 
 COLUMNS_OF_SAVINGS: Final = {
     "subscriptions of": "made: drawn as for the parties; or a file of --filters",
     "all": "subscriptions",
-    "refused": "those that match nothing or are beyond a limit",
+    "refused": "filters that match nothing or are beyond a limit",
     "plain": "filters at the neighbour (messages to it), nothing saved",
-    "covering": "the same, where what is covered is not sent",
+    "covering": "the same, where covered filters are not sent",
     "merging": "the same, where filters are joined as well",
 }
 """What the columns of the savings say."""

@@ -75,7 +75,8 @@ class Outgoing(Generic[T]):
     def send(self, items: Sequence[T], size: int) -> NumberedRun[T]:
         """Numbers items, which have so many bytes, and keeps them; to be sent in this order."""
         run = NumberedRun(self.last, self.next, items)
-        self._keep(run, size)
+        if items:  # Else the next item would be sent as behind one that there never was.
+            self._keep(run, size)
         return run
 
     def restore(self, number: int, item: T, size: int) -> None:
