@@ -38,7 +38,8 @@ def noting(calls: list[str]) -> Iterator[None]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         file = frame.f_code.co_filename
-        if event == "call" and file.startswith(PACKAGE):
+        # Compiled kernels tell of their calls, too; they are no Python to pass through.
+        if event == "call" and file.startswith(PACKAGE) and "/kernels/" not in file:
             calls.append(file.removeprefix(PACKAGE))
 
     sys.setprofile(note)
