@@ -51,7 +51,7 @@ def publish_until_seen(address: str, process: "subprocess.Popen[str]") -> None:
     stdout = process.stdout
     reader = threading.Thread(target=lambda: line.append(stdout.readline()))
     reader.start()
-    for _ in range(20):
+    for _ in range(400):
         here("pub", "--to", address, "begin=true", "desk=1")
         reader.join(0.05)
         if line:
