@@ -479,6 +479,16 @@ def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
     assert router.pattern_statistics().dropped == {AHEAD: 3}
 
 
+def test_time_is_learned_where_no_pattern_is_asked_for() -> None:
+    """One that is asked for later would take what is late, or find all too late by a wrong clock."""
+    router = Router()
+    publish(router, "z", 50)
+    publish(router, "z", CLOCK_AHEAD_MAX_US + 1)
+    publish(router, "z", 20)
+    counted = router.pattern_statistics()
+    assert (counted.learned_us, counted.dropped) == (50, {AHEAD: 1})
+
+
 def test_a_clock_that_jumps_is_refused() -> None:
     """What waits would come too early, or what comes after be late."""
     router = Router()
