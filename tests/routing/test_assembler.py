@@ -480,7 +480,7 @@ def test_a_time_far_ahead_of_the_clock_is_not_believed() -> None:
 
 
 def test_time_is_learned_where_no_pattern_is_asked_for() -> None:
-    """One that is asked for later would take what is late, or find all too late by a wrong clock."""
+    """One that is asked for later would take late ones, or find all late by a wrong clock."""
     router = Router()
     publish(router, "z", 50)
     publish(router, "z", CLOCK_AHEAD_MAX_US + 1)

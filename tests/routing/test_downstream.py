@@ -176,3 +176,15 @@ def test_it_is_said_why_a_link_is_not_used() -> None:
         (Adjacency(each.name, Role.PEER), Reason.UNCONFIRMED) for each in LINKS
     ]
     assert [why for _, why in subscribed([]).links()] == [None, None]
+
+
+def test_a_client_may_not_say_where_its_publication_came_from() -> None:
+    """A message that was forged, or is of another version, would pass for one that begins here."""
+    router, it = Router(), Notification({"a": 1})
+    for message, reason in (
+        (Publish((it,), source="x"), Reason.WRONG_HOME),
+        (Publish((it,), version=2), Reason.VERSION),
+        (Publish((it,), hops=-1), Reason.TOO_MANY_HOPS),
+    ):
+        event = Received(Client("c"), message)
+        assert router.handle(event, 0) == [Refused(event, reason)]
