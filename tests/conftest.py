@@ -53,6 +53,14 @@ def shared_data() -> Callable[..., Path]:
     return shared.shared_data
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_store_stays_here() -> Iterator[None]:
+    """A broker that a test starts in the folder of the tests would leave its store there."""
+    before = {*Path.cwd().glob("contrada*.db")}
+    yield
+    assert {*Path.cwd().glob("contrada*.db")} <= before, "a test leaves a store where it is started"
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Ten thousand tests stay until the end: no collection looks through them again."""

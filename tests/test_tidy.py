@@ -55,8 +55,10 @@ CODE_FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 
 def text_files() -> Iterator[Path]:
-    """Every text file of the project, without what tools have made."""
-    yield from (path for path in REPOSITORY.iterdir() if path.is_file() and path.name != ".git")
+    """Every text file of the project, without what tools and brokers started here have made."""
+    for path in REPOSITORY.iterdir():
+        if path.is_file() and path.name != ".git" and not path.name.startswith("contrada.db"):
+            yield path
     for place in PLACES:
         for path in (REPOSITORY / place).rglob("*"):
             made = "__pycache__" in path.parts

@@ -35,10 +35,10 @@ ROWS = "n,at\n" + "".join(f"{n},2013-01-01T05:00:{n:02}Z\n" for n in range(60)) 
 
 
 @pytest.fixture
-def broker() -> Iterator[str]:
-    """The address of a broker in a process of its own."""
+def broker(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker in a process of its own, with its store in the test's folder."""
     command = [*CONTRADA, "serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
