@@ -18,6 +18,7 @@ from rich.table import Table
 import bench
 from bench import before
 from bench.harness import Figure, Result, run_figure
+from contrada.matching.kernels import jit
 
 MODULE_PREFIX = "bench_"
 PIPED_COLUMNS: Final = 160
@@ -114,6 +115,7 @@ def main(only: str, revision: str) -> None:
             before.pair_with(revision)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
+    jit.compile_all()  # Else the first figures would measure what runs meanwhile.
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS

@@ -7,7 +7,7 @@ Python.
 from typing import Any
 
 from contrada.matching.kernels import checking, holding, reading, seeking
-from contrada.matching.kernels.memory import entry, memory_at, prefetch
+from contrada.matching.kernels.memory import bytes_of, entry, memory_at, prefetch
 from contrada.matching.kernels.schema import Columns, Ints, Memory
 
 _bin_of, _collect, _find_bucket = seeking.bin_of, seeking.collect, seeking.find_bucket
@@ -22,7 +22,7 @@ _set_holds_value = holding.set_holds_value
 @entry
 def load_span(span: bytes, memory: Memory) -> Any:
     """`reading.load`."""
-    return _load(span, memory_at(memory))
+    return _load(bytes_of(span), memory_at(memory))
 
 
 @entry
@@ -34,8 +34,8 @@ def load_cells(columns: Columns, row: int, cells: Ints, memory: Memory) -> Any:
 @entry
 def attr_of(name: bytes, memory: Memory) -> Any:
     """`reading.find_attr`, of a whole name."""
-    m = memory_at(memory)
-    return _find_attr(m, name, 0, len(name), _text_hash(m.seed[0], name, 0, len(name)))
+    m, given = memory_at(memory), bytes_of(name)
+    return _find_attr(m, given, 0, len(name), _text_hash(m.seed[0], given, 0, len(name)))
 
 
 @entry

@@ -16,7 +16,7 @@ from contrada.matching.compiling import TEXT_BYTES_MAX, number_key
 from contrada.matching.generation import Generation
 from contrada.matching.hanging import CROWDED_FROM
 from contrada.matching.kernels import reading
-from contrada.matching.kernels.reading import hash_of_text, point_hash
+from contrada.matching.kernels.reading import hash_of_part, hash_of_text, point_hash
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
 from tests.matching.engines import COMPILED, arrays_of, module, needs_numba, new_index
@@ -205,7 +205,7 @@ def test_a_text_leads_to_no_value_of_its_hash(compiled: Any) -> None:
     """A filter that hangs at two values would be met again by another attribute's prefix."""
     prefixes = map("".join, product(ascii_lowercase, "aeiou", "bcdfghjklm", "01234567"))
     of = {
-        reading.place_hash(_SEED, 1, reading.KIND_PREFIX, hash_of_text(_SEED, each.encode())): each
+        reading.place_hash(_SEED, 1, reading.KIND_PREFIX, hash_of_part(_SEED, each.encode())): each
         for each in prefixes
     }
     prefix, number = number_of_one_hash(of, 0)

@@ -118,12 +118,30 @@ def test_an_operator_has_the_kernels_bits() -> None:
 @pytest.mark.slow
 def test_what_is_in_memory_is_read_by_its_type() -> None:
     """A column of a narrow type would be read in pairs, or without its sign."""
-    from contrada.matching.kernels.native import bytes_at, number_at
+    from contrada.matching.kernels.native import number_at
 
     for kind in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.float32, np.float64):
         column: Any = np.array([1, 100, 0]).astype(kind)
         column[2] = -3 if kind not in (np.uint8, np.uint32) else 200
         found = [float(number_at(column.ctypes.data, row, kind)) for row in range(3)]
         assert found == column.astype(float).tolist()
-    data: Any = np.frombuffer(b"abcdef", dtype=np.uint8)
-    assert bytes(bytes_at(data.ctypes.data, 4)) == b"abcd"
+
+
+def test_bytes_are_read_without_their_sign_and_as_many_as_there_are() -> None:
+    """A text would be read as another, or on behind its end."""
+    import numba
+
+    from contrada.matching.kernels.native import bytes_at, bytes_of
+
+    @numba.njit
+    def listed(several: Any) -> Any:
+        return [several[at] for at in range(len(several))]
+
+    @numba.njit
+    def both(address: Any, length: Any, text: Any) -> Any:
+        return listed(bytes_at(address, length)), listed(bytes_of(text))
+
+    data: Any = np.array([0, 127, 128, 255, 7], dtype=np.uint8)
+    for length in (np.int64(0), np.int64(4), np.uint8(4)):
+        first, second = both(data.ctypes.data, length, b"\x00\xff\x80")
+        assert (first, second) == (data.tolist()[:length], [0, 255, 128])

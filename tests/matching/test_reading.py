@@ -64,6 +64,7 @@ def test_hashes_are_the_same_in_both_kinds(seed: Any, h: Any, x: Any, attr: Any,
         "point_hash": ((seed, attr, 4, x), 31),
         "gram_bit": ((attr, h, 2**19), 19),
         "hash_of_text": ((seed, text), 32),
+        "hash_of_part": ((seed, text), 32),
     }
     for name, (arguments, bits) in asked.items():
         found = getattr(checked, name)(*arguments)

@@ -21,6 +21,7 @@ from contrada.matching.kernels.reading import (
     KIND_TEXT,
     KIND_TEXT_NOCASE,
     MASK,
+    hash_of_part,
     hash_of_text,
     mixed,
     place_hash,
@@ -193,7 +194,7 @@ def _place(seed: int, attr: int, trait: Trait, decides: bool) -> Place:
         part, column, at = of[:LENGTHS_MAX], PREFIXES + case, KIND_PREFIX + case
     else:
         part, column, at = of[::-1][:LENGTHS_MAX], SUFFIXES + case, KIND_SUFFIX + case
-    return Place(place_hash(seed, attr, at, hash_of_text(seed, part)), column, len(part))
+    return Place(place_hash(seed, attr, at, hash_of_part(seed, part)), column, len(part))
 
 
 def _point_place(seed: int, attr: int, key: Key, decides: bool) -> Place:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contrada.matching.generation import Generation
     from contrada.matching.slots import Slots
 
-MAGIC: Final = b"CTRIDX\x00\x07"
+MAGIC: Final = b"CTRIDX\x00\x08"
 ALIGNMENT: Final = 64
 _FIRST: Final = struct.Struct("<8sI")
 _LENGTH: Final = struct.Struct("<Q")

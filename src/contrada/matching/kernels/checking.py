@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from contrada.matching.kernels.holding import program_holds, set_holds
-from contrada.matching.kernels.memory import bytes_at, entry, kernel, memory_at, prefetch
+from contrada.matching.kernels.memory import bytes_at, bytes_of, entry, kernel, memory_at, prefetch
 from contrada.matching.kernels.reading import NAN, NUMBER, TEXT, load, load_row
 from contrada.matching.kernels.schema import (
     DECIDED_ALONE,
@@ -422,7 +422,7 @@ def match(msg: bytes, memory: Memory) -> Any:
     """
     m = memory_at(memory)
     counters = m.counters[0]
-    status = load(msg, m)
+    status = load(bytes_of(msg), m)
     if status == OK:
         seek(m)
         status = find(m)

@@ -91,6 +91,10 @@ if jit.is_pure():
 
     bytes_at = number_at
 
+    def bytes_of(text: Any) -> Any:
+        """The bytes of a text that Python handed over."""
+        return text
+
     def byte_at(data: Any, at: Any) -> Any:
         """A byte of an array, whose place is not negative."""
         return int(data[at])
@@ -135,6 +139,7 @@ else:
         array_entry,
         byte_at,
         bytes_at,
+        bytes_of,
         digits_at,
         double_bits,
         entry,

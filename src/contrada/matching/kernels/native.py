@@ -44,6 +44,7 @@ from contrada.matching.kernels.schema import (
 _of_numba: Any = numba, cgutils, intrinsic, lower_getattr_generic, lower_builtin, signature
 _numba, _code, _intrinsic, _lower_getattr, _lower, _signature = _of_numba
 _infer: Any = infer_global
+_init_struct: Any = models.StructModel.__init__
 _tuple_of: Any = types.BaseTuple.from_types
 _WORD = ir.IntType(64)
 
@@ -65,8 +66,26 @@ class RowsType(types.Type):
         super().__init__(f"Rows({name})")
 
 
+class BytesType(types.Type):
+    """The type of bytes in memory: their address and how many. They are counted from 0 up.
+
+    An array is seven numbers, and counts who holds it: to hand one to each of the small kernels
+    that look at bytes takes longer than what these do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("BytesAt")
+
+
+@register_model(BytesType)
+class _BytesModel(models.StructModel):
+    def __init__(self, manager: Any, of: Any) -> None:
+        _init_struct(self, manager, of, [("address", types.int64), ("length", types.int64)])
+
+
 _PLACES = {name: 2 * place for place, name in enumerate(ARRAYS)}
 _memory = MemoryType()
+_bytes = BytesType()
 _rows = {name: RowsType(name) for name in ARRAYS}
 for kind in (MemoryType, RowsType):
     register_model(kind)(models.OpaqueModel)
@@ -144,6 +163,40 @@ class _LengthOfRows(AbstractTemplate):
 @_lower(len, RowsType)
 def _length_of_rows(_context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return _read(builder, args[0], sig.args[0].place + 1)
+
+
+def _bytes_made(context: Any, builder: Any, address: Any, length: Any) -> Any:
+    """The code that makes bytes in memory of where they begin and how many they are."""
+    made = context.make_helper(builder, _bytes)
+    made.address, made.length = address, length
+    return made._getvalue()
+
+
+@_infer(operator.getitem)
+class _GetByte(AbstractTemplate):
+    def generic(self, args: Any, _kws: Any) -> Any:
+        if args[0] is _bytes and isinstance(args[1], types.Integer):
+            return _signature(types.int64, *args)
+        return None
+
+
+@_lower(operator.getitem, BytesType, types.Integer)
+def _get_byte(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    held = context.make_helper(builder, _bytes, args[0])
+    at = context.cast(builder, args[1], sig.args[1], types.int64)
+    place = builder.inttoptr(builder.add(held.address, at), _code.voidptr_t)
+    return builder.zext(builder.load(place), _WORD)
+
+
+@_infer(len)
+class _LengthOfBytes(AbstractTemplate):
+    def generic(self, args: Any, _kws: Any) -> Any:
+        return _signature(types.intp, *args) if args[0] is _bytes else None
+
+
+@_lower(len, BytesType)
+def _length_of_bytes(context: Any, builder: Any, _sig: Any, args: Any) -> Any:
+    return context.make_helper(builder, _bytes, args[0]).length
 
 
 @_intrinsic
@@ -242,10 +295,26 @@ def number_at(address: Any, row: Any, kind: Any) -> Any:
     return _numba.carray(_pointer_at(address), (row + 1,), kind)[row]
 
 
-@numba.njit(inline="always")
-def bytes_at(address: Any, length: Any) -> Any:
+@_intrinsic
+def bytes_at(_typing: Any, address: Any, length: Any) -> Any:
     """So many bytes in memory."""
-    return _numba.carray(_pointer_at(address), (length,), numba.uint8)
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        length = context.cast(builder, arguments[1], sig.args[1], types.int64)
+        return _bytes_made(context, builder, arguments[0], length)
+
+    return _bytes(types.int64, length), generate
+
+
+@_intrinsic
+def bytes_of(_typing: Any, text: Any) -> Any:
+    """The bytes of a text that Python handed over, and holds."""
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        held = context.make_helper(builder, sig.args[0], arguments[0])
+        return _bytes_made(context, builder, builder.ptrtoint(held.data, _WORD), held.nitems)
+
+    return _bytes(text), generate
 
 
 def _place_in(context: Any, builder: Any, array_type: Any, given: Any, kind: Any) -> Any:
