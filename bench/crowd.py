@@ -149,7 +149,15 @@ class Process:
 @contextmanager
 def broker(*command: str) -> Iterator[Process]:
     """A broker, or whatever says at which address it listens."""
-    serve = ("-c", "from contrada.cli import main; main()", "serve", "--port", "0")
+    serve = (
+        "-c",
+        "from contrada.cli import main; main()",
+        "serve",
+        "--port",
+        "0",
+        "--store",
+        "memory:",
+    )
     with subprocess.Popen(
         [sys.executable, *(command or serve)],
         stdout=subprocess.PIPE,

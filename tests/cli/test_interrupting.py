@@ -37,7 +37,7 @@ from contrada_command import main; main()
 def address() -> Iterator[str]:
     """A broker of these tests."""
     with subprocess.Popen(
-        [*CONTRADA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+        [*CONTRADA, "serve", "--port", "0", "--store", "memory:"], stdout=subprocess.PIPE, text=True
     ) as broker:
         assert broker.stdout is not None
         yield broker.stdout.readline().strip()
@@ -91,7 +91,7 @@ def test_ctrl_c_while_pub_waits_for_its_input(address: str) -> None:
 def test_pub_tells_how_many_it_published_however_it_ends(ends: str) -> None:
     """Whoever goes on later would not know with which line."""
     with subprocess.Popen(
-        [*CONTRADA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+        [*CONTRADA, "serve", "--port", "0", "--store", "memory:"], stdout=subprocess.PIPE, text=True
     ) as broker:
         assert broker.stdout is not None
         address = broker.stdout.readline().strip()
@@ -120,7 +120,7 @@ def test_pub_tells_how_many_it_published_however_it_ends(ends: str) -> None:
 def test_ctrl_c_while_the_broker_does_not_answer() -> None:
     """A command would hang as long as its broker does."""
     with subprocess.Popen(
-        [*CONTRADA, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+        [*CONTRADA, "serve", "--port", "0", "--store", "memory:"], stdout=subprocess.PIPE, text=True
     ) as broker:
         assert broker.stdout is not None
         address = broker.stdout.readline().strip()

@@ -36,10 +36,11 @@ def commands(beginning: str) -> list[list[str]]:
 
 
 @contextmanager
-def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+def started(command: list[str], folder: Path = REPOSITORY) -> Iterator["subprocess.Popen[str]"]:
     """A command of the README at work, with the `contrada` that stands beside the interpreter."""
     program = Path(sys.executable).with_name(command[0])
-    with subprocess.Popen([program, *command[1:]], stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([program, *command[1:]], stdout=pipe, text=True, cwd=folder) as process:
         try:
             yield process
         finally:
@@ -88,14 +89,14 @@ def test_filters_shown_are_filters() -> None:
 
 
 @pytest.mark.slow
-def test_commands_over_tcp_work_together() -> None:
+def test_commands_over_tcp_work_together(tmp_path: Path) -> None:
     """The second thing that a newcomer tries would fail."""
     (serve, *_), (subscribe,), (publish, *_) = map(
         commands, ("contrada serve", "contrada sub", "contrada pub")
     )
     shown = re.search(r"The subscriber prints `(.*?)`", README)
     assert shown is not None
-    with started([*serve, "--port", "0"]) as broker:
+    with started([*serve, "--port", "0"], tmp_path) as broker:
         assert broker.stdout is not None
         address = broker.stdout.readline().strip()
         with started([*subscribe, "--to", address, "--count", "1"]) as subscriber:
@@ -108,13 +109,13 @@ def test_commands_over_tcp_work_together() -> None:
 
 
 @pytest.mark.slow
-def test_brokers_make_a_network_as_it_says() -> None:
+def test_brokers_make_a_network_as_it_says(tmp_path: Path) -> None:
     """Whoever starts a second broker would have two that know nothing of one another."""
     _, north, south, *_ = commands("contrada serve")
-    with started([*north, "--port", "0"]) as first:
+    with started([*north, "--port", "0"], tmp_path) as first:
         assert first.stdout is not None
         address = first.stdout.readline().strip()
-        with started([*south[:-1], address, "--port", "0"]) as second:
+        with started([*south[:-1], address, "--port", "0"], tmp_path) as second:
             assert second.stdout is not None
             here = second.stdout.readline().strip()
             subscribe = [*commands("contrada sub")[0], "--to", here, "--count", "1"]

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +16,21 @@ Process = subprocess.Popen[str]
 
 @contextmanager
 def serving(*options: str, folder: Path | None = None) -> Iterator[tuple[Process, str]]:
-    """A broker and its address. It is killed at the end, where it has not ended."""
+    """A broker and its address. It is killed at the end, where it has not ended.
+
+    It works in the folder, or in one that goes with it.
+    """
     command = [*CONTRADA, "serve", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=folder, **pipes) as broker:  # type: ignore[call-overload]
+    with (
+        tempfile.TemporaryDirectory() as own,
+        subprocess.Popen(command, cwd=folder or own, **pipes) as broker,  # type: ignore[call-overload]
+    ):
         try:
             yield broker, broker.stdout.readline().strip()
         finally:
             broker.kill()
+            broker.wait()
 
 
 @contextmanager

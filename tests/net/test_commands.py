@@ -272,10 +272,11 @@ def test_a_reader_that_leaves_is_no_error(broker_address: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_broker_ends_in_order(number: signal.Signals, status: int) -> None:
+def test_a_broker_ends_in_order(number: signal.Signals, status: int, tmp_path: Path) -> None:
     """Stopping a broker would look like a crash, to people and to its clients."""
     with subprocess.Popen(
         [*CONTRADA, "serve", "--port", "0"],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -366,11 +367,11 @@ def test_a_broker_tells_what_it_did(broker_address: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["-v"], ["-vv", "--json"]])
-def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str]) -> None:
+def test_a_broker_logs_who_comes_and_what_it_refuses(options: list[str], tmp_path: Path) -> None:
     """Whoever runs one could not find out why a client was ended."""
     command = [*CONTRADA, "serve", "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as broker:  # type: ignore[call-overload]
+    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as broker:  # type: ignore[call-overload]
         address = broker.stdout.readline().strip()
         port = int(address.rpartition(":")[2])
         with connect_sync(address) as service, service.subscribe("logged = 1"):

@@ -96,7 +96,7 @@ def test_a_broker_allows_as_many_files_as_the_system_does() -> None:
     """With the usual soft limit a broker would take a thousand clients, and no more."""
     few = "import resource; r = resource; n = r.RLIMIT_NOFILE; hard = r.getrlimit(n)[1]; "
     few += "r.setrlimit(n, (256, hard)); "
-    with broker("-c", few + MAIN, "serve", "--port", "0") as process:
+    with broker("-c", few + MAIN, "serve", "--port", "0", "--store", "memory:") as process:
         found = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
     assert found[0] == found[1]
 
@@ -105,7 +105,17 @@ def test_a_broker_allows_as_many_files_as_the_system_does() -> None:
 def test_a_broker_says_how_many_files_the_system_allows() -> None:
     """Nobody would know why it takes no more clients."""
     few = "import resource; r = resource; r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); "
-    command = [sys.executable, "-c", few + MAIN, "serve", "--port", "0", "--until-input-ends"]
+    command = [
+        sys.executable,
+        "-c",
+        few + MAIN,
+        "serve",
+        "--port",
+        "0",
+        "--store",
+        "memory:",
+        "--until-input-ends",
+    ]
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

@@ -51,7 +51,9 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(port: int = 0) -> "subprocess.Popen[str]":
     """A broker in a process of its own; it has printed its address when it listens."""
     return subprocess.Popen(
-        [*CONTRADA, "serve", "--port", str(port)], stdout=subprocess.PIPE, text=True
+        [*CONTRADA, "serve", "--port", str(port), "--store", "memory:"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
