@@ -25,24 +25,6 @@ SOURCE_LINES_MAX = {"module": 600, "class": 400, "function": 60}
 # What is longer and is being rebuilt. An entry goes when it is short enough; none is added.
 TOO_LONG: set[str] = set()
 
-# Names of classes and type aliases that stand for two things yet, one of which lies in `model`,
-# `matching` or `patterns`. An entry goes when one of the two is renamed; none is added.
-NAMED_TWICE = {
-    "Answer",
-    "Columns",
-    "Condition",
-    "Form",
-    "Key",
-    "Piece",
-    "Place",
-    "Plain",
-    "Program",
-    "Ranges",
-    "Reading",
-    "Row",
-    "Rows",
-}
-
 # Written in pieces, so that this file does not hold what it looks for.
 FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.}])/(?:" + r"wo" + r"rk|tm" + r"p|op" + r"t)/"),
@@ -131,9 +113,9 @@ def test_the_source_is_in_short_pieces() -> None:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """A reader would take one concept for another; or a name would be excused for nothing."""
+    """A reader would take one concept for another."""
     names = Counter(name.lstrip("_") for name in class_and_alias_names())
-    assert {name for name, count in names.items() if count > 1} == NAMED_TWICE
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def class_and_alias_names() -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from contrada.matching.kernels import checking, holding, reading, seeking
 from contrada.matching.kernels.memory import bytes_of, entry, memory_at, prefetch
-from contrada.matching.kernels.schema import Columns, Ints, Memory
+from contrada.matching.kernels.schema import GivenColumns, Ints, Memory
 
 _bin_of, _collect, _find_bucket = seeking.bin_of, seeking.collect, seeking.find_bucket
 _find_attr, _load, _load_row = reading.find_attr, reading.load, reading.load_row
@@ -26,7 +26,7 @@ def load_span(span: bytes, memory: Memory) -> Any:
 
 
 @entry
-def load_cells(columns: Columns, row: int, cells: Ints, memory: Memory) -> Any:
+def load_cells(columns: GivenColumns, row: int, cells: Ints, memory: Memory) -> Any:
     """`reading.load_row`."""
     return _load_row(columns, row, cells, memory_at(memory))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.errors import LimitError
 from contrada.model.algebra import expression
-from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import filter_set
 
 SECONDS_MAX = 30.0
@@ -35,7 +35,7 @@ MEMBERS = st.builds(
         ),
     ),
 )
-CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
+CONDITIONS: st.SearchStrategy[Formula] = st.recursive(
     MEMBERS,
     lambda parts: st.builds(
         lambda made, each: made(tuple(each)),
@@ -54,7 +54,7 @@ EVERY_NOTIFICATION = [
 ]
 
 
-def holds(condition: Condition, notification: ct.Notification) -> bool:
+def holds(condition: Formula, notification: ct.Notification) -> bool:
     """The definition."""
     if isinstance(condition, Member):
         return ct.Filter({condition.name: condition.values}).matches(notification)
@@ -63,7 +63,7 @@ def holds(condition: Condition, notification: ct.Notification) -> bool:
 
 
 @given(CONDITIONS, NOTIFICATIONS)
-def test_a_filter_set_is_its_condition(condition: Condition, notification: ct.Notification) -> None:
+def test_a_filter_set_is_its_condition(condition: Formula, notification: ct.Notification) -> None:
     """If it failed, translated rules would match other notifications than the rules."""
     assert filter_set(condition).matches(notification) is holds(condition, notification)
 
@@ -73,7 +73,7 @@ def test_a_filter_set_that_overlaps_less_is_its_condition(
     alternatives: list[list[Member]], negated: bool
 ) -> None:
     """If it failed, rules with many exceptions would match other notifications than they say."""
-    condition: Condition = And(tuple(Or(tuple(each)) for each in alternatives))
+    condition: Formula = And(tuple(Or(tuple(each)) for each in alternatives))
     if negated:
         exceptions = Or(tuple(And(tuple(each)) for each in alternatives))
         condition = expression.negation(exceptions)
@@ -96,7 +96,7 @@ def test_a_condition_of_one_part_is_that_part(outer: type[And | Or], inner: type
 
 
 @given(CONDITIONS, NOTIFICATIONS)
-def test_negation_is_the_complement(condition: Condition, notification: ct.Notification) -> None:
+def test_negation_is_the_complement(condition: Formula, notification: ct.Notification) -> None:
     """If it failed, `not` in a rule would mean something else than the opposite."""
     opposite = filter_set(expression.negation(condition))
     assert opposite.matches(notification) is not holds(condition, notification)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 from typing import Final, NamedTuple
 
-from contrada.model.algebra.expression import FALSE, TRUE, And, Condition, Member, Or, negation
+from contrada.model.algebra.expression import FALSE, TRUE, And, Formula, Member, Or, negation
 from contrada.model.algebra.valueset import EVERYTHING, NOTHING, ValueSet, intersection, union
 from contrada.model.languages.language import atoms_of
 
@@ -20,7 +20,7 @@ from contrada.model.languages.language import atoms_of
 class Bound(NamedTuple):
     """Something is so where the condition holds at most; and just there, where it is exact."""
 
-    condition: Condition
+    condition: Formula
     exact: bool = True
     size: int = 0
     """The value sets in the condition, and the operators on text in them."""
@@ -102,7 +102,7 @@ def _joined(
 ) -> Bound:
     """The join of bounds, but for sets that say nothing in it; one that decides is the whole."""
     sets: dict[str, dict[object, ValueSet]] = {}
-    rest: list[Condition] = []
+    rest: list[Formula] = []
     exact, size = True, 0
     for bound in bounds:
         exact = exact and bound.exact
@@ -129,7 +129,7 @@ def size_of(values: ValueSet) -> int:
     return 1 if values.text is None else 1 + sum(1 for _ in atoms_of(values.text))
 
 
-def filters_of(condition: Condition) -> int:
+def filters_of(condition: Formula) -> int:
     """The number of filters that a condition becomes at most."""
     if isinstance(condition, Member):
         return 1

@@ -17,7 +17,7 @@ from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from contrada.matching.spans import Given, keys_asked
-from contrada.matching.traits import FROM, PRESENT, UNTIL, Place, parts_of, places_of
+from contrada.matching.traits import FROM, PRESENT, UNTIL, ValuePlace, parts_of, places_of
 from contrada.model import Envelope, Filter, Notification, ValueSet
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
@@ -53,7 +53,7 @@ class _Entry(Generic[K]):
         self.filter = of
         self.sets = of.sides
         self.file: _File | None = None
-        self.places: tuple[Place, ...] = ()
+        self.places: tuple[ValuePlace, ...] = ()
 
 
 class _File:
@@ -71,7 +71,7 @@ class _File:
         self.tables: dict[Any, dict[Any, Any]] = {}
         self.open: dict[str, tuple[list[Any], list[Any]]] = {}
 
-    def cost(self, places: tuple[Place, ...]) -> int:
+    def cost(self, places: tuple[ValuePlace, ...]) -> int:
         """How often, about, what is filed there would be checked.
 
         Where filters crowd, notifications do, too; and they come only if they have the attribute.
@@ -174,14 +174,14 @@ class PlainEngine(Generic[K]):
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
         """Gives a key its filters, instead of those it had."""
         self.remove(key)
-        places: dict[int, tuple[Place, ...]] = {}  # of sets that members share, by identity
+        places: dict[int, tuple[ValuePlace, ...]] = {}  # of sets that members share, by identity
         entries = tuple([self._filed(key, member, places) for member in members])
         self._entries[key] = entries[0] if len(entries) == 1 else entries
         self._several += len(entries) > 1
         if type(key) is not int or not -(2**63) <= key < 2**63:  # type: ignore[operator]
             self._are_int = False
 
-    def _filed(self, key: K, member: Filter, known: dict[int, tuple[Place, ...]]) -> _Entry[K]:
+    def _filed(self, key: K, member: Filter, known: dict[int, tuple[ValuePlace, ...]]) -> _Entry[K]:
         entry, best = _Entry(key, member), inf
         for name, value_set in member.sides.items():
             file = self._files.get(name)

@@ -137,17 +137,17 @@ SUBSTRING_BYTES: Final = 4
 CELL_BITS: Final = (-40, 60)
 """Cells of numbers have widths from two to the first of these up to two to the second."""
 
-Place: TypeAlias = tuple[Any, Any]
+ValuePlace: TypeAlias = tuple[Any, Any]
 """What of a value leads here, its *shape*, and that part. The shape of a whole value is its domain,
 so that the place is its key; that of an interval's open end is a text, beside its cut. Others are a
 cell with its domain and width, a part of a text, whether folded, with its length, and presence."""
 
 FROM, UNTIL = "from", "until"
 PRESENT: Final = ("present", None, 0)
-_ANYWHERE: Final[Place] = PRESENT, None
+_ANYWHERE: Final[ValuePlace] = PRESENT, None
 
 
-def places_of(of: ValueSet) -> tuple[Place, ...]:
+def places_of(of: ValueSet) -> tuple[ValuePlace, ...]:
     """Where a filter can be filed by a set without *absent*."""
     traits = traits_of(of, PLAIN_PLACES_MAX)
     if traits is not None:
@@ -164,7 +164,7 @@ def places_of(of: ValueSet) -> tuple[Place, ...]:
     return ((UNTIL, end),) if len(end) == 2 else (_ANYWHERE,)
 
 
-def _cells(domain: int, start: Any, end: Any) -> tuple[Place, ...]:
+def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
     """The two or three cells, as wide as an interval, that it touches; none of one too wide."""
     width = float(end) - float(start)
     finest, widest = CELL_BITS
@@ -180,7 +180,7 @@ def _cells(domain: int, start: Any, end: Any) -> tuple[Place, ...]:
     return tuple([(shape, first + i) for i in range(int(last - first) + 1)])
 
 
-def _place(of: Trait) -> Place:
+def _place(of: Trait) -> ValuePlace:
     """Where values with a trait come by."""
     kind, nocase, text = of
     if kind == "is":

@@ -299,7 +299,7 @@ class _PlainEnvelope(msgspec.Struct, array_like=True, gc=False, forbid_unknown_f
     delivery: typing.Literal["best-effort"]
 
 
-class _Plain(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+class _PlainPayload(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """A notification as by far the most are: without a body that has a type."""
 
     attributes: dict[str, Any]
@@ -309,7 +309,7 @@ class _Plain(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=Tr
 
 
 class _PlainNotification(_PackedNotification):
-    payload: _Plain  # type: ignore[assignment]
+    payload: _PlainPayload  # type: ignore[assignment]
 
 
 _plain_decoder: Final = msgspec.msgpack.Decoder(_PlainNotification)
@@ -340,7 +340,7 @@ def notification_to_read(data: bytes) -> tuple[Notification, bool]:
 # --- msgpack: value sets and what is made of them ---------------------------------------------
 
 
-class _Form(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+class _PackedLanguage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """A language as it travels, its kind first.
 
     Types say all that may stand there. What else came would be made before it is looked at: maps
@@ -352,7 +352,7 @@ _PackedCut: TypeAlias = tuple[int | float | bool | bytes, ...]
 _PackedCuts: TypeAlias = typing.Annotated[list[_PackedCut], msgspec.Meta(max_length=SET_PARTS_MAX)]
 
 
-class _IsForm(_Form, tag="is"):
+class _IsForm(_PackedLanguage, tag="is"):
     operator: str
     constant: bytes
 
@@ -361,11 +361,11 @@ class _NotForm(_IsForm, tag="not"):
     pass
 
 
-class _PiecesForm(_Form, tag="pieces"):
+class _PiecesForm(_PackedLanguage, tag="pieces"):
     cuts: _PackedCuts
 
 
-class _EveryForm(_Form, tag="every"):
+class _EveryForm(_PackedLanguage, tag="every"):
     parts: list["_AnyForm"]
 
 

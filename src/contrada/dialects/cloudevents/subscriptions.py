@@ -27,7 +27,7 @@ from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
-from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.valueset import NOTHING, ValueSet, union
@@ -291,7 +291,7 @@ def _expression(inner: object, place: str) -> kleene.Truth:
     return kleene.Truth(true.loose(), kleene.ALWAYS.loose(), kleene.ALWAYS)
 
 
-def _condition(filters: FilterSet) -> Condition:
+def _condition(filters: FilterSet) -> Formula:
     return Or(
         tuple(
             And(tuple(Member(name, values) for name, values in each.sets.items()))

@@ -23,7 +23,7 @@ from contrada.dialects.eventbridge.events import JSON_TYPE, value_of_json
 from contrada.dialects.json_text import check_depth, decoded
 from contrada.dialects.kleene import filters_of
 from contrada.errors import ContradaError, LimitError
-from contrada.model.algebra.expression import CONJUNCTIONS_MAX, Condition, Member, Or
+from contrada.model.algebra.expression import CONJUNCTIONS_MAX, Formula, Member, Or
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains.values import ABSENT_KEY, Key, key_of
@@ -59,7 +59,7 @@ class ArrayResidue:
         return any(_holds(each, fields) for each in self.alternatives)
 
 
-def residue_of(condition: Condition) -> ArrayResidue | None:
+def residue_of(condition: Formula) -> ArrayResidue | None:
     """What filters of a condition leave open; None where nothing."""
     members = {each.name: each for each in _members(condition)}
     asks_absence = [name for name, each in members.items() if each.values.holds(ABSENT_KEY)]
@@ -82,7 +82,7 @@ def _name_in_order(member: Member) -> bytes:
     return member.name.encode("utf-16-be")
 
 
-def _members(condition: Condition) -> Iterator[Member]:
+def _members(condition: Formula) -> Iterator[Member]:
     if isinstance(condition, Member):
         yield condition
     else:
@@ -90,7 +90,7 @@ def _members(condition: Condition) -> Iterator[Member]:
             yield from _members(part)
 
 
-def _alternatives(condition: Condition) -> Iterator[tuple[Member, ...]]:
+def _alternatives(condition: Formula) -> Iterator[tuple[Member, ...]]:
     """What must hold together, for each choice of alternatives."""
     if isinstance(condition, Member):
         yield (condition,)

@@ -38,7 +38,7 @@ from contrada.dialects.eventbridge.reasons import refuse
 from contrada.dialects.json_text import check_depth, decoded, json_lines
 from contrada.dialects.rules import RefusedRule, Rule, read_or_refused
 from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
-from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
 
@@ -138,7 +138,7 @@ class _NoRelationError(Exception):
         self.path = path
 
 
-def _condition(content: dict[str, Any]) -> Condition:
+def _condition(content: dict[str, Any]) -> Formula:
     """Every `$or` joins alternatives, or each is a name: what is neither is refused."""
     try:
         return _RuleReader(relations=True).conjunction(content, None, 1)
@@ -155,7 +155,7 @@ class _RuleReader:
     def __init__(self, *, relations: bool) -> None:
         self._relations = relations
 
-    def conjunction(self, content: dict[str, Any], path: str | None, depth: int) -> Condition:
+    def conjunction(self, content: dict[str, Any], path: str | None, depth: int) -> Formula:
         """The condition of a whole pattern."""
         return And(tuple(self._parts(content, path, depth, {}, in_or=False)))
 
@@ -167,7 +167,7 @@ class _RuleReader:
         named: dict[str, None],
         *,
         in_or: bool,
-    ) -> Iterator[Condition]:
+    ) -> Iterator[Formula]:
         """What must hold together in an object. `named`: the fields of the conjunction so far."""
         check_depth(depth)
         if not content:
@@ -188,11 +188,11 @@ class _RuleReader:
 
     def _alternatives(
         self, content: object, path: str | None, depth: int, named: dict[str, None]
-    ) -> Condition:
+    ) -> Formula:
         """Any of the objects. What one names, another may name too, but nothing around them."""
         if not isinstance(content, list) or len(content) < 2:
             raise _NoRelationError(content, path)
-        parts: list[Condition] = []
+        parts: list[Formula] = []
         around = len(named)
         inside: set[str] = set()
         for each in content:

@@ -31,7 +31,7 @@ from contrada.dialects.prometheus.labels import DIALECT, label_values
 from contrada.dialects.rules import checked_text
 from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.algebra import sets
-from contrada.model.algebra.expression import MIRRORED, And, Condition, Member, Or, negation
+from contrada.model.algebra.expression import MIRRORED, And, Formula, Member, Or, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.valueset import NOTHING, ValueSet
 from contrada.model.domains.values import INT_MAX, check_user_name
@@ -76,7 +76,7 @@ class Selected(NamedTuple):
 class Read(NamedTuple):
     """A condition, and the metrics that its comparisons are about; None is one without name."""
 
-    condition: Condition
+    condition: Formula
     metrics: tuple[str | None, ...]
 
 

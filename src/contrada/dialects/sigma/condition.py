@@ -18,7 +18,7 @@ from contrada.dialects.grammar import check_nesting
 from contrada.dialects.sigma import refusals
 from contrada.dialects.sigma.refusals import refused
 from contrada.errors import LimitError
-from contrada.model.algebra.expression import And, Condition, Or, negation
+from contrada.model.algebra.expression import And, Formula, Or, negation
 from contrada.model.languages.wildcard import Segments
 
 SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
@@ -33,8 +33,8 @@ refused."""
 
 
 def parsed(
-    texts: Collection[str], names: Mapping[str, object], selection: Callable[[str], Condition]
-) -> Condition:
+    texts: Collection[str], names: Mapping[str, object], selection: Callable[[str], Formula]
+) -> Formula:
     """What conditions ask, of which one must hold.
 
     `names` are those of the selections there are, `selection` reads one. Raises RefusedRuleError,
@@ -45,7 +45,7 @@ def parsed(
     return Or(tuple(_parsed(text, reader) for text in texts))
 
 
-def _parsed(text: str, reader: "_ConditionReader") -> Condition:
+def _parsed(text: str, reader: "_ConditionReader") -> Formula:
     try:
         return reader.transform(_grammar().parse(text))
     except UnexpectedInput as error:
@@ -71,27 +71,27 @@ def _grammar() -> Lark:
 
 
 @v_args(inline=True)
-class _ConditionReader(Transformer_NonRecursive[Token, Condition]):
+class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
     """Conditions from the parse tree. What is said several times becomes the same object."""
 
-    def __init__(self, names: Mapping[str, object], selection: Callable[[str], Condition]) -> None:
+    def __init__(self, names: Mapping[str, object], selection: Callable[[str], Formula]) -> None:
         super().__init__()
         self._names = names
         self._selection = selection
         self._looked_at = 0
         self._named: dict[str, list[str]] = {}
         """Of each pattern the names that fit."""
-        self._joined: dict[tuple[type[And | Or], tuple[int, ...]], Condition] = {}
-        self._negated: dict[int, tuple[Condition, Condition]] = {}
+        self._joined: dict[tuple[type[And | Or], tuple[int, ...]], Formula] = {}
+        self._negated: dict[int, tuple[Formula, Formula]] = {}
         """By id, a condition and its negation; so what is known by its id is kept."""
 
-    def some(self, *parts: Condition) -> Condition:
+    def some(self, *parts: Formula) -> Formula:
         return self._join(Or, parts)
 
-    def every(self, *parts: Condition) -> Condition:
+    def every(self, *parts: Formula) -> Formula:
         return self._join(And, parts)
 
-    def not_(self, *parts: Token | Condition) -> Condition:
+    def not_(self, *parts: Token | Formula) -> Formula:
         *words, part = parts
         assert not isinstance(part, Token), "words come before what they negate"
         if not len(words) & 1:
@@ -100,12 +100,12 @@ class _ConditionReader(Transformer_NonRecursive[Token, Condition]):
             self._negated[id(part)] = (part, negation(part))
         return self._negated[id(part)][1]
 
-    def one(self, name: Token) -> Condition:
+    def one(self, name: Token) -> Formula:
         if name not in self._names:
             raise refused(refusals.NO_SELECTION, str(name), "condition")
         return self._selection(str(name))
 
-    def several(self, quantity: Token, pattern: Token) -> Condition:
+    def several(self, quantity: Token, pattern: Token) -> Formula:
         if pattern not in self._named:
             self._named[pattern] = self._fitting(pattern)
         parts = tuple(self._selection(name) for name in self._named[pattern])
@@ -120,7 +120,7 @@ class _ConditionReader(Transformer_NonRecursive[Token, Condition]):
             raise refused(refusals.NO_SELECTION, pattern, "condition")
         return names
 
-    def _join(self, kind: type[And | Or], parts: tuple[Condition, ...]) -> Condition:
+    def _join(self, kind: type[And | Or], parts: tuple[Formula, ...]) -> Formula:
         form = (kind, tuple(map(id, parts)))
         if form not in self._joined:
             self._joined[form] = kind(parts)

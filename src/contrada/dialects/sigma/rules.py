@@ -24,7 +24,7 @@ from contrada.dialects.sigma.refusals import DIALECT, refused, shortened
 from contrada.dialects.sigma.sources import LogSource
 from contrada.dialects.sigma.values import Placeholders, Spelling, accepted
 from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
-from contrada.model.algebra.expression import And, Condition, Member, Or
+from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.valueset import union
 from contrada.model.domains.values import check_user_name
@@ -106,10 +106,10 @@ class _SelectionReader:
             raise refused(refusals.SAME_SELECTION, [*detection])
         self._source = source
         self._spelling = Spelling(placeholders)
-        self._known: dict[int, Condition] = {}
+        self._known: dict[int, Formula] = {}
         """Of each list and map that was read, by its id: aliases share them."""
 
-    def condition(self) -> Condition:
+    def condition(self) -> Formula:
         """What the rule asks besides its log source; several conditions are alternatives."""
         if "timeframe" in self._given:
             raise refused(refusals.AGGREGATION, self._given["timeframe"], "timeframe")
@@ -122,10 +122,10 @@ class _SelectionReader:
         names = {name: each for name, each in self._given.items() if name != "condition"}
         return condition.parsed(texts, names, self._selection)
 
-    def _selection(self, name: str) -> Condition:
+    def _selection(self, name: str) -> Formula:
         return self._items(self._given[name], name)
 
-    def _items(self, given: Document, place: str) -> Condition:
+    def _items(self, given: Document, place: str) -> Formula:
         if not isinstance(given, list | dict):
             raise refused(refusals.KEYWORDS, given, place)
         if not given:
@@ -139,7 +139,7 @@ class _SelectionReader:
             self._known[id(given)] = known
         return known
 
-    def _item(self, key: object, given: Document, place: str) -> Condition:
+    def _item(self, key: object, given: Document, place: str) -> Formula:
         place = f"{place}.{key}"
         if not isinstance(key, str):
             raise refused(refusals.NAME, key, place)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from contrada.dialects.rules import Note
 from contrada.dialects.sigma.refusals import shortened
 from contrada.dialects.sigma.values import equal
-from contrada.model.algebra.expression import And, Condition, Member
+from contrada.model.algebra.expression import And, Formula, Member
 from contrada.model.algebra.valueset import union
 
 _SYSMON: Final = ("Microsoft-Windows-Sysmon/Operational",)
@@ -163,9 +163,9 @@ class LogSource:
         """Whether the tables speak of it."""
         return self.product == _WINDOWS
 
-    def constraints(self) -> Condition:
+    def constraints(self) -> Formula:
         """What it asks of its events."""
-        parts: list[Condition] = []
+        parts: list[Formula] = []
         if self.is_windows and self.category in CATEGORIES:
             channels, numbers = CATEGORIES[self.category]
             parts = [_one_of("Channel", channels), _one_of("EventID", numbers)]

@@ -23,7 +23,7 @@ from contrada.errors import InvalidFilterError
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.valueset import ABSENT, ValueSet
 from contrada.model.domains import line, values
-from contrada.model.domains.line import Cuts, Piece
+from contrada.model.domains.line import Cuts, HalfOpen
 from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME, Key
 from contrada.model.languages import language
 from contrada.model.languages.language import Every, Language, Pieces
@@ -157,7 +157,7 @@ def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
     return _any([*parts, listed] if listed else parts)
 
 
-def _keyed(cuts: Cuts) -> list[tuple[Piece, Key | None]]:
+def _keyed(cuts: Cuts) -> list[tuple[HalfOpen, Key | None]]:
     """The pieces, each with its value where it has only one."""
     return [
         (piece, line.single(tuple(cut for cut in piece if cut is not None)))
@@ -166,14 +166,14 @@ def _keyed(cuts: Cuts) -> list[tuple[Piece, Key | None]]:
 
 
 def _listed(
-    column: TypedColumn, words: str, keyed: list[tuple[Piece, Key | None]]
+    column: TypedColumn, words: str, keyed: list[tuple[HalfOpen, Key | None]]
 ) -> Clause | None:
     """The single values, but for bytes that are no text, which no column holds; None for none."""
     held = [found for _, key in keyed if key and (found := _parameter(key)) is not None]
     return column.listed(words, held) if held else None
 
 
-def _interval(column: TypedColumn, piece: Piece) -> Clause:
+def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
     """From a value, to a value, or between two."""
     low, high = bounds.lower(piece[0]), bounds.upper(piece[1])
     if low is bounds.NOWHERE:

@@ -32,7 +32,7 @@ from contrada.matching.kernels.schema import (
     UNREADABLE,
     VERIFY,
     WORD_BITS,
-    Columns,
+    GivenColumns,
     Ints,
     Memory,
 )
@@ -458,7 +458,13 @@ def all_hold(data: int, starts: Ints, numbers: Ints, memory: Memory) -> Any:
 
 @entry
 def match_rows(
-    columns: Columns, data: int, starts: Ints, row: int, offsets: Ints, found: Ints, memory: Memory
+    columns: GivenColumns,
+    data: int,
+    starts: Ints,
+    row: int,
+    offsets: Ints,
+    found: Ints,
+    memory: Memory,
 ) -> Any:
     """Matches rows from one on; (status, the row that comes next).
 

@@ -23,7 +23,7 @@ from contrada.matching.kernels import jit
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class _Row:
+class _CheckedRow:
     """A row as kernels see it where nothing is compiled."""
 
     __slots__ = ("_fields", "_row")
@@ -53,12 +53,12 @@ class Fields:
     def __len__(self) -> int:
         return self._rows
 
-    def __getitem__(self, row: int) -> _Row:
+    def __getitem__(self, row: int) -> _CheckedRow:
         if not 0 <= row < self._rows:
             raise IndexError(row)
-        return _Row(self, row)
+        return _CheckedRow(self, row)
 
-    def __setitem__(self, row: int, other: _Row) -> None:
+    def __setitem__(self, row: int, other: _CheckedRow) -> None:
         for name in vars(self).keys() - {"_rows"}:
             setattr(self[row], name, getattr(other, name))
 

@@ -30,14 +30,14 @@ from contrada.matching.kernels.schema import (
     ARRAYS,
     COLUMN,
     Bytes,
-    Columns,
     Flags,
     GivenBytes,
+    GivenColumns,
     GivenInts,
     Grid,
     Ints,
     Memory,
-    Rows,
+    RowNumbers,
 )
 
 # Numba has no types for these, and reads the code of what follows: annotations tell it nothing.
@@ -235,8 +235,8 @@ _KINDS: dict[Any, Any] = {
     Memory: types.int64,
     bytes: types.Bytes(types.uint8, 1, "C", readonly=True),
     Ints: types.int64[::1],
-    Rows: types.int32[::1],
-    Columns: types.Array(_numba.from_dtype(COLUMN), 1, "C"),
+    RowNumbers: types.int32[::1],
+    GivenColumns: types.Array(_numba.from_dtype(COLUMN), 1, "C"),
     Bytes: types.uint8[::1],
     Flags: types.boolean[::1],
     Grid: types.int64[:, ::1],

@@ -204,7 +204,7 @@ ARRAYS: Final = {name: np.dtype(kind) for name, kind in (STORE | SCRATCH).items(
 Ints: TypeAlias = NDArray[np.int64]
 """An array of integers that an entry takes."""
 
-Rows: TypeAlias = NDArray[np.int32]
+RowNumbers: TypeAlias = NDArray[np.int32]
 """An array of rows, of 32 bits."""
 
 
@@ -228,7 +228,7 @@ class Memory:
     """All arrays, as `Arrays.memory` hands them to entries and kernels hand them on."""
 
 
-Columns: TypeAlias = NDArray[np.void]
+GivenColumns: TypeAlias = NDArray[np.void]
 """Columns of a batch; each is a COLUMN."""
 
 COLUMN: Final = _row(

@@ -49,7 +49,7 @@ from contrada.matching.kernels.schema import (
     WORDS_MASK,
     Ints,
     Memory,
-    Rows,
+    RowNumbers,
 )
 from contrada.matching.kernels.seeking import (
     count,
@@ -424,7 +424,7 @@ def key_hash(key: Any) -> Any:
 
 
 @entry
-def find_key(key: int, keys: Ints, slots: Rows) -> Any:
+def find_key(key: int, keys: Ints, slots: RowNumbers) -> Any:
     """The slot of an integer key, or -1 - the free place of the hash table."""
     mask = len(slots) - 1
     place = key_hash(key) & mask
@@ -438,7 +438,7 @@ def find_key(key: int, keys: Ints, slots: Rows) -> Any:
 
 
 @entry
-def drop_key(key: int, keys: Ints, slots: Rows) -> None:
+def drop_key(key: int, keys: Ints, slots: RowNumbers) -> None:
     """Takes a key out of the hash table; those behind it move up, so that all are found."""
     mask = len(slots) - 1
     hole = key_hash(key) & mask
@@ -458,7 +458,7 @@ def drop_key(key: int, keys: Ints, slots: Rows) -> None:
 
 
 @entry
-def rehash_keys(old: Rows, keys: Ints, slots: Rows) -> None:
+def rehash_keys(old: RowNumbers, keys: Ints, slots: RowNumbers) -> None:
     """Fills a hash table of keys from a smaller one."""
     for place in range(len(old)):
         if old[place] > 0:

@@ -53,23 +53,23 @@ class Member:
 class And:
     """All parts hold. Without parts: true."""
 
-    parts: tuple["Condition", ...]
+    parts: tuple["Formula", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
     """At least one part holds. Without parts: false."""
 
-    parts: tuple["Condition", ...]
+    parts: tuple["Formula", ...]
 
 
-Condition: TypeAlias = Member | And | Or
+Formula: TypeAlias = Member | And | Or
 
 TRUE: Final = And(())
 FALSE: Final = Or(())
 
 
-def negation(condition: Condition) -> Condition:
+def negation(condition: Formula) -> Formula:
     """The condition that holds exactly where this one does not."""
     if isinstance(condition, Member):
         return Member(condition.name, ~condition.values)
@@ -77,23 +77,23 @@ def negation(condition: Condition) -> Condition:
     return dual(tuple(negation(part) for part in condition.parts))
 
 
-def conjunctions(condition: Condition) -> list[Sets]:
+def conjunctions(condition: Formula) -> list[Sets]:
     """The boxes of which one holds exactly where the condition does.
 
     Cost: the number of boxes, at most `CONJUNCTIONS_MAX`, and their sets, at most `MEMBERS_MAX`;
     beyond these, and beyond `boxes.FORMS_WORK_MAX`, LimitError is raised.
     """
-    return _Reading().conjunctions(condition)
+    return _Conjunctions().conjunctions(condition)
 
 
-class _Reading:
+class _Conjunctions:
     """The conjunctions of one condition. What stands in it several times is read once."""
 
     def __init__(self) -> None:
         self._known: dict[int, list[Sets]] = {}
         """By id: the condition that is read holds all its parts."""
 
-    def conjunctions(self, condition: Condition) -> list[Sets]:
+    def conjunctions(self, condition: Formula) -> list[Sets]:
         """Of which one holds exactly where the condition does."""
         if isinstance(condition, Member):
             return [{condition.name: condition.values}]
@@ -106,7 +106,7 @@ class _Reading:
         return known
 
 
-def _flat(condition: And | Or) -> Iterator[Condition]:
+def _flat(condition: And | Or) -> Iterator[Formula]:
     """The parts, with those of a part of the same kind in its place."""
     for given in condition.parts:
         part = _bare(given)
@@ -116,7 +116,7 @@ def _flat(condition: And | Or) -> Iterator[Condition]:
             yield from _flat(part)
 
 
-def _bare(condition: Condition) -> Condition:
+def _bare(condition: Formula) -> Formula:
     """Of a condition with a single part, that part: it means the same."""
     while not isinstance(condition, Member) and len(condition.parts) == 1:
         condition = condition.parts[0]

@@ -22,7 +22,7 @@ from contrada.errors import (
 from contrada.model.algebra import boxes, notation
 from contrada.model.algebra.expression import (
     And,
-    Condition,
+    Formula,
     Member,
     Or,
     conjunctions,
@@ -284,7 +284,7 @@ def selection(given: Selects) -> Filter | FilterSet:
     raise InvalidFilterError("filter", (given,), "a filter is a Filter, FilterSet, text or mapping")
 
 
-def filter_set(condition: Condition) -> FilterSet:
+def filter_set(condition: Formula) -> FilterSet:
     """The filters of which one matches exactly where a condition holds.
 
     Cost and errors: as `expression.conjunctions`.
@@ -292,7 +292,7 @@ def filter_set(condition: Condition) -> FilterSet:
     return FilterSet(Filter(sets) for sets in conjunctions(condition))
 
 
-def _condition(of: Selection) -> Condition:
+def _condition(of: Selection) -> Formula:
     return Or(
         tuple(
             And(tuple(Member(name, values) for name, values in each.sets.items()))

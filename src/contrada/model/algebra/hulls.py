@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from contrada.model.algebra.valueset import ValueSet
 from contrada.model.domains import line
-from contrada.model.domains.line import ALL_TEXT, Cut, Cuts, Piece
+from contrada.model.domains.line import ALL_TEXT, Cut, Cuts, HalfOpen
 from contrada.model.domains.values import TEXT, Key
 from contrada.model.languages.atoms import PlainOperator, registry
 from contrada.model.languages.casefold import fold
@@ -75,7 +75,7 @@ def _of_text(language: Language, backwards: bool) -> Cuts:
     return _joined(hulls)
 
 
-def _of_piece(piece: Piece, backwards: bool) -> Cuts:
+def _of_piece(piece: HalfOpen, backwards: bool) -> Cuts:
     start, end = piece
     text = line.first_key(start)[1]
     assert isinstance(text, bytes), "intervals of text have ends of text"

@@ -95,7 +95,7 @@ class _Files:
         common = Counter(name for member in members for name in member.sets)
         for number, member in enumerate(members):
             self._file(number, member, common)
-        self._ranges = {name: _Ranges(hulls) for name, hulls in self._hulls.items()}
+        self._ranges = {name: _HullTable(hulls) for name, hulls in self._hulls.items()}
 
     def _file(self, number: int, member: Filter, common: Counter[str]) -> None:
         for name, value_set in member.sets.items():
@@ -126,7 +126,7 @@ class _Files:
                 yield from ranges.around(folded(sample))
 
 
-class _Ranges:
+class _HullTable:
     """Which of many hulls hold a point."""
 
     def __init__(self, hulls: list[tuple[Cut, Cut, int]]) -> None:

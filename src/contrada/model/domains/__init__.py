@@ -4,7 +4,7 @@ Nothing is below it but `errors`. `values` has keys, the places of values on the
 sets of keys.
 """
 
-from contrada.model.domains.line import Cut, Cuts, Piece
+from contrada.model.domains.line import Cut, Cuts, HalfOpen
 from contrada.model.domains.values import (
     Key,
     Value,
@@ -21,7 +21,7 @@ __all__ = [
     "Cut",
     "Cuts",
     "Key",
-    "Piece",
+    "HalfOpen",
     "Value",
     "check_name",
     "check_user_name",

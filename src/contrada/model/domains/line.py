@@ -32,7 +32,7 @@ Cut: TypeAlias = tuple[int] | tuple[int, bool | int | float | bytes]
 Cuts: TypeAlias = tuple[Cut, ...]
 S = TypeVar("S")
 
-Piece: TypeAlias = tuple[Cut, Cut | None]
+HalfOpen: TypeAlias = tuple[Cut, Cut | None]
 """One interval: from a cut up to a cut; None is the end of the line."""
 
 START: Final[Cut] = (ABSENT,)
@@ -305,7 +305,7 @@ def overlaps(a: Cuts, b: Cuts) -> bool:
     return False
 
 
-def pieces(cuts: Cuts) -> Iterator[Piece]:
+def pieces(cuts: Cuts) -> Iterator[HalfOpen]:
     """The set's intervals in order."""
     for i in range(0, len(cuts) - 1, 2):
         yield cuts[i], cuts[i + 1]
@@ -352,7 +352,7 @@ def _integers_above(number: int | float) -> tuple[int, ...]:
     return tuple(n for n in wanted if values.INT_MIN <= n <= values.INT_MAX)
 
 
-def _inside(a: Cuts, piece: Piece) -> bool:
+def _inside(a: Cuts, piece: HalfOpen) -> bool:
     """Whether one interval lies within one interval of the set."""
     start, end = piece
     after = bisect_right(a, start)

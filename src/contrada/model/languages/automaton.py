@@ -48,7 +48,7 @@ _MINIMISING_WORK: Final = 200
 
 BYTES: Final = frozenset(range(256))
 
-Row: TypeAlias = "bytes | array[int]"
+NextStates: TypeAlias = "bytes | array[int]"
 Edges: TypeAlias = Sequence[Sequence[tuple[frozenset[int], int]]]
 """A nondeterministic automaton: per state, the bytes that lead to another."""
 
@@ -61,7 +61,7 @@ OPEN: Final = 2
 class Automaton:
     """A minimal deterministic automaton. See the module for the invariants."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[NextStates, ...]
     accepting: tuple[bool, ...]
 
     @cached_property
@@ -139,7 +139,7 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
     """
     numbers = {starts: 0}
     waiting = [starts]
-    rows: list[Row] = []
+    rows: list[NextStates] = []
     members = 0
     for subset in waiting:
         members += len(subset)
@@ -373,7 +373,7 @@ def _renumbered(
     return Automaton(_packed(packed), tuple(accepting[state] for state in members))
 
 
-def _packed(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
+def _packed(rows: Sequence[Sequence[int]]) -> tuple[NextStates, ...]:
     """Rows of bytes where all states fit into a byte."""
     if len(rows) <= 256:
         return tuple(bytes(list(row)) for row in rows)

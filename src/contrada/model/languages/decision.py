@@ -87,7 +87,7 @@ class Undecided(NamedTuple):
 
 EMPTY: Final = Empty()
 UNDECIDED: Final = Undecided()
-Answer: TypeAlias = Found | Empty | Undecided
+Decision: TypeAlias = Found | Empty | Undecided
 
 _Leaf: TypeAlias = Cuts | Atom
 _Vector: TypeAlias = Sequence[int]
@@ -95,7 +95,7 @@ _State: TypeAlias = tuple[int, ...]
 
 
 @lru_cache(maxsize=DECISIONS_CACHED_MAX)
-def find(language: Language) -> Answer:
+def find(language: Language) -> Decision:
     """A text of the language, or that there is none, or that it cannot be told.
 
     Cost: `DECISION_WORK_MAX`, and that of the automata. In each case of the opaque atoms at most
@@ -116,11 +116,11 @@ def find(language: Language) -> Answer:
         return UNDECIDED
 
 
-def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Answer:
+def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Decision:
     """As `find`: each opaque atom may hold or not. Raises LimitError."""
     if len(opaque) > OPAQUE_ATOMS_MAX:
         return UNDECIDED
-    answer: Answer = EMPTY
+    answer: Decision = EMPTY
     for holding in product((True, False), repeat=len(opaque)):
         case = dict(zip(opaque, holding, strict=True))
         # No case decides alone that there is nothing; one that has a text decides that there is.
@@ -166,7 +166,7 @@ def _product_of(automata: Sequence[Automaton], value: Callable[[_Vector], int]) 
     return automaton.minimised(rows, accepting)
 
 
-def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Answer:
+def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Decision:
     """As `find`, where each opaque atom is taken to hold or not to hold."""
     regular = _with(language, case)
     with work:
@@ -196,7 +196,7 @@ def _step_work(leaves: int, turns: int) -> int:
     return 1 + (leaves + 4) * (turns + 8) // 16
 
 
-def _tried(language: Language) -> Answer | None:
+def _tried(language: Language) -> Decision | None:
     """What can be told without automata: from intervals, examples, and what operators say."""
     if isinstance(language, Pieces):
         if not language.cuts:
@@ -311,7 +311,7 @@ _GUESSED: Final = {
 """Where the constants of operators stand in a guess: in front, within, or behind."""
 
 
-def _searched(language: Language, work: Work) -> Answer:
+def _searched(language: Language, work: Work) -> Decision:
     """What the automata of a language without opaque atoms say. Raises LimitError.
 
     What builds an automaton spends nothing of the decision, which would else be told by what was
@@ -369,7 +369,7 @@ def readable(language: Language, text: bytes) -> bytes:
 _READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
 
 
-def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Answer:
+def _explored(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Decision:
     """Breadth first through the product of the automata."""
     all_fates = [a.fates for a in automata]
     all_accepting = [a.accepting for a in automata]

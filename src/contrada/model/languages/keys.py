@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model.domains import line
-from contrada.model.domains.line import Piece
+from contrada.model.domains.line import HalfOpen
 from contrada.model.languages import automaton, decision
 from contrada.model.languages.atoms import Operator, PlainOperator, registry
 from contrada.model.languages.automaton import AUTOMATA_CACHED_MAX
@@ -36,7 +36,7 @@ KEY_TEXTS_MAX: Final = 65_536
 """Texts of a finite set that its key is made of where an automaton is asked. Beyond it: the key is
 made of the first one."""
 
-Key: TypeAlias = tuple[bool, frozenset[bytes] | bytes] | None
+TextKey: TypeAlias = tuple[bool, frozenset[bytes] | bytes] | None
 """Whether it is of the complement, and the texts or the first of them; None where not known."""
 
 _FILLER: Final = b"\xff"
@@ -57,7 +57,7 @@ _NONE: Final = _Start(b"", frozenset())
 """Of the empty language."""
 
 
-def key(language: Language) -> Key:
+def key(language: Language) -> TextKey:
     """The key of a language. None with opaque operators, and beyond the limits.
 
     Cost: the form, for each of its parts a membership; an automaton where that does not do.
@@ -66,7 +66,7 @@ def key(language: Language) -> Key:
 
 
 @lru_cache(maxsize=AUTOMATA_CACHED_MAX)
-def _known_key(language: Language) -> Key:
+def _known_key(language: Language) -> TextKey:
     try:
         with Work("KEY_WORK_MAX", KEY_WORK_MAX):
             return _key(language)
@@ -74,7 +74,7 @@ def _known_key(language: Language) -> Key:
         return None
 
 
-def _key(language: Language) -> Key:
+def _key(language: Language) -> TextKey:
     inverted = contains(language, b"")
     start = _of_language(negation(language) if inverted else language)
     if start is None:
@@ -148,7 +148,7 @@ def _of_literal(literal: Literal) -> _Start | None:
     )
 
 
-def _of_piece(piece: Piece) -> _Start:
+def _of_piece(piece: HalfOpen) -> _Start:
     texts = _texts(piece)
     if texts is not None:
         return _Start(texts[0], frozenset(map(fold, texts)))
@@ -163,7 +163,7 @@ def _of_piece(piece: Piece) -> _Start:
     return _Start(lowest or b"\0")
 
 
-def _texts(piece: Piece) -> list[bytes] | None:
+def _texts(piece: HalfOpen) -> list[bytes] | None:
     """The texts of an interval with finitely many, which go on with zeros; else None."""
     start, end = piece
     first: bytes = line.first_key(start)[1]  # type: ignore[assignment]

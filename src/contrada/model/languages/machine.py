@@ -60,7 +60,7 @@ MATCH: Final = 0
 Edge: TypeAlias = tuple[int, int, int]
 """The first and the last byte that lead to a state, and that state."""
 
-Row: TypeAlias = list[Any]
+MachineRow: TypeAlias = list[Any]
 """Next rows by kind of byte; then the states it stands for and what precedes; then acceptance."""
 
 _AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER = 1, 2, 3, 4
@@ -93,7 +93,7 @@ _WITHIN: Final = {
 _WORD_BYTES: Final = frozenset(b for first, last in characters.WORD for b in range(first, last + 1))
 
 
-class _Program:
+class _MachineStates:
     """The states of a machine, built from the end of the expression to its beginning."""
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ class Machine:
 
         Cost: linear in the machine, but for long runs of parts that may all be left out.
         """
-        program = _Program()
+        program = _MachineStates()
         inner = program.before(tree, MATCH)
         start = program.state(free=(inner,))
         program.edges[start] = ((0, 255, start),)
@@ -244,9 +244,9 @@ class Machine:
         )
         self._start = self._closures[0].of(1 << start)
         width = len(self._byte_of)
-        self.unknown: Row = [None] * (width + 2)
+        self.unknown: MachineRow = [None] * (width + 2)
         self.unknown[:width] = [self.unknown] * width
-        self.accepted: Row = [None] * width
+        self.accepted: MachineRow = [None] * width
         self.accepted += [(b"", 0), True]
         self.accepted[:width] = [self.accepted] * width
         self._forget()
@@ -289,24 +289,24 @@ class Machine:
 
     def _forget(self) -> None:
         """Drops all rows."""
-        self._rows: dict[object, Row] = {}
+        self._rows: dict[object, MachineRow] = {}
         self._entries = 0
         self._first = self._row(self._start, _AFTER_START)
 
-    def _walked(self, kinds: bytes) -> Row:
+    def _walked(self, kinds: bytes) -> MachineRow:
         """The row that a text leads to; rows on the way are found where they are not known."""
         row, unknown = self._first, self.unknown
         for kind in kinds:
-            target: Row = row[kind]
+            target: MachineRow = row[kind]
             if target is unknown:
                 spend(self._byte_work)
                 target = self._next(row, kind)
             row = target
         return row
 
-    def _next(self, row: Row, kind: int) -> Row:
+    def _next(self, row: MachineRow, kind: int) -> MachineRow:
         """The row after one more byte."""
-        target: Row = row[kind]
+        target: MachineRow = row[kind]
         if target is not self.unknown:
             return target
         states, before = _set_of(row), row[-2][1]
@@ -324,7 +324,7 @@ class Machine:
         row[kind] = target
         return target
 
-    def _row(self, states: int, before: int) -> Row:
+    def _row(self, states: int, before: int) -> MachineRow:
         """The row of a set of states, after what `before` says."""
         # What waits for the start of the text waits in vain later on; with it there would be more
         # rows. And what is before matters only where some state looks there.
@@ -350,7 +350,7 @@ class Machine:
         return self._closures[holding & self._program.looked_for].of(states)
 
 
-def _set_of(row: Row) -> int:
+def _set_of(row: MachineRow) -> int:
     """The states that a row stands for."""
     return int.from_bytes(row[-2][0], "little")
 

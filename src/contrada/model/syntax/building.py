@@ -37,7 +37,7 @@ from contrada.model.algebra import (
     sets,
     union,
 )
-from contrada.model.algebra.expression import And, Condition, Member, Or, negation
+from contrada.model.algebra.expression import And, Formula, Member, Or, negation
 from contrada.model.algebra.filter import filter_set
 from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
 from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operator
@@ -104,7 +104,7 @@ def _grouped(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
     return grouped
 
 
-def _filters(terms: tuple[Condition, ...]) -> tuple[Filter, ...]:
+def _filters(terms: tuple[Formula, ...]) -> tuple[Filter, ...]:
     """The filters of which one matches where all terms hold; one for constraints alone."""
     members = [term for term in terms if isinstance(term, Member)]
     if len(members) < len(terms):
@@ -113,7 +113,7 @@ def _filters(terms: tuple[Condition, ...]) -> tuple[Filter, ...]:
     return (Filter.of_sets(sets),)
 
 
-def _one_filter(terms: tuple[Condition, ...]) -> Filter:
+def _one_filter(terms: tuple[Formula, ...]) -> Filter:
     found = _filters(terms)
     if len(found) != 1:
         reason = "each part of a pattern is one filter"
@@ -125,7 +125,7 @@ def _one_filter(terms: tuple[Condition, ...]) -> Filter:
 class _FilterBuilder(Transformer[Token, Any]):
     """Makes values of the model, bottom up, while lark parses."""
 
-    def filter_set(self, *conjunctions: tuple[Condition, ...]) -> FilterSet:
+    def filter_set(self, *conjunctions: tuple[Formula, ...]) -> FilterSet:
         return FilterSet(each for terms in conjunctions for each in _filters(terms))
 
     def pattern(self, every: Token | None, *rest: Any) -> Pattern:
@@ -147,13 +147,13 @@ class _FilterBuilder(Transformer[Token, Any]):
             raise _at(number, ParseError, str(number), "a time in whole microseconds")
         return int(span_us)
 
-    def conjunction(self, *terms: Condition) -> tuple[Condition, ...]:
+    def conjunction(self, *terms: Formula) -> tuple[Formula, ...]:
         return terms
 
-    def group(self, *conjunctions: tuple[Condition, ...]) -> Condition:
+    def group(self, *conjunctions: tuple[Formula, ...]) -> Formula:
         return Or(tuple(map(And, conjunctions)))
 
-    def negated(self, _: Token, term: Condition) -> Condition:
+    def negated(self, _: Token, term: Formula) -> Formula:
         return negation(term)
 
     def advertisement(self, *members: Member) -> dict[str, list[ValueSet]]:
@@ -223,17 +223,17 @@ class _QuestionBuilder(_FilterBuilder):
     """The same for questions, whose conditions may be that an attribute equals a variable."""
 
     @v_args(inline=True)
-    def question(self, *conjunctions: tuple[Condition, ...]) -> Condition:
+    def question(self, *conjunctions: tuple[Formula, ...]) -> Formula:
         return Or(tuple(map(And, conjunctions)))
 
     @v_args(inline=True)
-    def bound(self, name: Token, operator: Token, variable: Token) -> Condition:
+    def bound(self, name: Token, operator: Token, variable: Token) -> Formula:
         if operator != "=":
             raise _at(operator, ParseError, f"`{operator} {variable}`", "`=` before a variable")
         return Member(binding(variable, _name(name)), PRESENT)
 
     @v_args(inline=True)
-    def negated(self, word: Token, term: Condition) -> Condition:
+    def negated(self, word: Token, term: Formula) -> Formula:
         if _has_variable(term):
             raise _at(word, ParseError, "a variable in a `not`", "conditions without variables")
         return negation(term)
@@ -256,7 +256,7 @@ def bound_by(name: str) -> tuple[str, str] | None:
     return variable, attribute
 
 
-def _has_variable(condition: Condition) -> bool:
+def _has_variable(condition: Formula) -> bool:
     if isinstance(condition, Member):
         return bound_by(condition.name) is not None
     return any(map(_has_variable, condition.parts))

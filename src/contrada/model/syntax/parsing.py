@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from contrada.errors import LimitError, ParseError
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
-from contrada.model.algebra.expression import Condition
+from contrada.model.algebra.expression import Formula
 from contrada.model.syntax.plain import plain_statement
 
 TEXT_CHARACTERS_MAX: Final = 1_000_000
@@ -66,7 +66,7 @@ def parse_set(text: str) -> ValueSet:
     return _parsed(text, "union")  # type: ignore[no-any-return]
 
 
-def parsed_question(text: str) -> Condition:
+def parsed_question(text: str) -> Formula:
     """The condition of a question's text; see `questions`."""
     return _parsed(text, "question")  # type: ignore[no-any-return]
 

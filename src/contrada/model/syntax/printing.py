@@ -17,7 +17,7 @@ from contrada.model.algebra import (
     Query,
     ValueSet,
 )
-from contrada.model.domains import Cuts, Key, Piece, line, values
+from contrada.model.domains import Cuts, HalfOpen, Key, line, values
 from contrada.model.domains.values import ABSENT, BOOL, NAN, NULL, NUMBER, TEXT, TIME, UNITS_US
 from contrada.model.languages import Every, Language, Literal, Pieces, regular
 from contrada.model.languages.atoms import KEYWORDS
@@ -223,13 +223,13 @@ def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
         yield (start,) if end is None else (start, end)
 
 
-def _interval_text(tag: int, piece: Piece) -> str:
+def _interval_text(tag: int, piece: HalfOpen) -> str:
     """One interval of several values within a domain; in parentheses where it takes two bounds."""
     bounds = _bounds(tag, piece)
     return bounds[0] if len(bounds) == 1 else f"({' & '.join(bounds)})"
 
 
-def _bounds(tag: int, piece: Piece) -> list[str]:
+def _bounds(tag: int, piece: HalfOpen) -> list[str]:
     """The one or two phrases that together say an interval of several values."""
     start, end = piece
     if tag == TEXT and (prefix := _prefix_of(piece)) is not None:
@@ -269,7 +269,7 @@ def _before(cut: Key) -> Key | None:
     return None
 
 
-def _prefix_of(piece: Piece) -> bytes | None:
+def _prefix_of(piece: HalfOpen) -> bytes | None:
     """The prefix whose texts are just this interval, or None."""
     start, end = piece
     if len(start) == 1:

@@ -39,7 +39,7 @@ from contrada.model import Notification, ValueSet
 from contrada.model.algebra.sets import eq
 from contrada.model.algebra.valueset import EVERYTHING, NOTHING, PRESENT
 from contrada.model.domains import line
-from contrada.model.domains.line import Piece
+from contrada.model.domains.line import HalfOpen
 from contrada.model.domains.values import (
     ABSENT_KEY,
     BOOL,
@@ -358,13 +358,13 @@ _UNITS: Final = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_0
 """Of how many units, to how many microseconds."""
 
 
-def _pieces(values: ValueSet, tag: int) -> list[Piece]:
+def _pieces(values: ValueSet, tag: int) -> list[HalfOpen]:
     """The intervals of a domain, NaN apart."""
     domain = line.difference(line.domain(tag), line.point(NAN_KEY))
     return list(line.pieces(line.intersection(values.line, domain)))
 
 
-def _integers(piece: Piece, over: int, under: int) -> tuple[int | None, int | None]:
+def _integers(piece: HalfOpen, over: int, under: int) -> tuple[int | None, int | None]:
     """The first and the last integer that, divided by `over` and times `under`, lies within."""
     low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
     return (
@@ -399,7 +399,7 @@ def _between(
     return found
 
 
-def _doubles(field: Any, piece: Piece) -> Any:
+def _doubles(field: Any, piece: HalfOpen) -> Any:
     """From and to doubles, which may be a step wider."""
     low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
     first = -math.inf if low is None else float(low)
@@ -411,7 +411,7 @@ def _doubles(field: Any, piece: Piece) -> Any:
     return (field >= first) & (field <= last if high is None or last != high else field < last)
 
 
-def _texts(field: Any, piece: Piece) -> Any:
+def _texts(field: Any, piece: HalfOpen) -> Any:
     """From and to texts; None for none."""
     low, high = bounds.lower(piece[0]), bounds.upper(piece[1])
     if low is bounds.NOWHERE:
