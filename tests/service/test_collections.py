@@ -16,6 +16,7 @@ from contrada.collections import (
     Arrival,
     CausalSet,
     Collection,
+    Consumer,
     FIFOBag,
     PersistentBag,
     PersistentSet,
@@ -329,12 +330,17 @@ async def test_each_removed_element_goes_to_one(serve: Serve, tmp_path: Path) ->
         pushed: list[float] = []
         async with of.remove() as one, of.remove() as two, of.get() as all_:
             await add_each(of, offers(*range(6)))
-            got = []
-            for consumer in (one, two):
-                while (it := await consumer.get(5)) is not None:
-                    got.append(it.price)
-                    if len(got) % 3 == 0:
-                        break
+            got: list[float] = []
+
+            async def pull(consumer: Consumer[Offer]) -> None:
+                while True:
+                    got.append((await consumer.get()).price)
+
+            # How many go to each of them is not said.
+            pulling = [asyncio.create_task(pull(each)) for each in (one, two)]
+            await until(lambda: len(got) == 6)
+            for each in pulling:
+                each.cancel()
             assert sorted(got) == [0, 1, 2, 3, 4, 5]
             assert [(await all_.get(5)).price for _ in range(6)] == [0, 1, 2, 3, 4, 5]
         await add_each(of, offers(7, 8))
