@@ -6,7 +6,7 @@ import pytest
 
 from contrada.delivery.durable import OUT_MAX, DurableSubscription, Retention
 from contrada.delivery.memory import MemoryStore
-from contrada.delivery.renewal import RESTORED_GAP, renew
+from contrada.delivery.renewal import RESTORED_GAP, records_between, renew
 from contrada.delivery.store import LogRecord
 from tests.delivery.network import DeliveryNetwork, notice
 
@@ -196,6 +196,42 @@ def test_what_is_read_again_goes_over_what_was_left_out() -> None:
         "s", 3 + 10**15, 1
     )
     assert of.untaken == 0
+
+
+def test_what_is_kept_to_be_read_again_are_records() -> None:
+    """After a restore nothing could be read again until as many came as were left out."""
+    store = MemoryStore()
+    of = DurableSubscription("s", store, Retention(replay_max=3))
+    for number in range(1, 6):
+        of.append([b"%d" % number], 1)
+    store.leave_out("s", 10**15)
+    of.append([b"6"], 1)
+    of.acknowledge([(1, of.extent.next)])
+    assert of.extent.first == 4
+    assert [each.position for each in store.read("s", 4, 2)] == [4, 5]
+    for number in range(7, 9):
+        of.append([b"%d" % number], 1)
+        of.acknowledge([(1, of.extent.next)])
+    assert of.extent.kept_from(of.extent.first) == of.extent.next - 3
+    of.append([b"9"], 1)
+    of.acknowledge([(1, of.extent.next)])
+    assert of.extent.first == of.extent.next - 3
+
+
+@pytest.mark.parametrize(
+    ("read", "position", "count"),
+    [
+        (3, 4, 0),
+        (3, 7, 3),
+        (5, 6 + RESTORED_GAP, 0),
+        (3, 6 + RESTORED_GAP, 2),
+        (3, 6 + 3 * RESTORED_GAP, 2),
+        (9, 6 + RESTORED_GAP, 0),
+    ],
+)
+def test_positions_left_out_are_no_loss(read: int, position: int, count: int) -> None:
+    """A reader would be told of a loss of a billion; the last one read more than the copy has."""
+    assert records_between(read, position) == count
 
 
 def test_the_oldest_go_before_and_behind_what_was_left_out() -> None:

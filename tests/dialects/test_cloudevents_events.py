@@ -194,6 +194,18 @@ def test_texts_that_are_no_events_are_refused() -> None:
         Notification({**LEAST, "ext": ("a", "b")}),
         Notification({**LEAST, "ext": b"\xff"}),
         Notification(LEAST, body=b"x"),
+        Notification({**LEAST, "data.price": 5}),
+        Notification({**LEAST, "data": 5}, body=b"6", content_type="application/json"),
+        Notification(
+            {**LEAST, "data.a": 1, "data.b": 2},
+            body=b'{"a": 1}',
+            content_type="application/json",
+        ),
+        Notification(
+            {**LEAST, "data.b": 2},
+            body=b'{"a":' * 200 + b"1" + b"}" * 200,
+            content_type="application/json",
+        ),
     ],
 )
 def test_other_notifications_are_no_events(given_notification: Notification) -> None:

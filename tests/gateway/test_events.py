@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
 from contrada.dialects import cloudevents
-from contrada.errors import InvalidNotificationError
+from contrada.errors import InvalidNotificationError, RefusedRequestError
 from contrada.gateway import events
 from contrada.gateway.binding import binary_headers, notifications_in
 from contrada.model import Notification
@@ -139,6 +139,37 @@ def test_a_plain_notification_is_an_event() -> None:
         assert found["data"] == attributes
         assert events.binary_event_of(made)[0]["id"] == "an id"
         cloudevents.notification(found)
+
+
+def test_data_with_half_a_pair_of_surrogates_go_out_as_they_came() -> None:
+    """One such event would end all streams that it is for."""
+    least = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+    headers = {f"ce-{name}": value for name, value in least.items()}
+    data = rb'{"a": "\ud800"}'
+    (made,) = notifications_in(Headers({**headers, "content-type": "application/json"}), data)
+    found = json.loads(events.event_json(made))
+    assert base64.b64decode(found["data_base64"]) == data
+    assert "data.a" not in made
+    (made,) = notifications_in(
+        Headers({**headers, "content-type": "application/json"}), rb'"\ud83d\uDE00 \\ud800"'
+    )
+    assert made["data"] == "\N{GRINNING FACE} \\ud800"
+    assert json.loads(events.event_json(made))["data"] == made["data"]
+
+
+def test_no_header_is_the_data() -> None:
+    """An event would have data beside its body."""
+    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
+    with pytest.raises(RefusedRequestError, match="no attribute has this name"):
+        list(notifications_in(Headers({**headers, "ce-data": "z"}), b""))
+
+
+def test_attributes_that_no_data_have_are_shown() -> None:
+    """An event that was published otherwise than over HTTP would lose them in silence."""
+    least = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+    found = json.loads(events.event_json(Notification({**least, "data.price": 5})))
+    assert found["type"] == events.NOTIFICATION_TYPE
+    assert found["data"] == {**least, "data.price": 5}
 
 
 def _message(event: dict[str, Any]) -> HTTPMessage:

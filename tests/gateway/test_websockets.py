@@ -10,6 +10,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
+from contrada.model import Notification
 from tests.asynchronous import on_loop, until
 from tests.gateway.conftest import Served, event, serving
 
@@ -43,6 +44,21 @@ async def test_subscribing_publishing_and_leaving() -> None:
         assert {"type": "ack", "id": "p", "published": 2} in told
         assert (await say(socket, type="unsubscribe", id="s"))["type"] == "ack"
         await until(lambda: it.broker.statistics().subscriptions == 0)
+
+
+@on_loop
+async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page would wait for what never comes."""
+
+    def faulty(of: Notification) -> Any:
+        raise ZeroDivisionError(of)
+
+    monkeypatch.setattr("contrada.gateway.websockets.event_of", faulty)
+    async with serving() as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="n = 1")
+        await it.service.publish({"n": 1})
+        with pytest.raises(websockets.ConnectionClosed):
+            await socket.recv()
 
 
 @pytest.mark.parametrize(

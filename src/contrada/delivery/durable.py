@@ -413,7 +413,7 @@ class DurableSubscription:
         for first, end in intervals:
             self.statistics.acknowledged += self._done.add(max(first, extent.first), end)
             self._let_go(first, end)
-        before = self._done.first_without(extent.first) - self.retention.replay_max
+        before = extent.before(self._done.first_without(extent.first), self.retention.replay_max)
         if before > extent.first:
             try:
                 self._truncate(before)

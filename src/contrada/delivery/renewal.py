@@ -20,6 +20,17 @@ RESTORED_GAP: Final = 2**40
 since the copy was made. Beyond it: two things would have one number."""
 
 
+def records_between(read: int, position: int) -> int:
+    """How many positions of a log between two stand for records: those left out do not.
+
+    The first was read, maybe before the log was restored, and after the copy was made. Then what
+    has its number now, and what follows, is left out; so what is a little less than whole gaps is
+    none.
+    """
+    count = (position - read - 1) % RESTORED_GAP
+    return count if count < RESTORED_GAP // 2 else 0
+
+
 def renew(store: Store) -> None:
     """Makes a copy of a store one on which a server may start; to be synced.
 

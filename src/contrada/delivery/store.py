@@ -86,6 +86,14 @@ class Extent(NamedTuple):
                 return end
         return position
 
+    def before(self, position: int, count: int) -> int:
+        """The position from which on so many records come before this one; left out are none."""
+        for first, end in reversed(self.left_out):
+            between = position - min(end, position)
+            if first < position and between < count:
+                position, count = first, count - between
+        return position - count
+
 
 @runtime_checkable
 class Store(Protocol):

@@ -31,7 +31,7 @@ from contrada.dialects.cloudevents.events import (
     is_time,
 )
 from contrada.dialects.json_text import decoded
-from contrada.errors import ContradaError, EncodingError
+from contrada.errors import ContradaError, EncodingError, InvalidNotificationError
 from contrada.model import Notification
 from contrada.records.shown import shown_text
 
@@ -102,6 +102,8 @@ def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notifi
 
     Raises InvalidNotificationError, LimitError.
     """
+    if DATA in attributes:
+        raise InvalidNotificationError(DATA, attributes[DATA], "no attribute has this name")
     told = cloudevents.notification(attributes)
     if not data:
         return told

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from contrada.delivery.durable import Retention
+from contrada.delivery.renewal import records_between
 from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, InvalidValueError, RefusedRequestError
 from contrada.gateway.answers import refusal_of
@@ -157,13 +158,13 @@ class EventStream(Response):
             return b"data: %b\n\n" % event_json(found)
         gap, position = b"", found.position
         if self.position is not None:
-            gap = self._gap(position - self.position - 1)
+            gap = self._gap(records_between(self.position, position))
             self.position = None
         return b"%bid: %d\ndata: %b\n\n" % (gap, position, event_json(found.item))
 
     def _gap(self, count: int) -> bytes:
         """What is not kept any more of what was asked for again."""
-        if count <= 0:
+        if count == 0:
             return b""
         reason = "not kept, at most" if self.has_residue else "not kept"
         self._counts.dropped[reason] += count

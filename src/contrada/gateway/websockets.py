@@ -186,7 +186,13 @@ class Conversation:
         await events.open()
         self._open[said.id] = stream = _Stream(events)
         writing = asyncio.create_task(self._write(said.id, stream))
+        writing.add_done_callback(self._end_of)
         self._tasks[said.id] = writing
+
+    def _end_of(self, writing: "asyncio.Task[None]") -> None:
+        """A fault ends the conversation: its client would else wait for what never comes."""
+        if not writing.cancelled() and writing.exception() is not None:
+            self._websocket.scope["extensions"][CUT]()
 
     async def _unsubscribe(self, name: str) -> None:
         stream = self._of(name)

@@ -55,9 +55,11 @@ _TIME: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)"
     r"(?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
+_BELOW: Final = f"{DATA}."
 _DATA: Final = (DATA, "data_base64")
 _JSON: Final = re.compile(r"[^;/\s]+/(?:[^;/\s]+\+)?json", re.IGNORECASE)
 _TEXT: Final = re.compile(r"text/[^;]+|[^;/\s]+/(?:[^;/\s]+\+)?xml", re.IGNORECASE)
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
 _CHARSETS: Final = frozenset(
     ("utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be")
@@ -99,8 +101,12 @@ def event_of(notification: Notification) -> dict[str, Any]:
     Raises EncodingError where it is none: an attribute is missing, or is no CloudEvent's.
     """
     event: dict[str, Any] = {}
+    named: dict[str, Values] = {}
     for name, value in notification.attributes.items():
-        if name == "data" or name.startswith("data.") or is_system_name(name):
+        if is_system_name(name):
+            continue
+        if name == DATA or name.startswith(_BELOW):
+            named[name] = value
             continue
         try:
             event[name] = _checked(name, value)
@@ -110,11 +116,11 @@ def event_of(notification: Notification) -> dict[str, Any]:
     if missing:
         reason = f"the notification has no attribute {missing[0]!r}"
         raise EncodingError("CloudEvent", reason, writing=True)
-    if notification.content_type:
-        event |= _member(notification, event.get("datacontenttype"))
-    elif notification.body:
-        raise EncodingError("CloudEvent", "the body has no content type", writing=True)
-    return event
+    member, data = _member(notification, event.get("datacontenttype"))
+    if named and not _are_data(named, data):
+        reason = "its attributes below 'data' are not those of its body"
+        raise EncodingError("CloudEvent", reason, writing=True)
+    return event | member
 
 
 def _attributes(content: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
@@ -182,17 +188,34 @@ def _data(
     return _encoded(data, declared), declared, {}
 
 
-def _member(notification: Notification, declared: str | None) -> dict[str, Any]:
-    """The data as a member of the event."""
+def _member(notification: Notification, declared: str | None) -> tuple[dict[str, Any], object]:
+    """The data as a member of the event, if there are any; and what of them attributes are of."""
     body, content_type = notification.body, notification.content_type
+    if not content_type:
+        if body:
+            raise EncodingError("CloudEvent", "the body has no content type", writing=True)
+        return {}, []
     try:
         if is_json(content_type):
-            return {"data": decoded(body)}
+            data = _json_in(body)
+            return {DATA: data}, data
         if declared is not None and _TEXT.match(content_type):
-            return {"data": body.decode(_charset(content_type))}
+            return {DATA: body.decode(_charset(content_type))}, []
     except (ContradaError, UnicodeDecodeError):
         pass  # what is not what its type says is binary
-    return {"data_base64": base64.b64encode(body).decode()}
+    return {"data_base64": base64.b64encode(body).decode()}, []
+
+
+def _are_data(named: Mapping[str, Values], data: object) -> bool:
+    """Whether attributes below `data` are those of the data: else they would be lost."""
+    try:
+        flat = _flat(data)
+    except LimitError:  # No event comes with such data.
+        return False
+    return all(
+        set(value if isinstance(value, tuple) else (value,)) == set(flat.get(name, ()))
+        for name, value in named.items()
+    )
 
 
 def _json(data: object) -> bytes:
@@ -207,9 +230,20 @@ def _json_of(body: bytes) -> object:
     none.
     """
     try:
-        return decoded(body)
+        return _json_in(body)
     except EncodingError:
         return []
+
+
+def _json_in(body: bytes) -> object:
+    """What JSON stands for. Raises as `decoded`, and EncodingError for what no bytes stand for."""
+    data = decoded(body)
+    if _SURROGATE.search(body):  # It may be half of a pair, for which no bytes stand.
+        try:
+            json.dumps(data, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise EncodingError("JSON", "half of a pair of surrogates is no character") from None
+    return data
 
 
 def _binary(text: object) -> bytes:
