@@ -113,6 +113,10 @@ def test_users_are_listed_without_their_tokens(tmp_path: Path) -> None:
         (("add", "a/b"), "found 'a/b', expected 1 to 100 printable characters"),
         (("add", "desk", "--publish", "price <"), "users.desk: publish: line 1, column 8"),
         (("add", "desk", "--subscribe", "a wobbles 1"), "wobbles"),
+        (
+            ("add", "desk", "--expires", "2020-01-01T00:00:00Z"),
+            "2020-01-01T00:00:00Z', which is over",
+        ),
         (("add", "desk", "--expires", "soon"), "--expires: found 'soon', expected a time"),
         (("add", "desk", "--expires", "2027-01-01T00:00:00"), "expected a time with its zone"),
         (("add", "desk", "--certificate", "x"), "found the certificate of 'other' again"),

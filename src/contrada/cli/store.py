@@ -62,7 +62,10 @@ def restore_(file: Path, place: str) -> None:
 @store.command()
 @click.argument("place", callback=without_password)
 def check(place: str) -> None:
-    """Look at all that is in the store at PLACE, or in a copy; status 1 where it is damaged."""
+    """Look at all that is in the store at PLACE, or in a copy.
+
+    The status is 1 where something in it is damaged, and 2 where it cannot be read at all.
+    """
     shown = look_at(place, deep=True)
     for where, why in shown.damaged.items():
         click.echo(f"damaged: {where}: {why}")

@@ -223,4 +223,6 @@ def _time(text: str) -> datetime:
     if moment is None or moment.tzinfo is None:
         expected = "expected a time with its zone, as 2027-01-31T00:00:00Z, or 12h, 30d, 8w"
         raise InputError("--expires", f"found {text!r}, {expected}")
+    if moment <= datetime.now(UTC):
+        raise InputError("--expires", f"found {text!r}, which is over")
     return moment

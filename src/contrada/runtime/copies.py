@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -62,7 +62,7 @@ def back_up(place: str | Path, file: Path) -> StoreShown:
     try:
         with _tables(place) as tables:
             write_sqlite(draft, tables)
-        shown = look_at(draft, deep=True)
+        shown = replace(look_at(draft, deep=True), place=str(file))
         _check_sound(shown.place, shown.damaged)
         _finish(draft, file)
     finally:
@@ -94,15 +94,16 @@ def restore(file: Path, place: str | Path) -> StoreShown:
         shown = look_at(draft, deep=False)
         if target is not None:
             _finish(draft, target)
+            where = str(target)
         else:
             from contrada.runtime.postgres import write_postgres
 
             with _tables(draft) as tables:
-                write_postgres(str(place), tables)
+                where = write_postgres(str(place), tables)
     finally:
         for each in draft.parent.glob(f"{draft.name}*"):
             each.unlink(missing_ok=True)
-    return shown
+    return replace(shown, place=where)
 
 
 def look_at(place: str | Path, *, deep: bool) -> StoreShown:

@@ -318,13 +318,14 @@ def read_postgres(url: str) -> Iterator[Tables]:
         )
 
 
-def write_postgres(url: str, tables: Tables) -> None:
-    """Fills an empty store, or makes one, in one transaction. Raises StoreError."""
+def write_postgres(url: str, tables: Tables) -> str:
+    """Fills an empty store, or makes one, in one transaction; its place. Raises StoreError."""
     with closing(PostgresStore(url)) as store:
         if store.logs() or store.notes() or store.damaged:
             raise StoreError(f"{store.place}: there is a store already; it is not written over")
         with _told(store.place):
             store.fill(tables)
+        return store.place
 
 
 def _text(name: Any) -> str:
