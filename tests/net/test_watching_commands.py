@@ -258,3 +258,22 @@ def test_inspect_refuses_what_is_no_notification(broker_address: str) -> None:
         assert run.returncode == 2
         assert run.stderr.startswith("contrada: error: --notification:1")
     assert contrada("inspect", NOWHERE).returncode == 1
+
+
+@pytest.mark.slow
+def test_a_reader_of_what_is_kept_says_why_nothing_comes() -> None:
+    """A person would wait for a broker that is away, or refuses him, and not know it."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with serving("--port", "0") as (broker, address):
+        command = [*CONTRADA, "sub", "a any", "--durable", "d", "--json", "--to", address]
+        with subprocess.Popen(command, **pipes) as reader:  # type: ignore[call-overload]
+            try:
+                publish_until(reader, address, 1)
+                broker.kill()
+                said = reader.stderr.readline()
+                reader.send_signal(signal.SIGINT)
+                reader.communicate(timeout=WAIT_S)
+            finally:
+                reader.kill()
+    assert said.startswith("not connected, trying again: ")
+    assert reader.returncode == 130

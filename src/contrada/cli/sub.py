@@ -22,7 +22,7 @@ from contrada.runtime.calling import checked_timeout
 from contrada.runtime.outlet import BLOCK
 from contrada.runtime.subscription import UNSUBSCRIBED
 from contrada.security.signing import Verifier
-from contrada.service import Kept, Service, Subscription, WhenFull
+from contrada.service import ConnectionState, Kept, Service, Subscription, WhenFull
 
 Show: TypeAlias = Callable[[Notification], str]
 Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
@@ -77,7 +77,8 @@ def sub(
     What was dropped is told on standard error at the end.
 
     With --durable a line that was printed is acknowledged when the next one is asked for, or at an
-    orderly end; what was not comes again. The FILTER is said once, when it begins.
+    orderly end; what was not comes again. The FILTER is said once, when it begins. A broker that is
+    away, or refuses this user, is tried until it takes him; standard error tells why.
 
     \b
     contrada sub "dep_delay > 120 and origin = 'JFK'"
@@ -95,7 +96,7 @@ def sub(
     if filter_text is None and verify is not None:
         raise click.UsageError("--verify needs the FILTER, also where it was said before")
     show = as_json_line if as_json else _line
-    service = connect(to, reconnect=durable is not None, tls=approach.tls, token=approach.token)
+    service = _service_at(to, approach, reconnect=durable is not None)
     if end:
         run(_end(service, str(durable)))
         return
@@ -111,6 +112,31 @@ def sub(
         subject = Verifier.of_file(verify).only(filter_text or "")
     asked = partial(service.subscribe, subject, when_full=when_full, **standing)
     run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
+
+
+def _service_at(to: str, approach: Approach, *, reconnect: bool) -> Service:
+    return connect(
+        to,
+        reconnect=reconnect,
+        on_connection=_Telling(),
+        tls=approach.tls,
+        token=approach.token,
+    )
+
+
+class _Telling:
+    """Tells on standard error why nothing comes: once for each reason, and when that is over."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+
+    def __call__(self, now: ConnectionState) -> None:
+        if now.state == "trying" and now.reason != self._reason:
+            click.echo(f"not connected, trying again: {now.reason}", err=True)
+            self._reason = now.reason
+        elif now.state == "connected" and self._reason:
+            click.echo(f"connected again to {now.address}", err=True)
+            self._reason = ""
 
 
 async def _end(service: Service, durable: str) -> None:
