@@ -22,6 +22,7 @@ from contrada.model import (
     to_msgpack,
 )
 from contrada.model.algebra.product import product_covers, product_meets
+from contrada.model.syntax.parsing import parse_filter_set
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.alternatives import alternative
 from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX
@@ -306,6 +307,16 @@ def test_what_is_published_is_allowed_and_under_names_of_ones_own(
         error = permit.why_unpublishable(items[at])
         is_name = not owns(mine, items[at].envelope.publisher)
         assert ("may not publish as" in str(error)) is is_name
+
+
+def test_a_refusal_names_attributes_and_tells_no_values() -> None:
+    """Brokers write it into their logs, and who reads these may not see what is published."""
+    permit = writer(parse_filter_set("price < 5"), "")
+    error = permit.why_unpublishable(Notification({"price": 4711, "note": "sealed"}))
+    assert "may not publish a notification of note, price: none" in str(error)
+    assert not {"4711", "sealed"}.intersection(str(error).split())
+    several = permit.why_unpublishable(Notification({"price": (1, 4711)}))
+    assert "of several values" in str(several)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,10 @@ class Permit:
         return sorted({*refused, *strange})
 
     def why_unpublishable(self, notification: Notification) -> NotPermittedError:
-        """The error for a notification that the principal may not publish."""
+        """The error for a notification that the principal may not publish.
+
+        It names attributes, but tells no values: brokers write it into their logs, too.
+        """
         name, publisher = self.principal.name, notification.envelope.publisher
         if not owns(self.principal.publishers, publisher):
             mine = self.principal.publishers
@@ -180,10 +183,11 @@ class Permit:
             return NotPermittedError(
                 f"{name!r} may not publish as {publisher!r}; it may as {said or 'nobody'}"
             )
-        error = self._error("publish", notification)
+        what = shortened(", ".join(sorted(notification))) or "no attributes"
+        reason = "none of the publish filters matches it"
         if self.principal.publish.matches(notification):
-            return NotPermittedError(f"{error}: of several values it has to be allowed with each")
-        return error
+            reason = "of several values it has to be allowed with each"
+        return NotPermittedError(f"{name!r} may not publish a notification of {what}: {reason}")
 
     # --- names --------------------------------------------------------------------------------
 
