@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import websockets
 
 from contrada.gateway import services
 from contrada.gateway.sinks import PushAnswer, Sinks
@@ -63,13 +64,27 @@ async def test_who_is_not_known_is_told_so() -> None:
     users, shown, _ = known()
     wrong = {"authorization": shown["desk"]["authorization"] + "x"}
     async with serving(users=users, token=known()[2]["root"]) as it:
-        for headers in (wrong, {"authorization": "Bearer nobody.x"}, {}):
+        unsaid = {"authorization": "Bearer"}
+        for headers in (wrong, unsaid, {"authorization": "Bearer nobody.x"}, {}):
             for path in ("/subscribe?filter=everything", "/metrics", "/subscriptions"):
                 answer = await it.http.get(path, headers=headers)
                 assert answer.status_code == 401, (headers, path)
                 assert answer.headers["www-authenticate"].startswith("Bearer")
         assert (await it.http.get("/healthz")).status_code == 200
         assert len(it.gateway._accesses) == 0
+
+
+@on_loop
+async def test_a_websocket_that_is_refused_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever has no token could fill the logs with faults of this server."""
+    users, shown, tokens = known()
+    wrong = {"authorization": shown["desk"]["authorization"] + "x"}
+    async with serving(users=users, token=tokens["root"]) as it:
+        address = it.gateway.address.replace("http://", "ws://") + "/ws"
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            await websockets.connect(address, additional_headers=wrong)
+        assert refused.value.response.status_code == 401
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

@@ -97,13 +97,18 @@ def token_of(request: HTTPConnection) -> str:
         token = request.query_params.get("access_token", "")
     else:
         scheme, _, token = given.partition(" ")
-        if scheme.lower() != "bearer":
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            found = (
+                "no token"
+                if scheme.lower() == "bearer"
+                else f"the scheme {shortened(scheme, 40)!r}"
+            )
             raise RefusedRequestError(
                 HTTPStatus.UNAUTHORIZED,
-                f"found the scheme {shortened(scheme, 40)!r}, expected Bearer NAME.SECRET",
+                f"found {found}, expected Bearer NAME.SECRET",
                 headers={"WWW-Authenticate": 'Bearer realm="contrada"'},
             )
-        token = token.strip()
     if len(token) > TOKEN_CHARS_MAX:
         raise LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
     if token and not _is_private(request):

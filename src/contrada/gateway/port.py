@@ -313,6 +313,15 @@ class BoundedWebSocket(LingeringWebSocket):
         extensions[CUT] = self.transport.abort
         await super().run_asgi()
 
+    async def send(self, message: Any) -> None:
+        """Sends what the application says.
+
+        A refusal ends the handshake, too: uvicorn would log that the application did not end it.
+        """
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True
+
     def handle_cont(self, event: Frame) -> None:
         """A further part of a message; uvicorn bounds their bytes, and not how many are empty."""
         if len(self.frames) >= WEBSOCKET_PARTS_MAX:
