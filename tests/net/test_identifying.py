@@ -22,7 +22,6 @@ from contrada.net.connecting import connect_sync
 from contrada.net.connection import CLIENT, NEIGHBOUR
 from contrada.net.frames import (
     HELLO_BYTES_MAX,
-    NOT_PERMITTED,
     Failure,
     Goodbye,
     Hello,
@@ -35,6 +34,7 @@ from contrada.net.neighbours import Membership, Wanted
 from contrada.net.tls import Tls
 from contrada.net.tokens import new_token
 from contrada.net.users import Users, UserSettings
+from contrada.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.net.networks import are_linked
 from tests.net.processes import serving

@@ -28,7 +28,6 @@ from contrada.net.address import parse_address
 from contrada.net.client import TcpService
 from contrada.net.connection import CLIENT
 from contrada.net.frames import (
-    NOT_PERMITTED,
     AboutQuestions,
     Credit,
     Delivery,
@@ -71,6 +70,7 @@ from contrada.routing.messages import (
     SourceState,
 )
 from contrada.runtime.outlet import entry_of, size_of
+from contrada.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import load_kernels, needs_numba
 from tests.net.networks import are_linked

@@ -22,8 +22,8 @@ from contrada.errors import (
     shortened,
 )
 from contrada.net.address import is_loopback
-from contrada.net.frames import NOT_PERMITTED
 from contrada.net.tokens import TOKEN_CHARS_MAX
+from contrada.security.principals import NOT_PERMITTED
 
 _BUSY: Final = {"GATEWAY_TOKENS_MAX", "GATEWAY_UNPROVEN_MAX", "HTTP_BODIES_BYTES_MAX"}
 """Limits of all requests together: later there is room again."""

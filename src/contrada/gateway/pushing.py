@@ -43,8 +43,8 @@ from contrada.gateway.services import TokenService, TokenServices
 from contrada.gateway.sinks import PUSHED_BY, PushAnswer, Sinks, host_header
 from contrada.gateway.wanted import wanted_of
 from contrada.model import Notification
-from contrada.net.frames import NOT_PERMITTED
 from contrada.runtime.backoff import Backoff
+from contrada.security.principals import NOT_PERMITTED
 
 PUSHES_PER_TOKEN_MAX: Final = 100
 """Subscriptions to sinks of one token. Beyond it: a further one is refused."""

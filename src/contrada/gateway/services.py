@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceClosedError
 from contrada.net import TcpService
-from contrada.net.frames import NOT_PERMITTED
+from contrada.security.principals import NOT_PERMITTED
 
 GATEWAY_TOKENS_MAX: Final = 1_000
 """Tokens whose connections a gateway holds. Beyond it: one that nobody uses is closed for another

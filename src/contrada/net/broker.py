@@ -26,7 +26,7 @@ from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, ServiceError
 from contrada.net.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.connection import CLIENT, NEIGHBOUR
-from contrada.net.frames import NOT_PERMITTED, Hello
+from contrada.net.frames import Hello
 from contrada.net.guest import Guest
 from contrada.net.identifying import Doorkeeper
 from contrada.net.latencies import Latencies
@@ -39,7 +39,7 @@ from contrada.runtime.outlet import PUBLISH_WAIT_S
 from contrada.runtime.stamping import Stamp
 from contrada.runtime.timekeeping import Timekeeper
 from contrada.security.permits import PublishFilters
-from contrada.security.principals import Principal
+from contrada.security.principals import NOT_PERMITTED, Principal
 
 CONNECTIONS_MAX: Final = 16_384
 """Connections of a broker. Beyond it: a client is told that it is full, and closed."""

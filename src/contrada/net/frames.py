@@ -30,9 +30,6 @@ from contrada.net.pages import FilterPage, Position
 
 VERSION: Final = 2
 MAGIC: Final = b"ct"
-NOT_PERMITTED: Final = "not permitted"
-"""The code of a Failure for who may not come or may no longer, and how brokers count that."""
-
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a frame's payload. Beyond it: the peer is told and closed."""
 

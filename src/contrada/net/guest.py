@@ -31,7 +31,6 @@ from contrada.model.languages.work import Work
 from contrada.net.accepted import FEWER, Accepted, Doubtful
 from contrada.net.content import encoding_of, notifications_from, packed_match
 from contrada.net.frames import (
-    NOT_PERMITTED,
     AboutQuestions,
     Credit,
     CutOff,
@@ -64,6 +63,7 @@ from contrada.runtime.exchange import Route
 from contrada.runtime.outlet import BLOCK, ENTRY_BYTES, Outlet, Passed
 from contrada.runtime.subscription import TOO_SLOW
 from contrada.security.permits import Permit
+from contrada.security.principals import NOT_PERMITTED
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.model.languages.work import Work
-from contrada.net.frames import NOT_PERMITTED, AboutQuestions, Frame, QuestionDelivery, Reply
+from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.messages import packed
 from contrada.net.peer import Peer
 from contrada.net.questions import ANSWER_BYTES_MAX, packed_answers, unpacked_about
@@ -28,6 +28,7 @@ from contrada.routing.messages import (
 from contrada.runtime.exchange import Exchange
 from contrada.runtime.outlet import ENTRY_BYTES
 from contrada.security.permits import Permit
+from contrada.security.principals import NOT_PERMITTED
 
 SOURCES_PER_CLIENT_MAX: Final = 1_000
 """Sources of a connection. Beyond it: it is refused, the connection stays."""

@@ -14,11 +14,11 @@ from typing import Any, Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.address import is_loopback
-from contrada.net.frames import NOT_PERMITTED, Hello
+from contrada.net.frames import Hello
 from contrada.net.tokens import TokenCheck, name_in
 from contrada.net.users import ANONYMOUS, Users
 from contrada.runtime.stamping import wall_clock_us
-from contrada.security.principals import Principal
+from contrada.security.principals import NOT_PERMITTED, Principal
 
 _KINDS: Final = {"URI": "uri:", "email": "email:"}
 """What stands before a name that is of no host, by its kind."""

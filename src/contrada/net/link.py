@@ -24,7 +24,7 @@ from contrada.model.languages.decision import safe_answers
 from contrada.net.accepted import Accepted
 from contrada.net.content import as_notification, encoding_of
 from contrada.net.ferry import Ferry
-from contrada.net.frames import NOT_PERMITTED, Frame, Hop, HopCredit, HopPart, LogHop
+from contrada.net.frames import Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.limited import LimitedNeighbour
 from contrada.net.messages import HOP_NOTIFICATIONS_MAX, packed, packed_publish, unpacked_hop
 from contrada.net.peer import Peer
@@ -43,6 +43,7 @@ from contrada.runtime import tracing
 from contrada.runtime.exchange import LINK_DOWN, Carried
 from contrada.runtime.outlet import ENTRY_BYTES, PUBLISH_WAIT_S, Outlet, size_of, size_of_all
 from contrada.security.permits import Permit
+from contrada.security.principals import NOT_PERMITTED
 
 LINK_CREDIT_BYTES: Final = 8 * 2**20
 """Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:

@@ -14,14 +14,14 @@ from contrada.errors import FrameError
 from contrada.net.accepted import Working, told_of
 from contrada.net.address import Address
 from contrada.net.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
-from contrada.net.frames import NOT_PERMITTED, Failure, Frame, Goodbye, Hello
+from contrada.net.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.logs import BrokerLogs
 from contrada.net.turns import TURN_S, Turns
 from contrada.net.wire import Wire
 from contrada.runtime.budget import Budget
 from contrada.runtime.exchange import Exchange
 from contrada.security.permits import Permit, PublishFilters
-from contrada.security.principals import ANYBODY, Principal, owns
+from contrada.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 
 CLIENT_BYTES_MAX: Final = 256 * 2**20
 """Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the

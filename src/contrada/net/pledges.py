@@ -46,7 +46,7 @@ from contrada.net.accepted import (
     Accepted,
 )
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import NOT_PERMITTED, LogDelivery, LogReply, LogRequest
+from contrada.net.frames import LogDelivery, LogReply, LogRequest
 from contrada.net.logs import BrokerLogs
 from contrada.net.peer import Peer
 from contrada.net.promises import (
@@ -67,6 +67,7 @@ from contrada.routing.messages import Client, Publish
 from contrada.runtime.outlet import ENTRY_BYTES, size_of
 from contrada.runtime.standing import IN_MEMORY
 from contrada.security.permits import Permit
+from contrada.security.principals import NOT_PERMITTED
 
 PLEDGES_MAX: Final = 4_096
 """Requests of a client that are promised and not answered. Beyond it: it is told and closed."""

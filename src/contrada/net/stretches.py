@@ -20,9 +20,9 @@ from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet
 from contrada.model.encoding import notification_from_msgpack
 from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import NOT_PERMITTED
 from contrada.net.promises import AskLog, AskStretch, LogState, Stretch
 from contrada.security.permits import Permit
+from contrada.security.principals import NOT_PERMITTED
 
 STRETCH_BYTES_MAX: Final = 2**20
 """Bytes of notifications of a stretch, unless a single one is longer. Beyond it: the next stretch

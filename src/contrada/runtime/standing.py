@@ -43,6 +43,7 @@ from contrada.runtime.calling import check_loop, next_of
 from contrada.runtime.hosting import LogHost
 from contrada.runtime.outlet import BLOCK, EXPIRED
 from contrada.runtime.subscription import why_dropped
+from contrada.security.principals import NOT_PERMITTED
 from contrada.security.signing import standing_reader_of
 from contrada.service import (
     Kept,
@@ -290,9 +291,10 @@ class HostedSubscription(StandingSubscription[T]):
             self._still_has.discard(position)
             return None
         if item is None:
-            self._dropped[DAMAGED] += 1
+            reason = NOT_PERMITTED if record.reason == NOT_PERMITTED else DAMAGED
+            self._dropped[reason] += 1
             _LOG.warning(
-                "%(subscription)s: record %(position)d is damaged: %(reason)s",
+                "%(subscription)s: record %(position)d does not come: %(reason)s",
                 {"subscription": self._name, "position": position, "reason": record.reason},
             )
             return None

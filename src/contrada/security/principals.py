@@ -18,6 +18,9 @@ from contrada.model import Filter, FilterSet
 NOTHING: Final = FilterSet([])
 EVERYTHING: Final = FilterSet([Filter({})])
 
+NOT_PERMITTED: Final = "not permitted"
+"""Why something is refused, or does not come; the code of the fault of who may not be there."""
+
 ANY_NAME: Final = "*"
 """Stands in a list of names for all names."""
 
