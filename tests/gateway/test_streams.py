@@ -92,6 +92,17 @@ def test_positions_that_there_are_not(after: str, tmp_path: Path) -> None:
     ask()
 
 
+@on_loop
+async def test_a_parameter_that_there_is_not_is_refused() -> None:
+    """A slip would be passed over, and the stream not be durable."""
+    async with serving() as it:
+        answer = await it.http.get("/subscribe", params={"filter": "n = 1", "duarble": "desk"})
+        assert answer.status_code == 400
+        told = answer.json()["error"]
+        assert "duarble" in told
+        assert "durable" in told
+
+
 async def _slow_reader(address: str, query: str) -> socket.socket:
     """One that asks and never reads."""
     host, _, port = address.removeprefix("http://").partition(":")

@@ -531,6 +531,7 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
         with pytest.raises(NotPermittedError, match="may not subscribe to"):
             await anext(found)
         assert [(await anext(kept)).item["k"] for _ in range(2)] == [1, 1], "of what is kept, too"
+        assert kept.statistics().dropped == {NOT_PERMITTED: 3}
         assert not broker.exchange.routing().questions
         assert broker.exchange.routing().sources.nodes == 0
         broker.permit(users())

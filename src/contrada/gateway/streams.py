@@ -24,7 +24,12 @@ from starlette.types import Receive, Scope, Send
 from contrada.delivery.durable import Retention
 from contrada.delivery.renewal import records_between
 from contrada.dialects.rules import Rule
-from contrada.errors import ContradaError, InvalidValueError, RefusedRequestError
+from contrada.errors import (
+    ContradaError,
+    InvalidValueError,
+    RefusedRequestError,
+    shortened,
+)
 from contrada.gateway.answers import refusal_of
 from contrada.gateway.asking import asked_for, checked_policy
 from contrada.gateway.counting import GatewayCounts
@@ -64,6 +69,7 @@ _HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 )
+_PARAMETERS: Final = frozenset(("filter", "dialect", "durable", "when_full", "access_token"))
 _QUIET: Final = b": quiet\n\n"
 _LOG: Final = logging.getLogger(__name__)
 
@@ -185,6 +191,9 @@ async def open_stream(
     """The stream that a request asks for, in force. Raises ContradaError."""
     _check_bodiless(request)
     asked = request.query_params
+    if strange := sorted({*asked} - _PARAMETERS):
+        known = ", ".join(sorted(_PARAMETERS))
+        raise InvalidValueError(shortened(strange[0], 40), f"no parameter; there are {known}")
     text, durable = asked.get("filter"), asked.get("durable")
     if text is None and durable is None:
         raise InvalidValueError(
