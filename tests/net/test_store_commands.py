@@ -50,6 +50,9 @@ def test_a_broker_is_backed_up_under_load_and_restored(tmp_path: Path) -> None:
         run = contrada("store", *command)
         assert run.returncode == 0, run.stderr
         assert "; whole" in run.stdout
+    run = contrada("store", "restore", copy, "memory:")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "PLACE: found 'memory:', expected where a store stays" in run.stderr
     run = contrada("store", "restore", copy, restored)
     assert run.returncode == 2
     assert "it is not written over" in run.stderr

@@ -8,7 +8,9 @@ import click
 from rich.table import Table
 
 from contrada.cli.places import without_password
+from contrada.cli.settings import MEMORY
 from contrada.cli.tables import output
+from contrada.errors import InputError
 from contrada.runtime.copies import StoreShown, back_up, look_at, restore, shown_as_json
 
 DAMAGED: Final = 1
@@ -56,6 +58,8 @@ def restore_(file: Path, place: str) -> None:
     is new. The broker of whose store FILE is a copy must not run again on the old one. See
     docs/operations.md.
     """
+    if place == MEMORY:
+        raise InputError("PLACE", "found 'memory:', expected where a store stays: a file, or a URL")
     _tell(restore(file, place))
 
 

@@ -21,7 +21,7 @@ def check_store(store: object) -> None:
         if _scheme(store) not in ("postgresql", "postgres"):
             # The rest of a URL may hold a password.
             raise ServiceError(f"store = '{_scheme(store)}://…': {expected}")
-    elif store in (":memory:", "memory:"):  # It would be a file of this name.
+    elif store == ":memory:":  # It would be a file of this name.
         raise ServiceError(f"store = '{store}': a store outlives its process; {expected}")
     elif isinstance(store, str | Path) and not isdir(folder := Path(store).parent):
         raise ServiceError(f"store = '{store}': there is no folder {folder}")
