@@ -14,7 +14,10 @@ from contrada.matching.kernels import jit
 
 
 def in_quick_tests() -> Iterator[None]:
-    """Until the next call indexes do not go over to arrays by themselves, in quick tests."""
+    """Until the next call indexes do not go over to arrays by themselves, in quick tests.
+
+    For a fixture of modules: one of a folder lasts as long as the process, and reaches all tests.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if settings.get_current_profile_name() == "quick":
             patch.setattr(jit, "is_loaded", lambda: False)
