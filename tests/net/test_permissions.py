@@ -1,6 +1,7 @@
 """Permissions at brokers: each way in and out is held to them, by whatever frames."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,24 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_what_one_reader_is_refused_no_other_is_told(tmp_path: Path) -> None:
+    """Of two that share a service one would fail for the other, and learn of its name."""
+    said = users(desk={"subscribe": "k any", "publish": "k any"})
+    async with (
+        Broker(port=0, users=said, store=tmp_path / "store.db") as broker,
+        connect(broker.address, token=TOKEN["desk"]) as desk,
+        desk.subscribe("k any", durable="desk/log") as log,
+    ):
+        await desk.publish({"k": 1}, delivery="certified")
+        found = await anext(log)
+        with pytest.raises(NotPermittedError, match="may not use the durable subscription 'kept'"):
+            await desk.subscribe("k any", durable="kept").open()
+        await log.acknowledge()
+        await log.acknowledge(found.position)
+        assert broker.refused == {"NotPermittedError": 1}, "it is refused once, not twice"
+
+
+@on_loop
 async def test_questions_get_what_may_be_read_from_who_may_answer() -> None:
     """A source could tell what it may not publish, or who asks hear what he may not read."""
     said = users(
@@ -291,8 +310,18 @@ async def test_questions_get_what_may_be_read_from_who_may_answer() -> None:
         assert report.state is SourceState.FAILED
         assert "may not publish everything" in report.reason
         with pytest.raises(NotPermittedError, match="'task' may not offer"):
-            await task.offer("k = 3", lambda _: items, name="other").open()
+            await task.offer("k = 3", lambda _: items).open()
+        with pytest.raises(NotPermittedError, match="'task' may not answer as 'tasks'; it may as"):
+            await task.offer("k in (1, 2) and s any", lambda _: items, name="tasks").open()
         assert broker.statistics().dropped[NOT_PERMITTED] == 1
+        async with task.offer("k in (1, 2) and s any", lambda _: items[:2]) as unnamed:
+            assert unnamed.name.startswith("task/"), "its answers would be dropped"
+            answers = root.query("k any", timeout_s=1)
+            assert Counter([each["k"] async for each in answers]) == {1: 2, 2: 2}
+            found = {each.name: (each.state, each.reason) for each in answers.reports}
+            assert found[unnamed.name] == (SourceState.ANSWERED, "")
+            gave_more = "not permitted: its user may not publish all that it gave"
+            assert found["task"] == (SourceState.FAILED, gave_more)
 
 
 @on_loop
@@ -303,19 +332,20 @@ async def test_what_a_source_answers_is_looked_at_on_its_way() -> None:
         Broker(port=0, users=said) as broker,
         connect(broker.address, token=TOKEN["desk"]) as desk,
     ):
-        offer = message(Describe("s", (Filter("k in (1, 2)"),)))
+        offer = message(Describe("task/s", (Filter("k in (1, 2)"),)))
         source = await raw(broker, "task", Request(1, offer))
         assert isinstance(await source.hears(), Reply)
         async with desk.query("k = 1", timeout_s=20) as answers:
             question = await source.hears()
             assert isinstance(question, QuestionDelivery)
             ((asker, identity),) = broker.exchange._router._questions._held
-            items = [stamped(name, k=k) for name in ("task", "root") for k in (1, 2, 3)]
-            report = (SourceReport("s", SourceState.ANSWERED, 6),)
+            items = [stamped(name, k=k) for name in ("task/s", "root") for k in (1, 2, 3)]
+            report = (SourceReport("task/s", SourceState.ANSWERED, 6),)
             answer = Answer(asker, identity, tuple(items), report, is_last=True)
             source.say(AboutQuestions([*map(message, packed_answers(answer))]))
             got = [(each.envelope.publisher, dict(each)) async for each in answers]
-            assert got == [("task", {"k": 1})]
+            assert got == [("task/s", {"k": 1})]
+            assert [each.state for each in answers.reports] == [SourceState.FAILED]
         assert broker.statistics().dropped[NOT_PERMITTED] == 4
         combined = Answer(asker, identity, (), report, b"\x01", is_last=True)
         source.say(AboutQuestions([message(combined)]))
@@ -518,7 +548,7 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
         assert isinstance(desk, TcpService)
         kept = desk.subscribe("k any", durable="desk/log")
         found = desk.subscribe(Pattern([Filter("k = 1"), Filter("k = 2")]))
-        source = desk.offer("k any", lambda _: [{"k": 2}], name="s")
+        source = desk.offer("k any", lambda _: [{"k": 2}])
         for each in (kept, found, source):
             await each.open()
         answers = desk.query("k any", timeout_s=60)

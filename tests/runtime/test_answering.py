@@ -35,6 +35,7 @@ class Notes:
     described: list[Describe | Undescribe] = field(default_factory=list)
     said: list[Answer | More | Cancel] = field(default_factory=list)
     allowed: asyncio.Event = field(default_factory=asyncio.Event)
+    publisher: str = "desk"
 
     def require_open(self) -> None:
         pass

@@ -17,6 +17,7 @@ from contrada.net.questions import packed_answers, unpacked_about, unpacked_ques
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Answer, Ask, Cancel, Describe, More, Undescribe
 from contrada.runtime.questioning import Questioning
+from contrada.runtime.stamping import Stamp
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -25,9 +26,13 @@ class RemoteQuestioning(Questioning):
     """What a client asks and is asked, at its broker."""
 
     def __init__(
-        self, client: AsksBroker, require_open: Callable[[], None], send: Callable[[Frame], None]
+        self,
+        client: AsksBroker,
+        stamp: Stamp,
+        require_open: Callable[[], None],
+        send: Callable[[Frame], None],
     ) -> None:
-        super().__init__()
+        super().__init__(stamp)
         self._client, self._require_open, self._send = client, require_open, send
 
     def require_open(self) -> None:

@@ -302,8 +302,8 @@ class TcpService(DisseminatingService):
         if self._questions is None:
             from contrada.net.asking import RemoteQuestioning
 
-            reconnecting = self._reconnecting
-            self._questions = RemoteQuestioning(self, reconnecting.check, reconnecting.send)
+            to = self._reconnecting
+            self._questions = RemoteQuestioning(self, self._stamp, to.check, to.send)
         return self._questions
 
     def statistics(self) -> ServiceStatistics:

@@ -1,5 +1,6 @@
 """What a client asks at a broker, and what its sources are asked there."""
 
+import logging
 from collections import deque
 from collections.abc import Generator
 from typing import Final
@@ -36,7 +37,8 @@ SOURCES_PER_CLIENT_MAX: Final = 1_000
 QUESTIONS_PER_CLIENT_MAX: Final = 1_000
 """Questions of a connection that are under way. Beyond it: it is refused, the connection stays."""
 
-
+_LOG: Final = logging.getLogger(__name__)
+_MAY_NOT_GIVE: Final = "not permitted: its user may not publish all that it gave"
 _MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines cannot be looked at"
 
 
@@ -59,6 +61,7 @@ class GuestQuestions:
             match message:
                 case Describe():
                     if permit is not None:
+                        permit.check_publisher(message.identity, "answer")
                         offers = tuple(map(permit.offered, message.offers))
                         message = replace(message, offers=offers)
                     if message.identity not in self._sources:
@@ -109,15 +112,26 @@ class GuestQuestions:
             yield
 
     def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
-        """Of an answer what the client may publish. Raises FrameError."""
+        """Of an answer what the client may publish; a source that gave more has failed.
+
+        What it reports later is passed over: it has ended. Raises FrameError.
+        """
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
         refused = yield from permit.unpublishable(message.items)
         if not refused:
             return message
         self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
+        names = {message.items[at].envelope.publisher for at in refused}
+        reports = [each for each in message.reports if each.name not in names]
+        for name in sorted(names & self._sources):
+            _LOG.info(
+                "source %(source)s of %(user)s gave what may not be published",
+                {"source": name, "user": permit.principal.name},
+            )
+            reports.append(SourceReport(name, SourceState.FAILED, 0, _MAY_NOT_GIVE))
         kept = (item for at, item in enumerate(message.items) if at not in refused)
-        return replace(message, items=tuple(kept))
+        return replace(message, items=tuple(kept), reports=tuple(reports))
 
     def _heard(self, effect: DeliverQuestion | TellClient) -> None:
         if isinstance(effect, DeliverQuestion):

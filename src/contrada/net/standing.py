@@ -30,6 +30,7 @@ from contrada.errors import (
     ContradaError,
     EncodingError,
     FrameError,
+    NotPermittedError,
     ServiceError,
 )
 from contrada.model import FilterSet, Notification
@@ -87,6 +88,7 @@ class _OpenReader:
     said: ReadLog
     where: tuple[str, int] | None = None
     done: "asyncio.Future[LogReply] | None" = None
+    last: "asyncio.Future[LogReply] | None" = None  # the answer to what it said last
     gathered: list[tuple[int, int]] = field(default_factory=list)
     anew: "asyncio.Task[None] | None" = None  # reads it anew; until then nothing is granted
     is_leaving: bool = False
@@ -101,7 +103,6 @@ class TcpLogs:
         self._instance = secrets.token_hex(8)
         self._numbers = 0
         self._asked: dict[int, _PendingRequest] = {}
-        self._last: asyncio.Future[LogReply] | None = None
         self._readers: dict[str, _OpenReader] = {}
         self._is_up = True  # kept requests were repeated on the present connection
         self._arriving: asyncio.Future[None] | None = None
@@ -206,9 +207,10 @@ class TcpLogs:
         of = _OpenReader(reader, said)
         try:
             return await self._ready_and(lambda: self._begin(of))
-        except BaseException:  # It may have begun there all the same.
+        except BaseException as error:
             self._readers.pop(said.consumer, None)
-            self._say(CloseLog(said.name, said.consumer, not said.is_durable))
+            if not isinstance(error, NotPermittedError):  # It may have begun there all the same.
+                self._say(CloseLog(said.name, said.consumer, not said.is_durable))
             raise
 
     async def _begin(self, of: _OpenReader) -> FilterSet:
@@ -235,7 +237,7 @@ class TcpLogs:
             if of.done is None:
                 self._say_done(of)
         else:
-            self._say(said)
+            of.last = self._say(said) or of.last
 
     def _say_done(self, of: _OpenReader) -> None:
         """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
@@ -244,13 +246,14 @@ class TcpLogs:
             said = Done(of.said.name, of.said.consumer, tuple(of.gathered))
             of.gathered.clear()
             done = self._ask(packed(said), is_kept=True, consumer=said.consumer)
-            of.done = self._last = done
+            of.done = of.last = done
             done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
 
-    def _say(self, said: Consuming) -> None:
+    def _say(self, said: Consuming) -> "asyncio.Future[LogReply] | None":
         """Says what need not be said again: with a connection its readers end, too."""
         if self._is_up and self._reconnecting.is_there:
-            self._last = self._ask(packed(said))
+            return self._ask(packed(said))
+        return None
 
     def leave(self, said: CloseLog) -> None:
         """See `LogHost`."""
@@ -266,22 +269,24 @@ class TcpLogs:
         left = self._ask(packed(said), is_kept=True, consumer=said.consumer)
         left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
         if self._is_up:
-            self._last = left
+            of.last = left
 
-    async def committed(self) -> None:
-        """See `LogHost`. Returns when all is answered that was said before."""
-        for of in list(self._readers.values()):
-            if of.gathered and of.done is not None:
-                await asyncio.shield(of.done)  # Then it is said.
-        if self._last is not None:
-            await asyncio.shield(self._last)
+    async def committed(self, client: str) -> None:
+        """See `LogHost`. Returns when all is answered that the reader said before."""
+        of = self._readers.get(client)
+        if of is None:
+            return
+        if of.gathered and of.done is not None:
+            await asyncio.shield(of.done)  # Then it is said.
+        if of.last is not None:
+            await asyncio.shield(of.last)
 
-    async def parted(self) -> None:
+    async def parted(self, client: str) -> None:
         """See `LogHost`. What was said and is not answered is said again on the next connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 if self._reconnecting.is_up:
-                    await self.committed()
+                    await self.committed(client)
 
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription; see `Service.unsubscribe`."""
@@ -428,11 +433,12 @@ class TcpLogs:
 
     async def settle(self) -> None:
         """Waits for what is being published, and the last that was said, a bounded time."""
-        with suppress(TimeoutError, ContradaError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WAIT_S):
                 if self._reconnecting.is_up:
                     await self._idle.wait()
-                    await self.committed()
+                    waiting = map(self.committed, list(self._readers))
+                    await asyncio.gather(*waiting, return_exceptions=True)
 
     def end(self) -> None:
         """The service is closed by its owner: its readers end."""

@@ -95,7 +95,7 @@ class Answerer:
             expected = f"up to {LABEL_CHARS_MAX} characters, of which the first is not @"
             raise ServiceError(f"name = {name!r}: expected {expected}")
         described = None if description is None else offers_of(description)
-        return HeldSource(self, described, source, name or secrets.token_urlsafe(9))
+        return HeldSource(self, described, source, name)
 
     async def enter(self, held: "HeldSource", offers: tuple[Offer, ...]) -> None:
         """A source may be asked from now on, or is described otherwise."""
@@ -228,6 +228,8 @@ class HeldSource(SourceOffer):
             if self._ended:
                 raise ServiceClosedError("this source was withdrawn; offer it anew")
             if not self._described:
+                if not self._name:  # Its user may publish under it, whoever that is.
+                    self._name = f"{self._answerer.port.publisher}/{secrets.token_urlsafe(9)}"
                 await self._describe(self._offers)
 
     async def describe(self, description: Any = None) -> None:

@@ -72,6 +72,11 @@ _LOG: Final = logging.getLogger("contrada.runtime")
 class QuestionPort(Protocol):
     """Where a service asks, and is asked."""
 
+    @property
+    def publisher(self) -> str:
+        """The name under which the service publishes."""
+        ...
+
     def require_open(self) -> None:
         """Raises ServiceError, ServiceClosedError where nothing can be asked."""
         ...

@@ -312,7 +312,9 @@ class EmbeddedService(DisseminatingService):
         if self._questions is None:
             from contrada.runtime.questioning import LocalQuestioning
 
-            self._questions = LocalQuestioning(self.exchange, self.client, self.require_open)
+            self._questions = LocalQuestioning(
+                self.exchange, self.client, self._stamp, self.require_open
+            )
         return self._questions
 
     def statistics(self) -> ServiceStatistics:

@@ -105,11 +105,11 @@ class LogHost(Protocol):
         """A reader reads no longer; twice is once. `ends`: and it was one in memory."""
         ...
 
-    async def committed(self) -> None:
-        """Returns when all that was said is on stable storage. Raises StoreError."""
+    async def committed(self, client: str) -> None:
+        """Returns when all that a reader said is on stable storage. Raises StoreError."""
         ...
 
-    async def parted(self) -> None:
+    async def parted(self, client: str) -> None:
         """As `committed`, for a reader that ends. Returns at once where the connection is gone."""
         ...
 
@@ -377,8 +377,8 @@ class DeliveryHost:
 
     # --- the disk -----------------------------------------------------------------------------
 
-    async def committed(self) -> None:
-        """Returns when all that was done is on stable storage.
+    async def committed(self, client: str = "") -> None:
+        """Returns when all that was done is on stable storage, by whichever reader.
 
         Raises StoreError where it could not be brought there: it is tried again.
         """
@@ -386,7 +386,7 @@ class DeliveryHost:
         if last is not None:
             await asyncio.shield(last)
 
-    async def parted(self) -> None:
+    async def parted(self, client: str) -> None:
         """See `LogHost`; it is always there."""
         await self.committed()
 

@@ -16,14 +16,21 @@ from contrada.routing.messages import (
 from contrada.runtime.answering import Answerer
 from contrada.runtime.asking import Asker, QuestionPort
 from contrada.runtime.exchange import Exchange
+from contrada.runtime.stamping import Stamp
 
 
 class Questioning(QuestionPort):
     """The questions of a service, and its sources."""
 
-    def __init__(self) -> None:
+    def __init__(self, stamp: Stamp) -> None:
+        self._stamp = stamp
         self.asker = Asker(self)
         self.answerer = Answerer(self)
+
+    @property
+    def publisher(self) -> str:
+        """See `QuestionPort`."""
+        return self._stamp.publisher
 
     def told(self, message: Answer | More | Cancel) -> None:
         """Takes a message about a question of this service, or one that its sources answer."""
@@ -47,9 +54,9 @@ class LocalQuestioning(Questioning):
     """What the embedded service asks and is asked, at its exchange."""
 
     def __init__(
-        self, exchange: Exchange, client: Client, require_open: Callable[[], None]
+        self, exchange: Exchange, client: Client, stamp: Stamp, require_open: Callable[[], None]
     ) -> None:
-        super().__init__()
+        super().__init__(stamp)
         self._exchange, self._client, self._require_open = exchange, client, require_open
         exchange.listen(client, self._heard)
 

@@ -217,7 +217,7 @@ class HostedSubscription(StandingSubscription[T]):
             self._has_ended = True
             return
         self.end()
-        await host.parted()
+        await host.parted(self._client)
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Says what is to be said yet, and reads no longer; iteration ends, or fails."""
@@ -347,7 +347,7 @@ class HostedSubscription(StandingSubscription[T]):
         before = [each for each in self._has if up_to is not None and each <= up_to]
         self._acknowledge([*positions, *before])
         self._flush()
-        await host.committed()
+        await host.committed(self._client)
 
     async def give_back(self, *positions: int) -> None:
         """These come again; see `StandingSubscription.give_back`."""
@@ -357,7 +357,7 @@ class HostedSubscription(StandingSubscription[T]):
             del self._has[each]
         self._still_has.difference_update(returned)
         host.consume(self._client, GiveBack(self._name, self._client, returned))
-        await host.committed()
+        await host.committed(self._client)
 
     def _require_open(self, *positions: Any) -> LogHost:
         if self._failure is not None:

@@ -178,11 +178,7 @@ class Permit:
         """
         name, publisher = self.principal.name, notification.envelope.publisher
         if not owns(self.principal.publishers, publisher):
-            mine = self.principal.publishers
-            said = " or ".join(f"{each!r}, or below it: {each + '/…'!r}" for each in mine)
-            return NotPermittedError(
-                f"{name!r} may not publish as {publisher!r}; it may as {said or 'nobody'}"
-            )
+            return self._not_as(publisher, "publish")
         what = shortened(", ".join(sorted(notification))) or "no attributes"
         reason = "none of the publish filters matches it"
         if self.principal.publish.matches(notification):
@@ -201,7 +197,13 @@ class Permit:
     def check_publisher(self, name: str, what: str = "publish") -> None:
         """Raises NotPermittedError where it may not publish, or ask, under a name."""
         if not owns(self.principal.publishers, name):
-            raise NotPermittedError(f"{self.principal.name!r} may not {what} as {name!r}")
+            raise self._not_as(name, what)
+
+    def _not_as(self, name: str, what: str) -> NotPermittedError:
+        mine = self.principal.publishers
+        said = " or ".join(f"{each!r}, or below it: {each + '/…'!r}" for each in mine)
+        reason = f"may not {what} as {name!r}; it may as {said or 'nobody'}"
+        return NotPermittedError(f"{self.principal.name!r} {reason}")
 
     def check_inspect(self) -> None:
         """Raises NotPermittedError where it may not look at what a broker holds and did."""

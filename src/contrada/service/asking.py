@@ -121,7 +121,10 @@ class SourceOffer(InForce):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the source is called in reports and answers."""
+        """What the source is called in reports and answers.
+
+        Where it was given no name it has none before it is open, then one below the service's own.
+        """
 
     @property
     @abstractmethod
