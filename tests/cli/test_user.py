@@ -58,6 +58,11 @@ def test_what_is_not_said_he_may_not(tmp_path: Path) -> None:
     assert user(tmp_path, "add", "root", "--everything", "--link").exit_code == 0
     root = Users.read(tmp_path / "users.toml").principals["root"]
     assert (root.publish, root.subscribe, root.may_link) == (EVERYTHING, EVERYTHING, True)
+    for option in ("--publish", "--subscribe"):
+        refused = user(tmp_path, "add", "oslo", "--everything", option, "a = 1")
+        assert refused.exit_code == 2
+        assert "--everything leaves nothing" in refused.output
+    assert "oslo" not in Users.read(tmp_path / "users.toml").principals
 
 
 def test_who_shows_something_else_gets_no_token(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+import signal
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -29,6 +31,7 @@ from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S, contrada
 
 HOST = "127.0.0.1"
+PAST, FUTURE, LATER = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2900, 2901))
 
 
 class Authority:
@@ -40,9 +43,16 @@ class Authority:
         self.path = self._path()
         self._authority.cert_pem.write_to_path(str(self.path))
 
-    def tls(self, *hosts: str, require: bool = False, until: datetime | None = None) -> Tls:
+    def tls(
+        self,
+        *hosts: str,
+        require: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Tls:
         """Who shows a certificate of this authority, and trusts it."""
-        issued = self._authority.issue_cert(*(hosts or (HOST,)), not_after=until)
+        hosts = hosts or (HOST,)
+        issued = self._authority.issue_cert(*hosts, not_before=since, not_after=until)
         path = self._path()
         issued.private_key_and_cert_chain_pem.write_to_path(str(path))
         return Tls(path, authority=self.path, require_certificate=require)
@@ -101,7 +111,7 @@ async def _said_to(address: str, tls: ssl.SSLContext | None) -> str:
     ("make", "said"),
     [
         (lambda authority: authority.tls(), "is not trusted (self-signed certificate in"),
-        (lambda authority: authority.tls(until=datetime(2020, 1, 1, tzinfo=UTC)), "has expired"),
+        (lambda authority: authority.tls(until=PAST), "has expired"),
         (lambda authority: authority.tls("desk.example"), "is for another host (IP address mis"),
     ],
 )
@@ -173,15 +183,20 @@ async def test_links_say_why_there_is_no_tls(
 
 @on_loop
 async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Path) -> None:
-    """Whoever knows the address of a broker could join its network."""
+    """Whoever knows the address of a broker could join its network, or not know why he may not."""
     own, stranger = authority.tls(), Authority(tmp_path).tls()
     required = authority.tls(require=True)
     async with Broker(port=0, network=Membership("a"), tls=required) as broker:
-        said = await _said_to(broker.address, authority.trusting())
-        assert "asks for a certificate of this side" in said
-        forged = Tls(stranger.certificate, authority=authority.path).going()
-        await _said_to(broker.address, forged)
-        assert broker.refused == {TLS_FAULT: 2}
+        forged = Tls(stranger.certificate, authority=authority.path)
+        late, early = authority.tls(until=PAST), authority.tls(since=FUTURE, until=LATER)
+        for tls, said in (
+            (Tls(authority=authority.path), "the other side asks for a certificate of this one"),
+            (forged, "the other side does not trust the certificate of this one"),
+            (late, "the certificate of this side has expired"),
+            (early, "the other side does not take the certificate of this one"),
+        ):
+            assert await _said_to(broker.address, tls.going()) == f"the connection broke: {said}"
+        assert broker.refused == {TLS_FAULT: 4}
         network = Membership("b", neighbours=(Wanted(parse_address(broker.address)),))
         async with (
             Broker(port=0, network=network, tls=own),
@@ -216,7 +231,7 @@ def _came_again(broker: Broker, lost: set[Peer]) -> bool:
 @on_loop
 async def test_a_renewed_certificate_is_shown(authority: Authority, tmp_path: Path) -> None:
     """A broker would have to be stopped before its certificate expires."""
-    old, new = authority.tls(until=datetime(2020, 1, 1, tzinfo=UTC)), authority.tls()
+    old, new = authority.tls(until=PAST), authority.tls()
     async with Broker(port=0, tls=old) as broker:
         assert "expired" in await _said_to(broker.address, authority.trusting())
         bad = tmp_path / "bad.pem"
@@ -226,6 +241,49 @@ async def test_a_renewed_certificate_is_shown(authority: Authority, tmp_path: Pa
         assert "expired" in await _said_to(broker.address, authority.trusting())
         broker.renew(new)
         async with connect(broker.address, tls=authority.trusting()):
+            pass
+
+
+def test_a_certificate_that_others_refuse_by_the_clock_is_found_out(authority: Authority) -> None:
+    """A broker would look well here, and nobody reach it."""
+    for tls in (Tls(), authority.tls(), authority.tls("desk.example", require=True)):
+        tls.check_dates()
+    for tls, said in (
+        (authority.tls(until=PAST), "it has expired"),
+        (authority.tls(since=FUTURE, until=LATER), "it is not valid yet: is the clock right?"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)) as found:
+            tls.check_dates()
+        assert str(found.value) == f"{tls.certificate}: {said}"
+
+
+@pytest.mark.slow
+def test_a_broker_says_that_its_certificate_has_expired(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """It would start without a word; and give up one that is in force for one that is not."""
+    good, bad = authority.tls(), authority.tls(until=PAST)
+    path = tmp_path / "broker.toml"
+    said = 'port = 0\nlog = {{ level = "info" }}\ntls = {{ certificate = "{}" }}\n'
+
+    def heard(process: Any, what: str) -> None:
+        while what not in (line := process.stderr.readline()):
+            assert line, "it has ended"
+
+    path.write_text(said.format(bad.certificate), "utf-8")
+    checked = contrada("doctor", "--config", str(path))
+    assert checked.returncode == 1
+    assert f"{bad.certificate}: it has expired" in checked.stdout
+    with serving("--config", str(path)) as (process, address):
+        heard(process, f"{bad.certificate}: it has expired: whoever comes will refuse it")
+        path.write_text(said.format(good.certificate), "utf-8")
+        process.send_signal(signal.SIGHUP)
+        heard(process, f"read {path} again")
+        with connect_sync(address, tls=authority.trusting()):
+            path.write_text(said.format(bad.certificate), "utf-8")
+            process.send_signal(signal.SIGHUP)
+            heard(process, f"{bad.certificate}: it has expired; nothing is changed")
+        with connect_sync(address, tls=authority.trusting()):
             pass
 
 
@@ -290,7 +348,7 @@ def test_commands_speak_tls(authority: Authority) -> None:
             assert events.next(WAIT_S)["a"] == 1
         refused = contrada("pub", "--to", address, "--tls-authority", str(files.authority), "a=1")
         assert refused.returncode == 1
-        assert "asks for a certificate of this side" in refused.stderr
+        assert "the other side asks for a certificate of this one" in refused.stderr
         for command in (
             ("stats", address),
             ("top", address, "--count", "1", "--interval", "0.1"),

@@ -20,6 +20,7 @@ from contrada.net.connecting import connect_sync
 from contrada.net.content import packed_content
 from contrada.net.frames import VERSION
 from contrada.net.inspection import INSPECTED_MAX
+from contrada.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.commands import here
 from tests.net.conftest import CONTRADA
@@ -157,11 +158,35 @@ async def test_doctor_says_what_counts_mean() -> None:
         await service.subscribe("text any").open()
         await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
         broker.refused["not contrada"] += 2
+        broker.dropped[NOT_PERMITTED] += 1
         status, found = await asyncio.to_thread(findings, broker.address)
     assert status == 0
     told = {each["found"].partition(" ")[2]: each for each in found if each["level"] == "warning"}
     assert "contrada top" in told["dropped: queue full"]["todo"]
     assert "serve -v" in told["refused: not contrada"]["todo"]
+    assert "what he may not" in told["dropped: not permitted"]["todo"]
+
+
+@pytest.mark.slow
+def test_doctor_says_who_one_has_to_be(tmp_path: Path) -> None:
+    """A person would look for a firewall where a token is missing."""
+    users = tmp_path / "users.toml"
+    one = "--subscribe", "a any", "--token-file", str(tmp_path / "desk.token")
+    assert contrada("user", "add", "desk", "--users", str(users), *one).returncode == 0
+    with serving("--port", "0", "--users", str(users)) as (_, address):
+        status, found = findings(address)
+        assert (status, found[-1]["level"]) == (1, "fault")
+        assert "--token-file" in found[-1]["todo"]
+        status, found = findings(address, "--token-file", str(tmp_path / "desk.token"))
+        assert (status, found[-1]["level"]) == (0, "warning")
+        assert found[-1]["found"] == (
+            "what it did is not shown: 'desk' may not inspect this broker"
+        )
+        assert "--inspect" in found[-1]["todo"]
+        status, found = findings(address.replace("contrada://", "contradas://"))
+        assert (status, "certificates" in found[-1]["todo"]) == (1, True)
+    status, found = findings(address)
+    assert (status, "firewall" in found[-1]["todo"]) == (1, True)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from contrada.cli.lazy import EXIT_UNREACHABLE
 from contrada.cli.running import run
 from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.stats import answered
-from contrada.errors import ContradaError
+from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
 from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
 from contrada.net import Broker
@@ -28,6 +28,7 @@ from contrada.net.wire import Approach
 from contrada.records.settings import read_toml
 from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
 from contrada.runtime.outlet import EXPIRED, QUEUE_FULL
+from contrada.security.principals import NOT_PERMITTED
 
 FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
 
@@ -42,6 +43,7 @@ _DROPPED: Final = {
     "subscribe to less",
     LINK_FULL: "a neighbour takes too little; contrada top shows which link waits",
     LINK_DOWN: "a link broke with something waiting for it; see the log of serve -v",
+    NOT_PERMITTED: "somebody said, or wanted to read, what he may not; see the log of serve -v",
     ON_ITS_WAY: "a link broke; what was on its way may be lost; see the log of serve -v",
 }
 """Remedies for dropped notifications, by reason."""
@@ -152,11 +154,13 @@ def _made(settings: BrokerSettings) -> str:
     for extension in settings.extensions:
         load(extension)
     check_host(settings.host)
+    if (tls := settings.tls.tls()) is not None:
+        tls.check_dates()
     Broker(
         settings.host,
         settings.port,
         network=settings.membership(),
-        tls=settings.tls.tls(),
+        tls=tls,
         store=settings.place(),
     )
     return str(settings.address)
@@ -169,8 +173,8 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
     try:
         hello_s, answer_s, counts = run(_asked(address, approach))
     except ContradaError as error:
-        todo = "is it started, is this its address, is a firewall between? contrada serve runs one"
-        yield Finding("fault", address, str(error).removeprefix(f"{address}: "), todo)
+        found = str(error).removeprefix(f"{address}: ")
+        yield Finding("fault", address, found, _way_in(error))
         return
     found = (
         f"speaks protocol {VERSION}; hello after {hello_s * 1e3:.0f} ms, "
@@ -180,6 +184,11 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
         yield Finding("warning", address, found, "it, or the way to it, is busy: contrada top")
     else:
         yield Finding("ok", address, found)
+    if isinstance(counts, NotPermittedError):
+        why = str(counts).removeprefix(f"{address} refused: ")
+        todo = "ask as a user who may: contrada user add NAME --inspect"
+        yield Finding("warning", address, f"what it did is not shown: {why}", todo)
+        return
     lost = dict(counts.get("dropped", {}))
     for reason, count in lost.items():
         if count and reason not in _HARMLESS:
@@ -192,10 +201,25 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
             yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)
 
 
-async def _asked(address: str, approach: Approach) -> tuple[float, float, Mapping[str, Any]]:
-    """How long a broker took to say hello, and to answer; and its statistics."""
+def _way_in(error: ContradaError) -> str:
+    """What to do where there is no connection."""
+    if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
+        return "say who you are: --token-file, or --tls-certificate; contrada user add makes users"
+    if "certificate" in str(error) or "TLS" in str(error):
+        return "look at the certificates, and whom each side trusts: docs/security.md"
+    return "is it started, is this its address, is a firewall between? contrada serve runs one"
+
+
+async def _asked(
+    address: str, approach: Approach
+) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
+    """How long a broker took to say hello, and to answer; and its statistics, if it shows them."""
     began_s = time.monotonic()
     async with TcpService(address, reconnect=False, approach=approach) as service:
         greeted_s = time.monotonic()
-        counts = await answered(address, service.broker_statistics())
+        counts: Mapping[str, Any] | NotPermittedError
+        try:
+            counts = await answered(address, service.broker_statistics())
+        except NotPermittedError as error:
+            counts = error
         return greeted_s - began_s, time.monotonic() - greeted_s, counts

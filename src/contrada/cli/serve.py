@@ -25,7 +25,7 @@ from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log, log_line
 from contrada.cli.places import without_password
 from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
-from contrada.errors import ContradaError
+from contrada.errors import ContradaError, InputError
 from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
@@ -261,6 +261,7 @@ async def _serve(
         else:
             _LOG.info("read %(path)s again", {"path": path or settings.users})
 
+    _warn_of_dates(settings)
     users = _users(settings)
     token = token_from(settings.token_file) if settings.token_file else ""
     broker = Broker(
@@ -316,6 +317,15 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         yield gateway
 
 
+def _warn_of_dates(settings: BrokerSettings) -> None:
+    """A broker begins all the same: it may be a clock that is wrong, and links need none."""
+    try:
+        if (tls := settings.tls.tls()) is not None:
+            tls.check_dates()
+    except InputError as error:
+        _LOG.warning("%(reason)s: whoever comes will refuse it", {"reason": error})
+
+
 def _tell_manager(state: str) -> None:
     """Tells a service manager that waits for it, as systemd does with Type=notify."""
     place = os.environ.get("NOTIFY_SOCKET")
@@ -345,6 +355,8 @@ def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> Broker
     taken = structs.replace(old, neighbours=new.neighbours, tls=shown, users=users_file)
     wanted = taken.membership().neighbours
     tls = shown.tls()
+    if tls is not None:
+        tls.check_dates()
     users = _users(taken)
     if tls is not None:
         broker.renew(tls)

@@ -27,7 +27,7 @@ def store() -> None:
     Copies are files, of either, and either is restored from them. A backup, a check and a look are
     of one moment, and hold up no broker that runs on the store.
 
-    \\b
+    \b
     contrada store backup /var/lib/contrada/events.db events-monday.copy
     contrada store check events-monday.copy
     contrada store restore events-monday.copy /var/lib/contrada/events.db

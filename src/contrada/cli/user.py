@@ -104,6 +104,8 @@ def add(
     contrada user add oslo --everything --publisher '*' --durable '*' --link --inspect
     contrada user add anonymous --subscribe "public = true"
     """  # noqa: D301 - click reads the escape
+    if everything and (said["publish"] or said["subscribe"]):
+        raise click.UsageError("--everything leaves nothing for --publish or --subscribe to say")
     has_token = not said["certificate"] and name != "anonymous"
     if token_file is not None and not has_token:
         raise click.UsageError(f"--token-file: the user {name!r} gets no token")

@@ -78,7 +78,9 @@ class Tls:
             context.verify_mode = ssl.CERT_OPTIONAL
 
         class Handshake(ssl.SSLObject):
-            """Tells of faults, which the event loop keeps to itself."""
+            """Tells of faults, which the event loop keeps to itself: this side, and the other."""
+
+            _has_failed = False
 
             def do_handshake(self) -> None:
                 try:
@@ -86,8 +88,16 @@ class Tls:
                 except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     raise
                 except ssl.SSLError as error:
+                    if self._has_failed:
+                        raise
+                    self._has_failed = True
                     fail(tls_fault(error))
-                    raise
+                    if not _is_of_certificate(error):
+                        raise
+                    # After a fault the loop sends nothing more. So it is told to go on: it sends
+                    # why the certificate is refused, and the other side hangs up, or is cut in
+                    # TLS_WAIT_S.
+                    raise ssl.SSLWantReadError from None
 
         context.sslobject_class = Handshake
         return context
@@ -124,11 +134,44 @@ class Tls:
             )
             raise InputError(self._shown(), reason) from None
 
+    def check_dates(self) -> None:
+        """Raises InputError where who comes refuses this side's certificate by the clock.
+
+        Found out by a handshake in memory with one who trusts just this certificate.
+        """
+        if self.certificate is None:
+            return
+        shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.identify(shows)
+        looks = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        looks.check_hostname = False
+        looks.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        looks.load_verify_locations(self.certificate)
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        sides = looks.wrap_bio(back, there), shows.wrap_bio(there, back, server_side=True)
+        for each in (*sides, sides[0]):  # Its hello, the certificate, its verdict.
+            try:
+                each.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                if error.verify_code == _EXPIRED:
+                    raise InputError(str(self.certificate), "it has expired") from None
+                if error.verify_code == _NOT_YET:
+                    reason = "it is not valid yet: is the clock right?"
+                    raise InputError(str(self.certificate), reason) from None
+
     def _refuse_password(self) -> str:
         raise InputError(self._shown(), "the key is encrypted; expected one that is not")
 
     def _shown(self) -> str:
         return f"{self.certificate}, {self.key}" if self.key else str(self.certificate)
+
+
+def _is_of_certificate(error: ssl.SSLError) -> bool:
+    """Whether the other side speaks TLS, but is not let in for its certificate."""
+    is_wrong = isinstance(error, ssl.SSLCertVerificationError)
+    return is_wrong or error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 def tls_fault(error: ssl.SSLError) -> str:
