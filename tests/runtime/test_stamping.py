@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from contrada.errors import ServiceError
+from contrada.errors import InvalidValueError, ServiceError
 from contrada.model import Envelope, Notification
 from contrada.runtime.stamping import PUBLISHER_BYTES_MAX, Stamp
 from contrada.service import notification_of
@@ -54,6 +54,19 @@ def test_what_was_published_before_keeps_its_id() -> None:
     """A bridge would make new notifications of those it passes on."""
     before = stamped(Stamp("desk"))
     assert stamped(Stamp("bridge"), before) == before
+
+
+def test_nobody_else_s_name_is_passed_over() -> None:
+    """What was said to be another one's would go out as one's own."""
+    stamp = Stamp("desk")
+    other = NOTIFICATION.with_envelope(Envelope(publisher="task"))
+    with pytest.raises(InvalidValueError, match="'task': the publisher of an envelope without"):
+        stamped(stamp, other)
+    assert stamp.sequence == 0, "no number is lost with it"
+    numbered = stamped(stamp, NOTIFICATION.with_envelope(Envelope(publisher="task", sequence=3)))
+    assert (numbered.envelope.id, numbered.envelope.publisher) == ("task.3", "task")
+    own = stamped(stamp, NOTIFICATION.with_envelope(Envelope(publisher="desk")))
+    assert (own.envelope.publisher, own.envelope.sequence) == ("desk", 1)
 
 
 def test_time_goes_on_where_the_clock_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

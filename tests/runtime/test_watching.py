@@ -49,7 +49,7 @@ async def test_what_says_its_own_time_goes_by_that() -> None:
 @on_loop
 async def test_what_has_one_stamp_is_matched_as_by_one_matcher(turn: int, identity: str) -> None:
     """What comes from elsewhere with the same stamp would be matched as it happens to come."""
-    stamp = ct.Envelope(identity, "elsewhere", 0, 1_000)
+    stamp = ct.Envelope(identity, "elsewhere" if identity else "", 0, 1_000)
     given = [ct.Notification({name: 1}, envelope=stamp) for name in "ab"][::turn]
     async with EmbeddedService() as service, service.subscribe(AB) as matches:
         await service.publish_batch([*given, *given] if identity else given)

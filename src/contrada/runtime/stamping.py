@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import force_setattr, replace
 
-from contrada.errors import ServiceError
+from contrada.errors import InvalidValueError, ServiceError
 from contrada.model import Notification
 from contrada.model.algebra.notification import BEST_EFFORT
 from contrada.model.encoding import packed_at_once
@@ -74,10 +74,14 @@ class Stamp:
         """The notifications with full envelopes; fields that are already filled are kept.
 
         One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
+        Raises InvalidValueError for one that names another publisher, and not which of its
+        notifications it is.
         """
         stamped = []
         for each in notifications:
             given = each.envelope
+            if given.publisher and not given.id:
+                given = self._identified(each).envelope
             time_us = given.time_us
             if time_us is None:
                 time_us = now_us
@@ -94,6 +98,13 @@ class Stamp:
                 force_setattr(envelope, "time_us", time_us)
             stamped.append(each.with_envelope(envelope))
         return stamped
+
+    def _identified(self, notification: Notification) -> Notification:
+        found = identified(notification)
+        if not found.envelope.id and found.envelope.publisher != self.publisher:
+            reason = "the publisher of an envelope without an id or a sequence: say one, or neither"
+            raise InvalidValueError(found.envelope.publisher, reason)
+        return found
 
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of what is to be published, stamped, where that can be had at once.
