@@ -343,11 +343,14 @@ class RefusedRuleError(ContradaError):
     """A rule of another dialect cannot be read. Carries `dialect`, `reason`, `found`, `place`.
 
     `reason` is one of a few fixed phrases per dialect, so that refusals can be counted by it;
-    `found` is the offending part, `place` where it stands in the rule.
+    `found` is the offending part, or the ParseError that tells it, `place` where it stands in the
+    rule.
     """
 
     def __init__(self, dialect: str, reason: str, found: object = None, place: str = "") -> None:
         shown = "" if found is None else f": {_shown(found)}"
+        if isinstance(found, ParseError):
+            shown = f": found {found.found}, expected {found.expected}"
         at = f"{place}: " if place else ""
         super().__init__(f"{dialect}: {at}{reason}{shown}")
         self.dialect = dialect

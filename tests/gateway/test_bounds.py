@@ -313,13 +313,15 @@ async def test_a_head_in_pieces_counts_once() -> None:
         b"ct\x02\x01\x00\x00\x00\x00",
         b"GET / HTTP/9.9\r\n\r\n",
         b"GET  HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n",
         b"POST /events HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
         b"POST /events HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
         b"POST /events HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
         b"POST /events HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n",
         b"\x00" * 100,
     ],
-    ids=map(str, range(9)),
+    ids=map(str, range(11)),
 )
 def test_garbage_is_refused(garbage: bytes) -> None:
     """It would be taken for a request, or hold up its connection."""

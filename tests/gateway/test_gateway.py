@@ -127,6 +127,7 @@ async def test_one_bad_event_refuses_its_batch_and_is_told() -> None:
     ("asked", "status", "said"),
     [
         ({}, 400, "filter"),
+        ({"filter": "a = 1 -> a = 2"}, 400, "expected one filter, or several joined by `or`"),
         ({"filter": "price >"}, 400, "line 1"),
         ({"filter": "a = 1 and a = 2"}, 400, "no notification can match"),
         ({"filter": "a = 1", "dialect": "cobol"}, 400, "cesql"),
@@ -193,6 +194,17 @@ async def test_healthz_and_cors() -> None:
             again = await it.http.get("/subscribe", params={"filter": "a ="}, headers=asking)
             assert again.status_code == 400
             assert (await it.http.get("/healthz", headers=picture)).status_code == 200
+
+
+@on_loop
+async def test_what_there_is_not_is_answered_as_all_errors_are() -> None:
+    """A program would find text where it reads JSON."""
+    async with serving() as it:
+        answer = await it.http.get("/event")
+        assert (answer.status_code, "docs/http.md" in answer.json()["error"]) == (404, True)
+        answer = await it.http.put("/events")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        assert answer.json()["error"] == "'/events': found the method PUT, expected POST"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])

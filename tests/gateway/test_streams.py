@@ -88,6 +88,7 @@ def test_positions_that_there_are_not(after: str, tmp_path: Path) -> None:
             headers = {"last-event-id": after}
             answer = await it.http.get("/subscribe", params=asked, headers=headers)
             assert answer.status_code in (400, 409), answer
+            assert answer.json()["error"].startswith(f"Last-Event-ID: found '{after}', "), answer
 
     ask()
 
@@ -101,6 +102,10 @@ async def test_a_parameter_that_there_is_not_is_refused() -> None:
         told = answer.json()["error"]
         assert "duarble" in told
         assert "durable" in told
+        # One of them would be passed over.
+        answer = await it.http.get("/subscribe", params={"filter": ["n = 1", "n = 2"]})
+        assert answer.status_code == 400
+        assert answer.json()["error"] == "'filter': the parameter is there twice"
 
 
 async def _slow_reader(address: str, query: str) -> socket.socket:

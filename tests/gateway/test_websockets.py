@@ -1,6 +1,7 @@
 """WebSockets: subscriptions and events as JSON."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -61,6 +62,12 @@ async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) ->
             await socket.recv()
 
 
+def id_of(said: str) -> str:
+    """The id that can be told of a message."""
+    found = re.search('"id": "([a-z]{1,128})"', said)
+    return found[1] if found else ""
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -68,6 +75,9 @@ async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) ->
         ("{", "JSON"),
         ("[]", "object"),
         ('{"type": "dance"}', "dance"),
+        ('{"type": "dance", "id": "d"}', "dance"),
+        ('{"type": "subscribe", "id": "s", "filter": "a > 1", "flter": "b"}', "flter"),
+        ('{"type": "unsubscribe", "id": 7}', "str"),
         ('{"type": "subscribe", "id": "s"}', "filter"),
         ('{"type": "subscribe", "id": "s", "filter": "a >"}', "line 1"),
         ('{"type": "subscribe", "id": "s", "filter": "a > 1", "dialect": "x"}', "cesql"),
@@ -91,6 +101,7 @@ def test_what_cannot_be_done_is_told_and_it_goes_on(said: str, expected: str) ->
             assert told["type"] == "error"
             assert told["status"] == 400
             assert expected in told["error"]
+            assert told["id"] == id_of(said), "a client could not tell which one failed"
             assert (await say(socket, type="publish", id="p", events=[]))["published"] == 0
 
     talk()

@@ -24,6 +24,7 @@ from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
@@ -31,7 +32,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from contrada.errors import ContradaError, RefusedRequestError
+from contrada.errors import ContradaError, RefusedRequestError, shortened
 from contrada.gateway.answers import answer_of, json_answer, token_of
 from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.ingesting import Bodies, ingest
@@ -172,6 +173,7 @@ class Gateway:
             talks.append(WebSocketRoute(PATH_DEFAULT, self._arrivals.arrive))
         return Starlette(
             routes=[*routes, *talks],
+            exception_handlers={HTTPException: _nowhere},
             middleware=[cors] if self._origins else [],
         )
 
@@ -276,6 +278,17 @@ class Gateway:
         if origin.partition("://")[2].lower() != host.lower():
             reason = f"pages of {origin[:80]} may not use this; the setting origins says which may"
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
+
+
+async def _nowhere(request: Request, error: Exception) -> Response:
+    """The answer to a request for which there is no way."""
+    assert isinstance(error, HTTPException)
+    path, method = shortened(request.url.path, 80), shortened(request.method, 20)
+    reason = f"{path!r}: there is nothing here; see docs/http.md"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        there = (error.headers or {}).get("Allow", "")
+        reason = f"{path!r}: found the method {method}, expected {there}"
+    return json_answer({"error": reason}, error.status_code, dict(error.headers or {}))
 
 
 def _name(host: str) -> str:

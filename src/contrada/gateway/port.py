@@ -96,6 +96,10 @@ class _TooManyError(Exception):
     """Likewise."""
 
 
+class _WrongHostError(Exception):
+    """Likewise: RFC 9112 §3.2 wants 400 where it is not said once for which host a request is."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -207,6 +211,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head has come: how much follows is bounded by whoever reads it."""
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise _WrongHostError
         self._is_in_head = False
         self._forget_head()
         super().on_headers_complete()

@@ -26,6 +26,7 @@ from contrada.delivery.renewal import records_between
 from contrada.dialects.rules import Rule
 from contrada.errors import (
     ContradaError,
+    DeliveryError,
     InvalidValueError,
     RefusedRequestError,
     shortened,
@@ -191,14 +192,16 @@ async def open_stream(
     """The stream that a request asks for, in force. Raises ContradaError."""
     _check_bodiless(request)
     asked = request.query_params
+    said = [name for name, _ in asked.multi_items()]
+    if twice := next((name for name in said if said.count(name) > 1), None):
+        raise InvalidValueError(shortened(twice, 40), "the parameter is there twice")
     if strange := sorted({*asked} - _PARAMETERS):
         known = ", ".join(sorted(_PARAMETERS))
         raise InvalidValueError(shortened(strange[0], 40), f"no parameter; there are {known}")
     text, durable = asked.get("filter"), asked.get("durable")
     if text is None and durable is None:
-        raise InvalidValueError(
-            None, "say what to ask for: ?filter=price > 3, or everything; or ?durable=NAME"
-        )
+        reason = "say what to ask for: ?filter=price > 3, or everything; or ?durable=NAME"
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
     subject = None if text is None else asked_for(text, asked.get("dialect", ""))
     if durable is None:
         when_full = checked_policy(asked.get("when_full"), WHEN_FULL_DEFAULT)
@@ -220,7 +223,13 @@ async def open_stream(
     stream = EventStream(events, opened, counts)
     stream.position = after
     stream.has_residue = isinstance(subject, Rule) and subject.residue_holds is not None
-    await opened.enter_async_context(events)
+    try:
+        await opened.enter_async_context(events)
+    except DeliveryError as error:
+        if after is None:
+            raise
+        reason = f"Last-Event-ID: found {str(after)!r}, {error}"
+        raise RefusedRequestError(HTTPStatus.CONFLICT, shortened(reason)) from None
     _register(access, durable, stream, opened)
     return stream
 
@@ -248,10 +257,12 @@ def _register(
 
 
 def _last_event_of(request: Request) -> int | None:
-    """The position after which a client goes on. Raises InvalidValueError."""
+    """The position after which a client goes on. Raises RefusedRequestError."""
     given = request.headers.get("last-event-id")
     if not given:
         return None
     if not given.isascii() or not given.isdigit() or len(given) > _POSITION_DIGITS_MAX:
-        raise InvalidValueError(given, "Last-Event-ID: expected a position, the id of an event")
+        found = f"Last-Event-ID: found {shortened(given, 40)!r}"
+        reason = f"{found}, expected a position: the id of an event"
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
     return int(given)

@@ -16,11 +16,13 @@ What it is told:
     {"type": "error", "id": "p1", "status": 403, "error": "…"}
     {"type": "end", "id": "s1"}                         no more comes of it
 
-A message that is none gets an `error` with an empty id, and the WebSocket goes on.
+A message that is none gets an `error`, with an empty id where it has none, and the WebSocket goes
+on.
 """
 
 import asyncio
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +34,7 @@ from contrada.errors import (
     EncodingError,
     InvalidValueError,
     LimitError,
+    RefusedRequestError,
 )
 from contrada.gateway.answers import invalid, refusal_of
 from contrada.gateway.asking import asked_for, checked_policy
@@ -88,7 +91,6 @@ class Conversation:
         self._counts = counts
         self._open: dict[str, Any] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._has_ended = False
 
     async def run(self) -> None:
         """Carry out the client's messages until one side ends the conversation."""
@@ -131,9 +133,9 @@ class Conversation:
             text = await self._received()
             name = ""
             try:
-                said = _read(text)
-                name = said.id
-                told = await self._do(said)
+                given = _decoded(text)
+                name = _id_in(given)
+                told = await self._do(_read(given))
             except ContradaError as error:
                 refusal = refusal_of(error)
                 told = {
@@ -174,7 +176,8 @@ class Conversation:
         if len(self._open) >= WEBSOCKET_SUBSCRIPTIONS_MAX:
             raise LimitError("WEBSOCKET_SUBSCRIPTIONS_MAX", WEBSOCKET_SUBSCRIPTIONS_MAX)
         if said.filter is None and said.durable is None:
-            raise InvalidValueError(None, "say a filter, or the name of a durable subscription")
+            reason = "say a filter, or the name of a durable subscription"
+            raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
         subject = None if said.filter is None else asked_for(said.filter, said.dialect)
         if said.durable is None:
             when_full = checked_policy(said.when_full, WHEN_FULL_DEFAULT)
@@ -252,13 +255,35 @@ class _Stream:
         await self.events.__aexit__(None, None, None)
 
 
-def _read(text: str | bytes) -> _Said:
+def _decoded(text: str | bytes) -> Any:
+    """The JSON of a message. Raises RefusedRequestError, LimitError."""
+    try:
+        return decoded(text)
+    except EncodingError as error:
+        raise invalid(error) from None
+
+
+def _id_in(given: Any) -> str:
+    """The id of a message, which is told with each answer, also where the rest of it is wrong.
+
+    Empty where it has none. Raises RefusedRequestError, LimitError.
+    """
+    name = given.get("id") if isinstance(given, dict) else None
+    if not isinstance(name, str):
+        return ""
+    if len(name) > WEBSOCKET_ID_CHARACTERS_MAX:
+        raise LimitError("WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(name))
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(error) from None
+    return name
+
+
+def _read(given: Any) -> _Said:
     """What a client says. Raises RefusedRequestError."""
     try:
-        said: _Said = msgspec.convert(decoded(text), type=_Said)
-        said.id.encode()  # It is told with each answer.
-    except (msgspec.ValidationError, EncodingError, UnicodeEncodeError) as error:
+        said: _Said = msgspec.convert(given, type=_Said)
+    except msgspec.ValidationError as error:
         raise invalid(error) from None
-    if len(said.id) > WEBSOCKET_ID_CHARACTERS_MAX:
-        raise LimitError("WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(said.id))
     return said

@@ -45,8 +45,7 @@ def read(text: str, name: str = "", line: int = 1) -> Rule:
         return translated(parse(checked_text(DIALECT, text)), name)
     except ParseError as error:
         place = f"line {error.line + line - 1}, column {error.column}"
-        found = f"{error.found}, expected {error.expected}"
-        raise RefusedRuleError(DIALECT, "not in the syntax", found, place) from error
+        raise RefusedRuleError(DIALECT, "not in the syntax", error, place) from error
 
 
 def filters(text: str) -> FilterSet:

@@ -47,7 +47,7 @@ def parse_filter(text: str) -> Filter:
 def parse_filter_set(text: str) -> FilterSet:
     """A filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
     parsed = parse(text)
-    return parsed if isinstance(parsed, FilterSet) else FilterSet((_only(Filter, parsed),))
+    return FilterSet((parsed,)) if isinstance(parsed, Filter) else _only(FilterSet, parsed)
 
 
 def parse_pattern(text: str) -> Pattern:
@@ -87,6 +87,7 @@ def _checked(text: str) -> str:
 _FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
 _WANTED: Final = {
     Filter: "one filter, without `or`, `->`, and `not (…)` of several conditions",
+    FilterSet: "one filter, or several joined by `or`, without `->`",
     Pattern: "a pattern, filters joined by `->`",
 }
 
