@@ -160,6 +160,8 @@ class Tls:
                 if error.verify_code == _NOT_YET:
                     reason = "it is not valid yet: is the clock right?"
                     raise InputError(str(self.certificate), reason) from None
+            except ssl.SSLError:
+                return  # It is refused for something else: whoever is refused tells that.
 
     def _refuse_password(self) -> str:
         raise InputError(self._shown(), "the key is encrypted; expected one that is not")
