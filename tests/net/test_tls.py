@@ -1,8 +1,10 @@
 """TLS for clients and links; what is wrong is said in words, on both sides where both can know."""
 
 import asyncio
+import contextlib
 import re
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -207,6 +209,33 @@ async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Pa
 
 
 @on_loop
+async def test_who_is_refused_for_its_certificate_is_heard_no_more(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """The broker would hold what it goes on to say, as much as it likes, until its time is over."""
+    forged = Tls(Authority(tmp_path).tls().certificate, authority=authority.path)
+    async with Broker(port=0, tls=authority.tls(require=True)) as broker:
+        place = (HOST, parse_address(broker.address).port)
+
+        def say_much() -> int:
+            """Never reads, so that it does not hear why it is refused."""
+            sent, block = 0, b"x" * 65_536
+            with (
+                socket.create_connection(place, WAIT_S) as sock,
+                forged.going().wrap_socket(sock, server_hostname=HOST) as tls,
+                contextlib.suppress(ConnectionError, ssl.SSLEOFError),
+            ):
+                while sent < 64 * 2**20:
+                    tls.sendall(block)
+                    sent += len(block)
+            return sent
+
+        sent = await asyncio.to_thread(say_much)
+        assert sent < 16 * 2**20, "the two systems hold less"
+        assert broker.refused == {TLS_FAULT: 1}
+
+
+@on_loop
 async def test_a_client_connects_again_over_tls(authority: Authority) -> None:
     """A service would be lost with its first connection."""
     async with (
@@ -282,7 +311,8 @@ def test_a_broker_says_that_its_certificate_has_expired(
         with connect_sync(address, tls=authority.trusting()):
             path.write_text(said.format(bad.certificate), "utf-8")
             process.send_signal(signal.SIGHUP)
-            heard(process, f"{bad.certificate}: it has expired; nothing is changed")
+            heard(process, f"{bad.certificate}: it has expired: the one that is shown stays")
+            heard(process, f"read {path} again")  # All else is in force: whom it throws out is out.
         with connect_sync(address, tls=authority.trusting()):
             pass
 

@@ -30,6 +30,7 @@ from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
 from contrada.net.broker import CONNECTIONS_MAX
+from contrada.net.tls import Tls
 from contrada.net.users import Users
 from contrada.routing.links.topology import TREES_MAX
 from contrada.runtime.kernels import load_beside
@@ -253,15 +254,14 @@ async def _serve(
     def read_again() -> None:
         nonlocal settings
         try:
-            settings = _changed(broker, settings, settings_of(path, flags))
-            if gateway is not None and (tls := settings.tls.tls()) is not None:
-                gateway.renew(tls)
+            settings = _changed(broker, gateway, settings, settings_of(path, flags))
         except ContradaError as error:
             _LOG.error("%(reason)s; nothing is changed", {"reason": error})
         else:
             _LOG.info("read %(path)s again", {"path": path or settings.users})
 
-    _warn_of_dates(settings)
+    if (tls := settings.tls.tls()) is not None:  # It begins all the same: a clock may be wrong.
+        _is_in_date(tls, "whoever comes will refuse it")
     users = _users(settings)
     token = token_from(settings.token_file) if settings.token_file else ""
     broker = Broker(
@@ -317,13 +317,14 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         yield gateway
 
 
-def _warn_of_dates(settings: BrokerSettings) -> None:
-    """A broker begins all the same: it may be a clock that is wrong, and links need none."""
+def _is_in_date(tls: Tls, then: str) -> bool:
+    """Whether others take a certificate by the clock; else what happens `then` is told."""
     try:
-        if (tls := settings.tls.tls()) is not None:
-            tls.check_dates()
+        tls.check_dates()
     except InputError as error:
-        _LOG.warning("%(reason)s: whoever comes will refuse it", {"reason": error})
+        _LOG.warning("%(reason)s: %(then)s", {"reason": error, "then": then})
+        return False
+    return True
 
 
 def _tell_manager(state: str) -> None:
@@ -343,7 +344,9 @@ async def _input_ended() -> None:
         pass  # Nothing is asked for there.
 
 
-def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> BrokerSettings:
+def _changed(
+    broker: Broker, gateway: "Gateway | None", old: BrokerSettings, new: BrokerSettings
+) -> BrokerSettings:
     """Does what can be done while a broker runs, and says what cannot; what is in force then.
 
     Raises ContradaError, and has changed nothing.
@@ -355,11 +358,11 @@ def _changed(broker: Broker, old: BrokerSettings, new: BrokerSettings) -> Broker
     taken = structs.replace(old, neighbours=new.neighbours, tls=shown, users=users_file)
     wanted = taken.membership().neighbours
     tls = shown.tls()
-    if tls is not None:
-        tls.check_dates()
     users = _users(taken)
-    if tls is not None:
+    if tls is not None and _is_in_date(tls, "the one that is shown stays"):
         broker.renew(tls)
+        if gateway is not None:
+            gateway.renew(tls)
     if users is not None:
         broker.permit(users)
     broker.neighbours.change(wanted)

@@ -15,7 +15,7 @@ from contrada.net.turns import REQUEST_WORK_MAX
 from contrada.records.rule_files import DIALECTS
 from contrada.service import WhenFull
 
-FILTER_CHARACTERS_MAX: Final = 100_000
+FILTER_CHARACTERS_MAX: Final = 20_000
 """Characters of a filter, or of a rule, that is asked for over HTTP. Beyond it: the request is
 refused."""
 

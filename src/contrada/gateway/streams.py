@@ -192,12 +192,11 @@ async def open_stream(
     """The stream that a request asks for, in force. Raises ContradaError."""
     _check_bodiless(request)
     asked = request.query_params
-    said = [name for name, _ in asked.multi_items()]
-    if twice := next((name for name in said if said.count(name) > 1), None):
-        raise InvalidValueError(shortened(twice, 40), "the parameter is there twice")
     if strange := sorted({*asked} - _PARAMETERS):
         known = ", ".join(sorted(_PARAMETERS))
         raise InvalidValueError(shortened(strange[0], 40), f"no parameter; there are {known}")
+    if twice := [name for name in asked if len(asked.getlist(name)) > 1]:
+        raise InvalidValueError(twice[0], "the parameter is there twice")
     text, durable = asked.get("filter"), asked.get("durable")
     if text is None and durable is None:
         reason = "say what to ask for: ?filter=price > 3, or everything; or ?durable=NAME"

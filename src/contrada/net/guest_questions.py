@@ -114,7 +114,8 @@ class GuestQuestions:
     def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
         """Of an answer what the client may publish; a source that gave more has failed.
 
-        What it reports later is passed over: it has ended. Raises FrameError.
+        So have all its sources, where one gave more under the name of none. What they report later
+        is passed over. Raises FrameError.
         """
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
@@ -123,8 +124,10 @@ class GuestQuestions:
             return message
         self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
         names = {message.items[at].envelope.publisher for at in refused}
+        if not names <= self._sources:
+            names = self._sources
         reports = [each for each in message.reports if each.name not in names]
-        for name in sorted(names & self._sources):
+        for name in sorted(names):
             _LOG.info(
                 "source %(source)s of %(user)s gave what may not be published",
                 {"source": name, "user": permit.principal.name},

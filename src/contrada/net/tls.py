@@ -80,23 +80,23 @@ class Tls:
         class Handshake(ssl.SSLObject):
             """Tells of faults, which the event loop keeps to itself: this side, and the other."""
 
-            _has_failed = False
+            _failure: ssl.SSLError | None = None
 
             def do_handshake(self) -> None:
+                if self._failure is not None:  # What came since is held in memory: no more of it.
+                    raise self._failure
                 try:
                     super().do_handshake()
                 except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     raise
                 except ssl.SSLError as error:
-                    if self._has_failed:
-                        raise
-                    self._has_failed = True
+                    self._failure = error
                     fail(tls_fault(error))
                     if not _is_of_certificate(error):
                         raise
                     # After a fault the loop sends nothing more. So it is told to go on: it sends
-                    # why the certificate is refused, and the other side hangs up, or is cut in
-                    # TLS_WAIT_S.
+                    # why the certificate is refused, and the other side hangs up. It is cut where
+                    # it says anything more, and in TLS_WAIT_S.
                     raise ssl.SSLWantReadError from None
 
         context.sslobject_class = Handshake
