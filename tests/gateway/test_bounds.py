@@ -3,13 +3,15 @@
 import asyncio
 import json
 import socket
+import threading
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from starlette.responses import Response
 
-from contrada.gateway import gateway, ingesting, port, services, streams
+from contrada.gateway import asking, gateway, ingesting, port, services, streams
+from contrada.model import FilterSet
 from tests.asynchronous import on_loop, until
 from tests.gateway.conftest import Served, event, serving
 
@@ -430,6 +432,31 @@ async def test_costly_filters_are_refused() -> None:
         text = " or ".join(f"a{n} matches '(x+x+)+y{n}'" for n in range(400))
         answer = await it.http.get("/subscribe", params={"filter": text})
         assert answer.status_code == 400
+
+
+@on_loop
+async def test_while_a_long_filter_is_read_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rule of some kilobytes takes half a second to read: the whole broker would stand still."""
+    begun, is_answered, was_held_up = threading.Event(), threading.Event(), list[bool]()
+
+    def read(text: str, dialect: str) -> FilterSet:
+        begun.set()
+        was_held_up.append(not is_answered.wait(20))
+        return FilterSet(text)
+
+    monkeypatch.setattr(asking, "_read", read)
+    async with serving() as it:
+        text = "a = 1" + " " * asking.READ_AT_ONCE_CHARACTERS
+        stream = it.http.stream("GET", "/subscribe", params={"filter": text})
+        opening = asyncio.ensure_future(stream.__aenter__())
+        await until(begun.is_set)
+        assert (await it.http.get("/healthz")).status_code == 200
+        is_answered.set()
+        assert (await opening).status_code == 200
+        await stream.__aexit__(None, None, None)
+    assert was_held_up == [False]
 
 
 @on_loop

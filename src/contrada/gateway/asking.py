@@ -1,6 +1,8 @@
 """What requests ask for: filters in the text syntax, or rules of another dialect."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, get_args
 
 from contrada.dialects.rules import RefusedRule, Rule
@@ -19,21 +21,33 @@ FILTER_CHARACTERS_MAX: Final = 20_000
 """Characters of a filter, or of a rule, that is asked for over HTTP. Beyond it: the request is
 refused."""
 
+READ_AT_ONCE_CHARACTERS: Final = 1_000
+"""Characters that are read at once, at some 20 us each. Beyond it: they are read on a thread, one
+text after the other, and meanwhile the others have their turns."""
+
 ONE_RULE: Final = "a subscription is to one rule"
 
+_READING: Final = ThreadPoolExecutor(1, "contrada-asked")
 
-def asked_for(text: str, dialect: str = "") -> FilterSet | Rule:
+
+async def asked_for(text: str, dialect: str = "") -> FilterSet | Rule:
     """What a text asks for. Raises ContradaError: what cannot be read, or is too much."""
     if len(text) > FILTER_CHARACTERS_MAX:
         raise LimitError("FILTER_CHARACTERS_MAX", FILTER_CHARACTERS_MAX, len(text))
-    found: FilterSet | Rule = within_work(lambda: _read(text, dialect))
+    found: FilterSet | Rule = await within_work(lambda: _read(text, dialect), len(text))
     return found
 
 
-def within_work(read: Callable[[], Any]) -> Any:
+async def within_work(read: Callable[[], Any], characters: int) -> Any:
     """What is read of a stranger's text, within the work of one request. Raises LimitError."""
-    with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-        return read()
+
+    def reading() -> Any:
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            return read()
+
+    if characters <= READ_AT_ONCE_CHARACTERS:
+        return reading()
+    return await asyncio.get_running_loop().run_in_executor(_READING, reading)
 
 
 def _read(text: str, dialect: str) -> FilterSet | Rule:

@@ -201,7 +201,7 @@ async def open_stream(
     if text is None and durable is None:
         reason = "say what to ask for: ?filter=price > 3, or everything; or ?durable=NAME"
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
-    subject = None if text is None else asked_for(text, asked.get("dialect", ""))
+    subject = None if text is None else await asked_for(text, asked.get("dialect", ""))
     if durable is None:
         when_full = checked_policy(asked.get("when_full"), WHEN_FULL_DEFAULT)
         events = access.service.subscribe(subject, when_full=when_full)

@@ -35,7 +35,7 @@ class SubscriptionsApi:
             )
         wanted = wanted_of(decoded(body))
         self._pushes.sinks.check(wanted.sink)
-        rule = within_work(wanted.rule)
+        rule = await within_work(wanted.rule, len(body))
         push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)
         return json_answer(
             push.shown(), HTTPStatus.CREATED, {"Location": f"/subscriptions/{push.id}"}

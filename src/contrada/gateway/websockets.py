@@ -178,7 +178,7 @@ class Conversation:
         if said.filter is None and said.durable is None:
             reason = "say a filter, or the name of a durable subscription"
             raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
-        subject = None if said.filter is None else asked_for(said.filter, said.dialect)
+        subject = None if said.filter is None else await asked_for(said.filter, said.dialect)
         if said.durable is None:
             when_full = checked_policy(said.when_full, WHEN_FULL_DEFAULT)
             events: Any = self._access.service.subscribe(subject, when_full=when_full)
