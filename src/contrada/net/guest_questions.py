@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.errors import ContradaError, FrameError, LimitError, shortened
 from contrada.model.languages.work import Work
 from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.messages import packed
@@ -126,13 +126,13 @@ class GuestQuestions:
         names = {message.items[at].envelope.publisher for at in refused}
         if not names <= self._sources:
             names = self._sources
+        _LOG.info(
+            "sources %(sources)s of %(user)s gave what may not be published",
+            {"sources": shortened(", ".join(sorted(names))), "user": permit.principal.name},
+        )
         reports = [each for each in message.reports if each.name not in names]
-        for name in sorted(names):
-            _LOG.info(
-                "source %(source)s of %(user)s gave what may not be published",
-                {"source": name, "user": permit.principal.name},
-            )
-            reports.append(SourceReport(name, SourceState.FAILED, 0, _MAY_NOT_GIVE))
+        state = SourceState.FAILED
+        reports += (SourceReport(name, state, 0, _MAY_NOT_GIVE) for name in sorted(names))
         kept = (item for at, item in enumerate(message.items) if at not in refused)
         return replace(message, items=tuple(kept), reports=tuple(reports))
 
