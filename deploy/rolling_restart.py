@@ -8,7 +8,8 @@ time at most one is away: what is certified waits on disks and comes, by another
 home is back. What is best effort and on its way through the broker that stops is handed over while
 it stops, and may be lost; brokers count that, and this tells by how much the counts rose.
 
-It comes as a client with the token of CONTRADA_TOKEN, where that is set.
+A broker that listens at all addresses (0.0.0.0) is reached by the host of --at NAME=HOST. It comes
+as a client with the token of CONTRADA_TOKEN, where that is set: of a user who may inspect.
 
 It ends with status 1, and touches no further broker, where one does not come back.
 """
@@ -20,6 +21,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from contrada.cli.approach import token_from
 from contrada.cli.settings import BrokerSettings, settings_of_network
@@ -82,16 +85,47 @@ async def is_back(settings: BrokerSettings, links: int) -> bool:
 def by_command(command: str) -> Restart:
     """Restarts by a command with {name}, {host} and {port}."""
 
+    def words_for(name: str, host: str, port: int) -> list[str]:
+        try:
+            return [each.format(name=name, host=host, port=port) for each in shlex.split(command)]
+        except (ValueError, LookupError) as error:
+            expected = "a command with {name}, {host} and {port}"
+            raise ContradaError(f"{command!r}: {error}; expected {expected}") from None
+
+    words_for("", "", 0)
+
     async def restart(name: str, settings: BrokerSettings) -> None:
-        words = [
-            each.format(name=name, host=settings.host, port=settings.port)
-            for each in shlex.split(command)
-        ]
-        process = await asyncio.create_subprocess_exec(*words)
+        words = words_for(name, settings.host, settings.port)
+        try:
+            process = await asyncio.create_subprocess_exec(*words)
+        except OSError as error:
+            raise ContradaError(f"{shlex.join(words)}: {error.strerror or error}") from None
         if status := await process.wait():
             raise ContradaError(f"{shlex.join(words)} ended with status {status}")
 
     return restart
+
+
+def reachable(
+    brokers: Mapping[str, BrokerSettings], hosts: Mapping[str, str]
+) -> dict[str, BrokerSettings]:
+    """The brokers at the hosts by which others reach them. Raises ContradaError."""
+    if strange := sorted({*hosts} - {*brokers}):
+        raise ContradaError(f"--at {strange[0]}: there are the brokers {', '.join(brokers)}")
+    found = {name: replace(of, host=hosts.get(name, of.host)) for name, of in brokers.items()}
+    for name, of in found.items():
+        if of.host in ("", "0.0.0.0", "::"):
+            reason = f"it listens at {of.host!r}, which is this machine and no other"
+            raise ContradaError(f"{name}: {reason}; say --at {name}=HOST, by which it is reached")
+    return found
+
+
+def named(text: str) -> tuple[str, str]:
+    """A broker and its host. Raises ArgumentTypeError."""
+    name, separator, host = text.partition("=")
+    if not (name and separator and host):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=HOST")
+    return name, host
 
 
 def main() -> int:
@@ -99,9 +133,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("network", type=Path, help="the file that describes the brokers")
     parser.add_argument("command", help="what restarts one: {name}, {host}, {port} are its own")
+    parser.add_argument(
+        "--at",
+        action="append",
+        default=[],
+        type=named,
+        metavar="NAME=HOST",
+        help="by which host a broker is reached that listens at all; may be repeated",
+    )
     given = parser.parse_args()
     try:
-        lost = asyncio.run(roll(settings_of_network(given.network), by_command(given.command)))
+        brokers = reachable(settings_of_network(given.network), dict(given.at))
+        lost = asyncio.run(roll(brokers, by_command(given.command)))
     except ContradaError as error:
         print(f"rolling restart: {error}", file=sys.stderr)
         return 1

@@ -19,9 +19,11 @@ from contrada import connect
 from contrada.cli.serve import serve
 from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
 from contrada.errors import ConnectionFailedError
+from contrada.net.address import parse_address
 from contrada.net.broker import CONNECTIONS_MAX
 from deploy.rolling_restart import roll
 from tests.asynchronous import on_loop
+from tests.net.processes import serving
 from tests.own_operators import CONTRADA
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -130,6 +132,28 @@ class Running:
             if process.returncode is None:
                 process.kill()
                 await process.communicate()
+
+
+@pytest.mark.slow
+def test_a_restart_that_cannot_be_is_told_in_a_line(tmp_path: Path) -> None:
+    """A person would get a traceback; or the broker of this machine be taken for another one's."""
+    file = tmp_path / "network.toml"
+    cases = (
+        (["/nonexistent {name}"], "/nonexistent oslo: No such file"),
+        (["./restart.sh {nme}"], "'nme'; expected a command with {name}, {host} and {port}"),
+        (["echo 'unbalanced"], "No closing quotation"),
+        (["true", "--at", "riga=riga.example"], "--at riga: there are the brokers oslo"),
+        (["true", "--at", "oslo=0.0.0.0"], "say --at oslo=HOST, by which it is reached"),
+        (["true", "--at", "oslo"], "expected NAME=HOST"),
+    )
+    with serving("--port", "0") as (_, address):
+        file.write_text(f"[brokers.oslo]\nport = {parse_address(address).port}\n")
+        for options, said in cases:
+            command = [sys.executable, str(DEPLOY / "rolling_restart.py"), str(file), *options]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode in (1, 2)
+            assert said in done.stderr
+            assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

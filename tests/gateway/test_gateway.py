@@ -205,6 +205,11 @@ async def test_what_there_is_not_is_answered_as_all_errors_are() -> None:
         answer = await it.http.put("/events")
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
         assert answer.json()["error"] == "'/events': found the method PUT, expected POST"
+        for path, methods in (
+            ("/subscriptions", "GET, HEAD, POST"),
+            ("/subscriptions/x", "DELETE, GET, HEAD"),
+        ):
+            assert (await it.http.put(path)).headers["allow"] == methods
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])

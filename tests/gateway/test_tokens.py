@@ -274,9 +274,10 @@ def test_a_sink_goes_on_with_the_token_that_took_the_place_of_another(
     ask()
 
 
+@pytest.mark.parametrize("is_under_way", [False, True])
 @on_loop
-async def test_the_sinks_of_a_user_who_is_gone_end(tmp_path: Path) -> None:
-    """Their logs would grow, and nobody could end them."""
+async def test_the_sinks_of_a_user_who_is_gone_end(is_under_way: bool, tmp_path: Path) -> None:
+    """Their logs would grow, and nobody could end them; or what is tried again come to them yet."""
     users, shown, tokens = known()
     kept = tmp_path / "sinks.json"
     options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
@@ -285,6 +286,10 @@ async def test_the_sinks_of_a_user_who_is_gone_end(tmp_path: Path) -> None:
         begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
         assert begun.status_code == 201, begun.text
         assert logs_of(it) == 1
+        if is_under_way:
+            events = json.dumps([event(1)])
+            await it.http.post("/events", content=events, headers={**BATCH, **shown["root"]})
+            await until(lambda: it.gateway.counts.pushed["tried again"] > 0)
         left = {name: each for name, each in users.principals.items() if name != "desk"}
         it.broker.permit(Users(left, users.records))
         await until(lambda: logs_of(it) == 0)

@@ -144,9 +144,15 @@ def _configured(path: Path) -> Iterator[Finding]:
     for name, settings in brokers.items():
         what = f"{path}: brokers.{name}" if name else str(path)
         try:
-            yield Finding("ok", what, f"would listen at {_made(settings)}")
+            address, tls = _made(settings), settings.tls.tls()
+            reason = "" if tls is None else tls.why_out_of_date()
         except ContradaError as error:
             yield Finding("fault", what, str(error), "mend that, or serve will refuse it too")
+            continue
+        if reason:
+            yield Finding("fault", what, reason, "put another one there: whoever comes refuses it")
+        else:
+            yield Finding("ok", what, f"would listen at {address}")
 
 
 def _made(settings: BrokerSettings) -> str:
@@ -154,13 +160,11 @@ def _made(settings: BrokerSettings) -> str:
     for extension in settings.extensions:
         load(extension)
     check_host(settings.host)
-    if (tls := settings.tls.tls()) is not None:
-        tls.check_dates()
     Broker(
         settings.host,
         settings.port,
         network=settings.membership(),
-        tls=tls,
+        tls=settings.tls.tls(),
         store=settings.place(),
     )
     return str(settings.address)

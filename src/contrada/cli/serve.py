@@ -25,7 +25,7 @@ from contrada.cli.lazy import EXIT_INTERRUPTED
 from contrada.cli.logs import log, log_line
 from contrada.cli.places import without_password
 from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
-from contrada.errors import ContradaError, InputError
+from contrada.errors import ContradaError
 from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
 from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
@@ -317,14 +317,14 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         yield gateway
 
 
-def _is_in_date(tls: Tls, then: str) -> bool:
-    """Whether others take a certificate by the clock; else what happens `then` is told."""
-    try:
-        tls.check_dates()
-    except InputError as error:
-        _LOG.warning("%(reason)s: %(then)s", {"reason": error, "then": then})
-        return False
-    return True
+def _is_in_date(tls: Tls, otherwise: str) -> bool:
+    """Whether others take a certificate by the clock; what happens otherwise is told.
+
+    Raises InputError.
+    """
+    if reason := tls.why_out_of_date():
+        _LOG.warning(f"%(reason)s: {otherwise}", {"reason": reason})
+    return not reason
 
 
 def _tell_manager(state: str) -> None:

@@ -29,7 +29,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Match, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from contrada.errors import ContradaError, RefusedRequestError, shortened
@@ -286,9 +286,17 @@ async def _nowhere(request: Request, error: Exception) -> Response:
     path, method = shortened(request.url.path, 80), shortened(request.method, 20)
     reason = f"{path!r}: there is nothing here; see docs/http.md"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        there = (error.headers or {}).get("Allow", "")
+        there = _methods_at(request)
         reason = f"{path!r}: found the method {method}, expected {there}"
-    return json_answer({"error": reason}, error.status_code, dict(error.headers or {}))
+        return json_answer({"error": reason}, error.status_code, {"Allow": there})
+    return json_answer({"error": reason}, error.status_code)
+
+
+def _methods_at(request: Request) -> str:
+    """All methods of a path: Starlette names those of its first way alone."""
+    ways = (each for each in request.app.routes if isinstance(each, Route))
+    found = (each.methods for each in ways if each.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted(set[str]().union(*(each or () for each in found))))
 
 
 def _name(host: str) -> str:

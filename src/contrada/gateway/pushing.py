@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -32,6 +32,7 @@ from contrada.errors import (
     LimitError,
     NotPermittedError,
     RefusedRequestError,
+    ServiceClosedError,
     shortened,
 )
 from contrada.feeds.fetching import retry_after_s
@@ -39,7 +40,7 @@ from contrada.gateway.binding import binary_headers
 from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.events import binary_event_of
 from contrada.gateway.push import KeptPush, Push, owner_of
-from contrada.gateway.services import TokenService, TokenServices
+from contrada.gateway.services import TokenService, TokenServices, closed
 from contrada.gateway.sinks import PUSHED_BY, PushAnswer, Sinks, host_header
 from contrada.gateway.wanted import wanted_of
 from contrada.model import Notification
@@ -296,18 +297,22 @@ class Pushes:
         else:
             events = service.subscribe(push.rule, when_full="drop-oldest")
         lost: dict[str, int] = {}
-        async with events:
-            if not push.in_force.done():
-                push.in_force.set_result(None)
-            backoff.reset()
-            async for each in events:
-                self._counts.lost(lost, events.statistics().dropped)
-                # A kept one is acknowledged when the next is asked for: when the sink has it.
-                answer = await self._push(push, each.item if self._is_durable else each)
-                if answer == HTTPStatus.GONE:
-                    break
-            else:
-                return
+        ending = asyncio.ensure_future(closed(service))
+        try:
+            async with events:
+                if not push.in_force.done():
+                    push.in_force.set_result(None)
+                backoff.reset()
+                async for each in events:
+                    self._counts.lost(lost, events.statistics().dropped)
+                    # A kept one is acknowledged when the next is asked for: when the sink has it.
+                    pushing = self._push(push, each.item if self._is_durable else each)
+                    if await _unless(ending, pushing) == HTTPStatus.GONE:
+                        break
+                else:
+                    return
+        finally:
+            ending.cancel()
         await self._forget_log(push, push.kept.token)
         self._pushes.pop(push.id, None)
         self._keep()
@@ -346,9 +351,26 @@ class Pushes:
         self._counts.pushed["gone" if answer.status == HTTPStatus.GONE else "refused"] += 1
         push.progress.dropped += 1
         push.progress.pushing(answer.status, f"its sink answers {answer.status}")
-        said = {"subscription": push.id, "code": answer.status}
-        _LOG.info("subscription %(subscription)s: its sink answers %(code)d", said)
+        said = {"subscription": push.id, "status": answer.status}
+        _LOG.info("subscription %(subscription)s: its sink answers %(status)d", said)
         return answer.status
+
+
+async def _unless(ending: asyncio.Future[None], pushing: Coroutine[Any, Any, int]) -> int:
+    """What is answered to a push, which is given up where the connection to the broker ends.
+
+    Then its user may have lost the right to read this event. Raises ServiceClosedError.
+    """
+    work = asyncio.ensure_future(pushing)
+    try:
+        if not ending.done():
+            await asyncio.wait((work, ending), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ServiceClosedError("the broker has ended the connection")
+        return work.result()
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
 
 
 def _is_final(status: int) -> bool:

@@ -71,6 +71,13 @@ class TokenService:
         """Those of durable subscriptions, by name."""
 
 
+async def closed(service: TcpService) -> None:
+    """Returns when the connection has ended for good: the broker or this side has closed it."""
+    async for state in service.connection_states():
+        if state.state == "closed":
+            return
+
+
 class KnownTokens:
     """Those that were right: kept is a keyed digest, from which none can be found."""
 

@@ -43,7 +43,7 @@ from contrada.gateway.counting import GatewayCounts
 from contrada.gateway.events import event_of
 from contrada.gateway.port import CUT
 from contrada.gateway.publishing import publish
-from contrada.gateway.services import TokenService
+from contrada.gateway.services import TokenService, closed
 from contrada.gateway.streams import STREAM_WAIT_S, WHEN_FULL_DEFAULT
 from contrada.service import Kept
 
@@ -97,7 +97,7 @@ class Conversation:
         await self._websocket.accept()
         self._counts.websockets += 1
         listening = asyncio.create_task(self._listen())
-        ending = asyncio.create_task(self._service_ends())
+        ending = asyncio.create_task(closed(self._access.service))
         try:
             await asyncio.wait([listening, ending], return_when=asyncio.FIRST_COMPLETED)
             if not listening.done():  # Streams have told what they held.
@@ -122,11 +122,6 @@ class Conversation:
                 each, WebSocketDisconnect | TimeoutError | ContradaError
             ):
                 raise each
-
-    async def _service_ends(self) -> None:
-        async for state in self._access.service.connection_states():
-            if state.state == "closed":
-                return
 
     async def _listen(self) -> None:
         while True:

@@ -127,8 +127,8 @@ class GuestQuestions:
         if not names <= self._sources:
             names = self._sources
         _LOG.info(
-            "sources %(sources)s of %(user)s gave what may not be published",
-            {"sources": shortened(", ".join(sorted(names))), "user": permit.principal.name},
+            "source %(source)s of %(user)s gave what may not be published",
+            {"source": shortened(", ".join(sorted(names))), "user": permit.principal.name},
         )
         reports = [each for each in message.reports if each.name not in names]
         state = SourceState.FAILED

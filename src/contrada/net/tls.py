@@ -134,13 +134,14 @@ class Tls:
             )
             raise InputError(self._shown(), reason) from None
 
-    def check_dates(self) -> None:
-        """Raises InputError where who comes refuses this side's certificate by the clock.
+    def why_out_of_date(self) -> str:
+        """Why others refuse this side's certificate by the clock; empty where they do not.
 
-        Found out by a handshake in memory with one who trusts just this certificate.
+        Found out by a handshake in memory with one who trusts just this certificate. Raises
+        InputError for files that hold none.
         """
         if self.certificate is None:
-            return
+            return ""
         shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.identify(shows)
         looks = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -156,12 +157,12 @@ class Tls:
                 continue
             except ssl.SSLCertVerificationError as error:
                 if error.verify_code == _EXPIRED:
-                    raise InputError(str(self.certificate), "it has expired") from None
+                    return f"{self.certificate} has expired"
                 if error.verify_code == _NOT_YET:
-                    reason = "it is not valid yet: is the clock right?"
-                    raise InputError(str(self.certificate), reason) from None
+                    return f"{self.certificate} is not valid yet (is the clock right?)"
             except ssl.SSLError:
-                return  # It is refused for something else: whoever is refused tells that.
+                break  # It is refused for something else: whoever is refused tells that.
+        return ""
 
     def _refuse_password(self) -> str:
         raise InputError(self._shown(), "the key is encrypted; expected one that is not")
