@@ -341,13 +341,20 @@ async def test_what_a_source_answers_is_looked_at_on_its_way(names: tuple[str, .
             assert isinstance(question, QuestionDelivery)
             ((asker, identity),) = broker.exchange._router._questions._held
             items = [stamped("task/s", k=1), *(stamped(name, k=3) for name in names)]
+            rest = [stamped("task/s", k=1, n=2)]
             report = (SourceReport("task/s", SourceState.ANSWERED, 6),)
-            answer = Answer(asker, identity, tuple(items), report, is_last=True)
-            source.say(AboutQuestions([*map(message, packed_answers(answer))]))
+            for part in (
+                Answer(asker, identity, tuple(items)),
+                Answer(asker, identity, tuple(rest), report, is_last=True),
+            ):
+                source.say(AboutQuestions([*map(message, packed_answers(part))]))
             got = [(each.envelope.publisher, dict(each)) async for each in answers]
             assert got == [("task/s", {"k": 1})], "the others may not be published by 'task'"
-            assert [each.state for each in answers.reports] == [SourceState.FAILED]
-        assert broker.statistics().dropped[NOT_PERMITTED] == len(names)
+            (told,) = answers.reports
+            assert (told.name, told.state, told.count) == ("task/s", SourceState.FAILED, 1)
+            (guest,) = (each for each in broker._guests.values() if each._questions._sources)
+            assert not guest._questions._given, "what has ended is forgotten"
+        assert broker.statistics().dropped[NOT_PERMITTED] == len(names) + len(rest)
         combined = Answer(asker, identity, (), report, b"\x01", is_last=True)
         source.say(AboutQuestions([message(combined)]))
         failure = await source.hears()

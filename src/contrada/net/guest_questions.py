@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError, shortened
+from contrada.model import Notification
 from contrada.model.languages.work import Work
 from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.messages import packed
@@ -51,6 +52,9 @@ class GuestQuestions:
         self._client = client
         self._sources: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
+        # Of a user whose items are looked at: how many each source that was asked has given to a
+        # question that is under way; None where it has failed.
+        self._given: dict[tuple[str, str], dict[str, int | None]] = {}
         self._feed = _QuestionFeed(peer)
         exchange.listen(client, self._heard)
 
@@ -102,6 +106,8 @@ class GuestQuestions:
                     message = unpacked_about(each)
                 if isinstance(message, Answer) and self._peer.permit is not None:
                     message = yield from self._answerable(self._peer.permit, message)
+                    if message.is_last:
+                        self._given.pop((message.asker, message.identity), None)
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     self._exchange.say(self._client, message)
             except ContradaError as error:
@@ -112,29 +118,36 @@ class GuestQuestions:
             yield
 
     def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
-        """Of an answer what the client may publish; a source that gave more has failed.
+        """Of an answer what the client may publish, of sources that were asked; others have failed.
 
-        So have all its sources, where one gave more under the name of none. What they report later
-        is passed over. Raises FrameError.
+        A source fails with its first item that its user may not publish, and what it says after
+        that is passed over. An item under the name of none that was asked fails all of them: it may
+        be of each. Raises FrameError.
         """
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
-        refused = yield from permit.unpublishable(message.items)
-        if not refused:
-            return message
-        self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
-        names = {message.items[at].envelope.publisher for at in refused}
-        if not names <= self._sources:
-            names = self._sources
-        _LOG.info(
-            "source %(source)s of %(user)s gave what may not be published",
-            {"source": shortened(", ".join(sorted(names))), "user": permit.principal.name},
-        )
-        reports = [each for each in message.reports if each.name not in names]
-        state = SourceState.FAILED
-        reports += (SourceReport(name, state, 0, _MAY_NOT_GIVE) for name in sorted(names))
-        kept = (item for at, item in enumerate(message.items) if at not in refused)
-        return replace(message, items=tuple(kept), reports=tuple(reports))
+        refused = set((yield from permit.unpublishable(message.items)))
+        given = self._given.get((message.asker, message.identity), {})
+        kept: list[Notification] = []
+        failed: list[SourceReport] = []
+        for at, item in enumerate(message.items):
+            name = item.envelope.publisher
+            if at not in refused and (count := given.get(name)) is not None:
+                given[name] = count + 1
+                kept.append(item)
+                continue
+            for each in [name] if name in given else [*given]:
+                if (count := given[each]) is not None:
+                    given[each] = None
+                    failed.append(SourceReport(each, SourceState.FAILED, count, _MAY_NOT_GIVE))
+        if dropped := len(message.items) - len(kept):
+            self._peer.broker.dropped[NOT_PERMITTED] += dropped
+        if failed:
+            sources = shortened(", ".join(each.name for each in failed))
+            said = {"source": sources, "user": permit.principal.name}
+            _LOG.info("source %(source)s of %(user)s gave what may not be published", said)
+        heard = (each for each in message.reports if given.get(each.name, 0) is not None)
+        return replace(message, items=tuple(kept), reports=(*heard, *failed))
 
     def _heard(self, effect: DeliverQuestion | TellClient) -> None:
         if isinstance(effect, DeliverQuestion):
@@ -149,6 +162,8 @@ class GuestQuestions:
             if answer.is_last:
                 self._asked.discard((answer.asker, answer.identity))
         else:
+            if isinstance(effect.message, Cancel):
+                self._given.pop((effect.message.asker, effect.message.identity), None)
             self._feed.add(AboutQuestions([packed(effect.message)]))
 
     def _deliver(self, effect: DeliverQuestion) -> None:
@@ -160,6 +175,8 @@ class GuestQuestions:
             refused = Answer(question.asker, question.identity, (), failed, is_last=True)
             self._peer.soon(self._exchange.say, self._client, refused)
         else:
+            if permit is not None:
+                self._given[question.asker, question.identity] = dict.fromkeys(effect.sources, 0)
             self._feed.add(QuestionDelivery([*effect.sources], packed(question)))
 
     def end(self) -> None:

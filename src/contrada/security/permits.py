@@ -195,7 +195,7 @@ class Permit:
             )
 
     def check_publisher(self, name: str, what: str = "publish") -> None:
-        """Raises NotPermittedError where it may not publish, or ask, under a name."""
+        """Raises NotPermittedError where it may not publish, ask or answer under a name."""
         if not owns(self.principal.publishers, name):
             raise self._not_as(name, what)
 
