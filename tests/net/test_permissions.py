@@ -70,6 +70,7 @@ from contrada.routing.messages import (
     SourceReport,
     SourceState,
 )
+from contrada.routing.questions import ANSWER_WINDOW
 from contrada.runtime.outlet import entry_of, size_of
 from contrada.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
@@ -322,6 +323,28 @@ async def test_questions_get_what_may_be_read_from_who_may_answer() -> None:
             assert found[unnamed.name] == (SourceState.ANSWERED, "")
             gave_more = "not permitted: its user may not publish all that it gave"
             assert found["task"] == (SourceState.FAILED, gave_more)
+
+
+@on_loop
+async def test_what_is_passed_over_of_one_source_holds_up_no_other() -> None:
+    """It would have taken the room of all: the question would end when its time is over."""
+    said = users(task={"publish": "k < 5 and n any"})
+    much = [{"k": 9, "n": n} for n in range(5 * ANSWER_WINDOW)]
+    async with (
+        Broker(port=0, users=said) as broker,
+        connect(broker.address, token=TOKEN["root"]) as root,
+        connect(broker.address, token=TOKEN["task"]) as task,
+        task.offer("k < 5 and n any", lambda _: much, name="task/bad"),
+        task.offer("k < 5 and n any", lambda _: [{**it, "k": 1} for it in much], name="task/good"),
+        asyncio.timeout(20),
+    ):
+        answers = root.query("n any", timeout_s=60)
+        assert len([each async for each in answers]) == len(much)
+        found = {each.name: (each.state, each.count) for each in answers.reports}
+        assert found == {
+            "task/bad": (SourceState.FAILED, 0),
+            "task/good": (SourceState.ANSWERED, len(much)),
+        }
 
 
 @pytest.mark.parametrize("names", [("task/s", "root"), ("root",), ("task/other",)])

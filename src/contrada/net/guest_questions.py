@@ -22,6 +22,7 @@ from contrada.routing.messages import (
     Client,
     DeliverQuestion,
     Describe,
+    More,
     SourceReport,
     SourceState,
     TellClient,
@@ -142,6 +143,9 @@ class GuestQuestions:
                     failed.append(SourceReport(each, SourceState.FAILED, count, _MAY_NOT_GIVE))
         if dropped := len(message.items) - len(kept):
             self._peer.broker.dropped[NOT_PERMITTED] += dropped
+            # Nobody reads them, so that who asks never makes the room again that they took.
+            more = More(message.asker, message.identity, dropped)
+            self._feed.add(AboutQuestions([packed(more)]))
         if failed:
             sources = shortened(", ".join(each.name for each in failed))
             said = {"source": sources, "user": permit.principal.name}
