@@ -250,7 +250,7 @@ class Pushes:
             try:
                 push.renewed.clear()
                 async with self._accesses.use(push.kept.token, _PEER) as access:
-                    await self._read(push, access, backoff)
+                    await _while_open(access, self._read(push, access, backoff))
             except Exception as error:  # noqa: BLE001 - of a fault nobody else would hear
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
@@ -297,22 +297,18 @@ class Pushes:
         else:
             events = service.subscribe(push.rule, when_full="drop-oldest")
         lost: dict[str, int] = {}
-        ending = asyncio.ensure_future(closed(service))
-        try:
-            async with events:
-                if not push.in_force.done():
-                    push.in_force.set_result(None)
-                backoff.reset()
-                async for each in events:
-                    self._counts.lost(lost, events.statistics().dropped)
-                    # A kept one is acknowledged when the next is asked for: when the sink has it.
-                    pushing = self._push(push, each.item if self._is_durable else each)
-                    if await _unless(ending, pushing) == HTTPStatus.GONE:
-                        break
-                else:
-                    return
-        finally:
-            ending.cancel()
+        async with events:
+            if not push.in_force.done():
+                push.in_force.set_result(None)
+            backoff.reset()
+            async for each in events:
+                self._counts.lost(lost, events.statistics().dropped)
+                # A kept one is acknowledged when the next is asked for: when the sink has it.
+                answer = await self._push(push, each.item if self._is_durable else each)
+                if answer == HTTPStatus.GONE:
+                    break
+            else:
+                return
         await self._forget_log(push, push.kept.token)
         self._pushes.pop(push.id, None)
         self._keep()
@@ -356,21 +352,22 @@ class Pushes:
         return answer.status
 
 
-async def _unless(ending: asyncio.Future[None], pushing: Coroutine[Any, Any, int]) -> int:
-    """What is answered to a push, which is given up where the connection to the broker ends.
+async def _while_open(access: TokenService, work: Coroutine[Any, Any, None]) -> None:
+    """Does the work, which ends in the middle of a push where the broker ends the connection.
 
-    Then its user may have lost the right to read this event. Raises ServiceClosedError.
+    The user may have lost the right to read what is just being pushed. Raises ServiceClosedError.
     """
-    work = asyncio.ensure_future(pushing)
+    working = asyncio.ensure_future(work)
+    ending = asyncio.ensure_future(closed(access.service))
     try:
-        if not ending.done():
-            await asyncio.wait((work, ending), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
+        await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
             raise ServiceClosedError("the broker has ended the connection")
-        return work.result()
+        working.result()
     finally:
-        work.cancel()
-        await asyncio.wait([work])
+        working.cancel()
+        ending.cancel()
+        await asyncio.gather(working, ending, return_exceptions=True)
 
 
 def _is_final(status: int) -> bool:
