@@ -29,7 +29,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import Match, Route, WebSocketRoute
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from contrada.errors import ContradaError, RefusedRequestError, shortened
@@ -148,19 +148,16 @@ class Gateway:
     # ------------------------------------------------------------------------------------ ways
 
     def _app(self) -> Starlette:
-        said: list[tuple[str, str, RequestHandler]] = [
-            ("POST", "/events", self._ingest),
-            ("GET", _SUBSCRIBE, self._subscribe),
-            ("GET", "/metrics", self._metrics),
-            ("GET", "/healthz", self._healthz),
-            ("POST", "/subscriptions", self._begin),
-            ("GET", "/subscriptions", self._list),
-            ("GET", "/subscriptions/{id}", self._show),
-            ("DELETE", "/subscriptions/{id}", self._end),
-        ]
+        said: dict[str, dict[str, RequestHandler]] = {
+            "/events": {"POST": self._ingest},
+            _SUBSCRIBE: {"GET": self._subscribe},
+            "/metrics": {"GET": self._metrics},
+            "/healthz": {"GET": self._healthz},
+            "/subscriptions": {"POST": self._begin, "GET": self._list},
+            "/subscriptions/{id}": {"GET": self._show, "DELETE": self._end},
+        }
         routes = [
-            Route(path, self._counted(f"{method} {path}", way), methods=[method])
-            for method, path, way in said
+            Route(path, self._counted(path, ways), methods=[*ways]) for path, ways in said.items()
         ]
         cors = Middleware(
             CORSMiddleware,
@@ -177,16 +174,17 @@ class Gateway:
             middleware=[cors] if self._origins else [],
         )
 
-    def _counted(self, name: str, way: RequestHandler) -> RequestHandler:
-        """The way, its errors answered, and counted."""
+    def _counted(self, path: str, ways: dict[str, RequestHandler]) -> RequestHandler:
+        """The ways of a path by method, their errors answered, and counted."""
 
         async def answered(request: Request) -> Response:
+            method = "GET" if request.method == "HEAD" else request.method
             try:
                 self._check_origin(request)
-                response = await way(request)
+                response = await ways[method](request)
             except ContradaError as error:
                 response = answer_of(error)
-            self.counts.answered(name, response.status_code)
+            self.counts.answered(f"{method} {path}", response.status_code)
             return response
 
         return answered
@@ -283,20 +281,12 @@ class Gateway:
 async def _nowhere(request: Request, error: Exception) -> Response:
     """The answer to a request for which there is no way."""
     assert isinstance(error, HTTPException)
-    path, method = shortened(request.url.path, 80), shortened(request.method, 20)
-    reason = f"{path!r}: there is nothing here; see docs/http.md"
+    path, headers = shortened(request.url.path, 80), dict(error.headers or {})
+    reason = "there is nothing here; see docs/http.md"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        there = _methods_at(request)
-        reason = f"{path!r}: found the method {method}, expected {there}"
-        return json_answer({"error": reason}, error.status_code, {"Allow": there})
-    return json_answer({"error": reason}, error.status_code)
-
-
-def _methods_at(request: Request) -> str:
-    """All methods of a path: Starlette names those of its first way alone."""
-    ways = (each for each in request.app.routes if isinstance(each, Route))
-    found = (each.methods for each in ways if each.matches(request.scope)[0] is not Match.NONE)
-    return ", ".join(sorted(set[str]().union(*(each or () for each in found))))
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # They are of a set.
+        reason = f"found the method {shortened(request.method, 20)}, expected {headers['Allow']}"
+    return json_answer({"error": f"{path!r}: {reason}"}, error.status_code, headers)
 
 
 def _name(host: str) -> str:
