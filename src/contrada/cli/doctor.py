@@ -24,6 +24,7 @@ from contrada.net.address import check_host
 from contrada.net.client import TcpService
 from contrada.net.frames import VERSION
 from contrada.net.link import ON_ITS_WAY
+from contrada.net.tls import TLS_FAULT
 from contrada.net.wire import Approach
 from contrada.records.settings import read_toml
 from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
@@ -207,9 +208,10 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
 
 def _way_in(error: ContradaError) -> str:
     """What to do where there is no connection."""
-    if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
+    fault = error.fault if isinstance(error, ConnectionFailedError) else ""
+    if fault == NOT_PERMITTED:
         return "say who you are: --token-file, or --tls-certificate; contrada user add makes users"
-    if "certificate" in str(error) or "TLS" in str(error):
+    if fault == TLS_FAULT:
         return "look at the certificates, and whom each side trusts: docs/security.md"
     return "is it started, is this its address, is a firewall between? contrada serve runs one"
 

@@ -16,6 +16,7 @@ wait;
 import asyncio
 import itertools
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -24,7 +25,7 @@ from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedE
 from contrada.net.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.connection import CLIENT
 from contrada.net.frames import Frame, Hello
-from contrada.net.tls import Tls
+from contrada.net.tls import TLS_FAULT, Tls
 from contrada.net.wire import Approach, ClientWire, dial, why_not
 from contrada.runtime.backoff import STEADY_S, Backoff
 from contrada.runtime.calling import check_loop
@@ -226,7 +227,8 @@ class Reconnecting:
             reason = f"no answer from a broker within {CONNECT_WAIT_S:g} s"
             raise ConnectionFailedError(str(address), reason) from None
         except OSError as error:
-            raise ConnectionFailedError(str(address), why_not(error)) from None
+            fault = TLS_FAULT if isinstance(error, ssl.SSLError) else ""
+            raise ConnectionFailedError(str(address), why_not(error), fault=fault) from None
         except ProtocolError as error:
             raise ConnectionFailedError(str(address), str(error), fault=wire.fault) from None
         except BaseException:

@@ -17,7 +17,7 @@ TLS_WAIT_S: Final = 10.0
 it: it is cut."""
 
 TLS_FAULT: Final = "no TLS"
-"""The name under which a broker counts handshakes that failed."""
+"""The name under which a broker counts handshakes that failed, and a client tells of its own."""
 
 _NO_TLS: Final = "the other side does not speak TLS: contradas:// does, contrada:// does not"
 _WORDS: Final = {

@@ -13,7 +13,7 @@ from contrada.errors import FrameError, ProtocolError
 from contrada.net.address import Address
 from contrada.net.connection import BROKER, PUBLISHER, Connection, Phase
 from contrada.net.frames import Failure, Frame, Goodbye, Hello
-from contrada.net.tls import tls_fault, why_hung_up
+from contrada.net.tls import TLS_FAULT, tls_fault, why_hung_up
 from contrada.net.websocket import dial_websocket
 
 CLIENT_TICK_S: Final = 5.0
@@ -154,7 +154,7 @@ class ClientWire(Wire):
         self.ended: str | None = None
         """Why it has ended; None while it has not."""
         self.fault = ""
-        """By which name the broker has ended it."""
+        """By which name the broker has ended it, or TLS_FAULT."""
 
     @property
     def told(self) -> str:
@@ -200,6 +200,8 @@ class ClientWire(Wire):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended, in order or not."""
         reason = self._reason or self._why_lost(error) or "the broker closed the connection"
+        if isinstance(error, ssl.SSLError):
+            self.fault = TLS_FAULT
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
