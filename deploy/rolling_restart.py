@@ -25,7 +25,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from contrada.cli.approach import token_from
-from contrada.cli.settings import BrokerSettings, settings_of_network
+from contrada.cli.settings import EVERYWHERE, BrokerSettings, settings_of_network
 from contrada.errors import ContradaError
 from contrada.net.client import TcpService
 from contrada.net.wire import Approach
@@ -83,16 +83,16 @@ async def is_back(settings: BrokerSettings, links: int) -> bool:
 
 
 def by_command(command: str) -> Restart:
-    """Restarts by a command with {name}, {host} and {port}."""
+    """Restarts by a command with {name}, {host} and {port}. Raises ContradaError."""
 
     def words_for(name: str, host: str, port: int) -> list[str]:
         try:
             return [each.format(name=name, host=host, port=port) for each in shlex.split(command)]
-        except (ValueError, LookupError) as error:
+        except (ValueError, LookupError, AttributeError) as error:
             expected = "a command with {name}, {host} and {port}"
             raise ContradaError(f"{command!r}: {error}; expected {expected}") from None
 
-    words_for("", "", 0)
+    words_for("", "", 0)  # What is wrong with it is found before anything is restarted.
 
     async def restart(name: str, settings: BrokerSettings) -> None:
         words = words_for(name, settings.host, settings.port)
@@ -114,7 +114,7 @@ def reachable(
         raise ContradaError(f"--at {strange[0]}: there are the brokers {', '.join(brokers)}")
     found = {name: replace(of, host=hosts.get(name, of.host)) for name, of in brokers.items()}
     for name, of in found.items():
-        if of.host in ("", "0.0.0.0", "::"):
+        if of.host in EVERYWHERE:
             reason = f"it listens at {of.host!r}, which is this machine and no other"
             raise ContradaError(f"{name}: {reason}; say --at {name}=HOST, by which it is reached")
     return found

@@ -31,7 +31,8 @@ from contrada.runtime.stores import check_store
 MEMORY: Final = "memory:"
 """The store that is none."""
 
-_EVERYWHERE: Final = ("0.0.0.0", "::")
+EVERYWHERE: Final = ("0.0.0.0", "::")
+"""Hosts at which a broker listens, and by which no other machine reaches it."""
 
 _PORT_MAX: Final = 65_535
 
@@ -209,7 +210,7 @@ def _resolved(
             if to.port == 0 or link.to == found.name:
                 what = "itself" if link.to == found.name else f"{link.to!r}, which has no port"
                 raise InputError(source, f"{key}: found {what}, expected another broker with one")
-            if to.host in _EVERYWHERE:
+            if to.host in EVERYWHERE:
                 reason = f"{link.to!r} listens at {to.host}, expected its address, contrada://HOST"
                 raise InputError(source, f"{key}: {reason}:{to.port}")
             address = str(to.address)
