@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# Each process that tests start would else compile the package again.
+# Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits audit check lint types imports format lock clean

@@ -82,7 +82,9 @@ class ParseError(ContradaError):
     """A text is not in the syntax. Carries `line`, `column` (from 1), `found`, `expected`."""
 
     def __init__(self, line: int, column: int, found: str, expected: str) -> None:
-        super().__init__(f"line {line}, column {column}: found {found}, expected {expected}")
+        self.what = f"found {found}, expected {expected}"
+        """The same without the place."""
+        super().__init__(f"line {line}, column {column}: {self.what}")
         self.line = line
         self.column = column
         self.found = found
@@ -199,7 +201,8 @@ class AddressError(ContradaError):
 class ConnectionFailedError(ServiceError):
     """A broker cannot be reached or went away. Carries `address` and `reason`.
 
-    And `fault`, by which name the broker has refused the connection, where it has told one.
+    And `fault`, by which name the broker has refused the connection, where it has told one, or "no
+    TLS" where a handshake has failed.
     `may_be_published`: what was published was on its way, and nobody knows whether it came there.
     """
 
@@ -350,7 +353,7 @@ class RefusedRuleError(ContradaError):
     def __init__(self, dialect: str, reason: str, found: object = None, place: str = "") -> None:
         shown = "" if found is None else f": {_shown(found)}"
         if isinstance(found, ParseError):
-            shown = f": found {found.found}, expected {found.expected}"
+            shown = f": {found.what}"
         at = f"{place}: " if place else ""
         super().__init__(f"{dialect}: {at}{reason}{shown}")
         self.dialect = dialect

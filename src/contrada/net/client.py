@@ -302,8 +302,10 @@ class TcpService(DisseminatingService):
         if self._questions is None:
             from contrada.net.asking import RemoteQuestioning
 
-            to = self._reconnecting
-            self._questions = RemoteQuestioning(self, self._stamp, to.check, to.send)
+            reconnecting = self._reconnecting
+            self._questions = RemoteQuestioning(
+                self, self._stamp, reconnecting.check, reconnecting.send
+            )
         return self._questions
 
     def statistics(self) -> ServiceStatistics:

@@ -43,7 +43,7 @@ def bad_record(source: str, error: ContradaError, line: int | None, text: str = 
     if isinstance(error, ParseError):
         line = error.line if line is None else line + error.line - 1
         column = error.column
-        reason = f"found {error.found}, expected {error.expected}"
+        reason = error.what
     elif isinstance(error, InputError):
         line, column, reason = error.line or line, error.column, error.reason
     return BadRecord(source, reason, line, column, printable(text[:BAD_TEXT_CHARS_MAX]))

@@ -90,8 +90,7 @@ def _filter(line: str, column: int, number: int, source: str) -> Filter | Filter
     try:
         parsed = parse(text)
     except ParseError as error:
-        reason = f"found {error.found}, expected {error.expected}"
-        raise InputError(source, reason, number, error.column) from None
+        raise InputError(source, error.what, number, error.column) from None
     except ContradaError as error:
         raise InputError(source, str(error), number, column + 1) from None
     if not isinstance(parsed, Filter | FilterSet):

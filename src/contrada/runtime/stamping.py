@@ -81,7 +81,10 @@ class Stamp:
         for each in notifications:
             given = each.envelope
             if given.publisher and not given.id:
-                given = self._identified(each).envelope
+                given = identified(each).envelope
+                if not given.id and given.publisher != self.publisher:
+                    reason = "the publisher of an envelope without an id or a sequence"
+                    raise InvalidValueError(given.publisher, f"{reason}: say one, or neither")
             time_us = given.time_us
             if time_us is None:
                 time_us = now_us
@@ -98,13 +101,6 @@ class Stamp:
                 force_setattr(envelope, "time_us", time_us)
             stamped.append(each.with_envelope(envelope))
         return stamped
-
-    def _identified(self, notification: Notification) -> Notification:
-        found = identified(notification)
-        if not found.envelope.id and found.envelope.publisher != self.publisher:
-            reason = "the publisher of an envelope without an id or a sequence: say one, or neither"
-            raise InvalidValueError(found.envelope.publisher, reason)
-        return found
 
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of what is to be published, stamped, where that can be had at once.
