@@ -504,11 +504,13 @@ class World:
         self.read(who, "combined", found())
 
     async def offer(self, who: Trespasser) -> None:
-        """A source that answers whatever it likes."""
+        """A source that answers whatever it likes, mostly under a name of its own."""
+        name, number = who.principal.name, next(self.numbers)
+        names = (*[f"{name}/{number}"] * 4, f"{name}.{number}", f"p1/{number}", "")
         source = who.service.offer(
             self.one(who, writes=True),
             lambda _: [self.notification(who) for _ in range(3)],
-            name=f"{who.principal.name}.{next(self.numbers)}",
+            name=self.chance.choice(names),
         )
         await source.open()
         self.stack.push_async_callback(_quietly, source.__aexit__)
