@@ -6,14 +6,14 @@ whoever was asked is reported as lost, and to ask anew is up to who asked.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from contrada.errors import ContradaError, FrameError, ServiceError
-from contrada.net.frames import AboutQuestions, Frame, QuestionDelivery
+from contrada.net.frames import AboutQuestions, QuestionDelivery
 from contrada.net.messages import packed
 from contrada.net.offering import AsksBroker, refused_of
 from contrada.net.questions import packed_answers, unpacked_about, unpacked_question
+from contrada.net.reconnecting import Reconnecting
 from contrada.net.wire import GOODBYE_WAIT_S
 from contrada.routing.messages import Answer, Ask, Cancel, Describe, More, Undescribe
 from contrada.runtime.questioning import Questioning
@@ -25,19 +25,13 @@ _LOG: Final = logging.getLogger(__name__)
 class RemoteQuestioning(Questioning):
     """What a client asks and is asked, at its broker."""
 
-    def __init__(
-        self,
-        client: AsksBroker,
-        stamp: Stamp,
-        require_open: Callable[[], None],
-        send: Callable[[Frame], None],
-    ) -> None:
+    def __init__(self, client: AsksBroker, stamp: Stamp, reconnecting: Reconnecting) -> None:
         super().__init__(stamp)
-        self._client, self._require_open, self._send = client, require_open, send
+        self._client, self._reconnecting = client, reconnecting
 
     def require_open(self) -> None:
         """See `QuestionPort`."""
-        self._require_open()
+        self._reconnecting.check()
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Put a source in force at the broker, or withdraw it."""
@@ -62,9 +56,9 @@ class RemoteQuestioning(Questioning):
             return
         if isinstance(message, Answer):
             for each in packed_answers(message):
-                self._send(AboutQuestions([packed(each)]))
+                self._reconnecting.send(AboutQuestions([packed(each)]))
         else:
-            self._send(AboutQuestions([packed(message)]))
+            self._reconnecting.send(AboutQuestions([packed(message)]))
 
     def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
         """A frame has come. Raises FrameError for one that says nothing."""

@@ -302,10 +302,7 @@ class TcpService(DisseminatingService):
         if self._questions is None:
             from contrada.net.asking import RemoteQuestioning
 
-            reconnecting = self._reconnecting
-            self._questions = RemoteQuestioning(
-                self, self._stamp, reconnecting.check, reconnecting.send
-            )
+            self._questions = RemoteQuestioning(self, self._stamp, self._reconnecting)
         return self._questions
 
     def statistics(self) -> ServiceStatistics:
