@@ -136,6 +136,20 @@ async def test_it_ends_with_the_gateway() -> None:
 
 
 @on_loop
+async def test_where_there_is_nothing_it_is_told_so() -> None:
+    """A wrong path would look as if one had no right."""
+    async with serving() as it:
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with connect(it.gateway.address.replace("http", "ws") + "/socket"):
+                pass
+        answer = refused.value.response
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+        assert json.loads(answer.body)["error"] == (
+            "'/socket': there is nothing here; see docs/http.md"
+        )
+
+
+@on_loop
 async def test_pages_of_other_origins_may_not() -> None:
     """Any page that a person opens could read a broker on the same machine."""
     async with serving(origins=["https://desk.example"]) as it:

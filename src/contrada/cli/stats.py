@@ -27,8 +27,8 @@ T = TypeVar("T")
 def stats(address: str, as_json: bool, approach: Approach) -> None:
     """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
 
-    What was dropped, refused or could not be decided is counted by reason. A broker tells that
-    whoever asks, as it serves whoever comes.
+    What was dropped, refused or could not be decided is counted by reason. A broker that was
+    started with --users tells it who may --inspect.
 
     \b
     contrada stats

@@ -62,8 +62,8 @@ def top(
     """Show how fast the brokers at these addresses work: what they do in a second, and hold now.
 
     Below the brokers stand their links, and the subscriptions, as client/identity, for which most
-    waits: those that do not keep up. A broker that is away is asked again for each picture. The
-    status is 1 where none answers at last.
+    waits: those that do not keep up. A broker that does not answer is asked again for each picture.
+    The status is 1 where none answers at last. With --users a broker tells it who may --inspect.
 
     \b
     contrada top
@@ -167,7 +167,7 @@ def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
     brokers = _table("broker", *_HEADINGS)
     links = _table("link", "sent/s", "waiting")
     subscriptions = _table("subscription", "waiting", "dropped/s")
-    away = Table("broker that is away", "why")
+    away = Table("no picture of", "why")
     for each in pictures:
         address = each["address"]
         if "error" in each:

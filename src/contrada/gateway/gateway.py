@@ -63,6 +63,8 @@ def beside(broker: Broker) -> ServiceOfToken:
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
+_NOTHING: Final = "there is nothing here; see docs/http.md"
+
 _SUBSCRIBE: Final = "/subscribe"
 _ELSEWHERE: Final = ("cross-site", "same-site")
 """How a browser says (`Sec-Fetch-Site`) that the page of another origin makes it ask."""
@@ -168,6 +170,7 @@ class Gateway:
         talks = [WebSocketRoute("/ws", self._converse)]
         if self._arrivals is not None:
             talks.append(WebSocketRoute(PATH_DEFAULT, self._arrivals.arrive))
+        talks.append(WebSocketRoute("/{path:path}", _no_talk))
         return Starlette(
             routes=[*routes, *talks],
             exception_handlers={HTTPException: _nowhere},
@@ -278,11 +281,17 @@ class Gateway:
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
 
 
+async def _no_talk(websocket: WebSocket) -> None:
+    """The answer to a WebSocket for which there is no way."""
+    error = {"error": f"{shortened(websocket.url.path, 80)!r}: {_NOTHING}"}
+    await websocket.send_denial_response(json_answer(error, HTTPStatus.NOT_FOUND))
+
+
 async def _nowhere(request: Request, error: Exception) -> Response:
     """The answer to a request for which there is no way."""
     assert isinstance(error, HTTPException)
     path, headers = shortened(request.url.path, 80), dict(error.headers or {})
-    reason = "there is nothing here; see docs/http.md"
+    reason = _NOTHING
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # They are of a set.
         reason = f"found the method {shortened(request.method, 20)}, expected {headers['Allow']}"

@@ -310,7 +310,7 @@ class Broker(Server):
         return [each for each in found if each[1]]
 
     def counts(self) -> dict[str, int | dict[str, int]]:
-        """The same by name, as it is told to whoever asks."""
+        """The same by name, as it is told to who may ask."""
         counts: dict[str, int | dict[str, int]] = msgspec.to_builtins(self.statistics())
         return counts
 

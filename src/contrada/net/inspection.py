@@ -1,4 +1,4 @@
-"""What a broker tells of what it holds, to whoever asks, and where a notification would go.
+"""What a broker tells of what it holds, to who may ask, and where a notification would go.
 
 Nothing is changed by that. Filters and advertisements are told as texts, since people read them.
 """
