@@ -3,10 +3,10 @@
     python deploy/rolling_restart.py network.toml 'ssh {host} systemctl restart contrada'
 
 Each broker is restarted by the command, in which {name}, {host} and {port} stand for its own. The
-next one is restarted only when this one answers, with as many links as it had before. So at any
-time at most one is away: what is certified waits on disks and comes, by another way or when its
-home is back. What is best effort and on its way through the broker that stops is handed over while
-it stops, and may be lost; brokers count that, and this tells by how much the counts rose.
+next one is restarted only when this one began anew, and answers with as many links as before. So
+at any time at most one is away: what is certified waits on disks and comes, by another way or when
+its home is back. What is best effort and on its way through the broker that stops is handed over
+while it stops, and may be lost; brokers count that, and this tells by how much the counts rose.
 
 A broker that listens at all addresses (0.0.0.0) is reached by the host of --at NAME=HOST. It comes
 as a client with the token of CONTRADA_TOKEN, where that is set: of a user who may inspect.
@@ -20,6 +20,7 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ BACK_WAIT_S = 60.0
 LOOK_S = 0.1
 
 Restart = Callable[[str, BrokerSettings], Awaitable[None]]
-"""Restarts a broker, and returns when its process has ended and another one was started."""
+"""Has a broker restarted; it may return before that is done."""
 
 
 async def roll(brokers: Mapping[str, BrokerSettings], restart: Restart) -> dict[str, int]:
@@ -47,11 +48,10 @@ async def roll(brokers: Mapping[str, BrokerSettings], restart: Restart) -> dict[
     lost: dict[str, int] = {}
     for name, settings in brokers.items():
         before = {each: await asked(of) for each, of in brokers.items()}
-        await restart(name, settings)
         links = int(before[name]["links"])
-        async with asyncio.timeout(BACK_WAIT_S):
-            while not await is_back(settings, links):
-                await asyncio.sleep(LOOK_S)
+        began_s = monotonic()
+        await restart(name, settings)
+        await come_back(name, settings, links, began_s)
         for each, of in brokers.items():
             if each != name:  # Its own counts begin anew.
                 rise(lost, before[each]["dropped"], (await asked(of))["dropped"])
@@ -74,12 +74,30 @@ async def asked(settings: BrokerSettings) -> dict[str, Any]:
         return dict(await service.broker_statistics())
 
 
-async def is_back(settings: BrokerSettings, links: int) -> bool:
-    """Whether a broker answers, and has so many links."""
+async def come_back(name: str, settings: BrokerSettings, links: int, began_s: float) -> None:
+    """Returns when a broker that began since answers, with so many links.
+
+    Raises ContradaError where that has not come about in BACK_WAIT_S.
+    """
+    until_s = monotonic() + BACK_WAIT_S
+    while missing := await what_is_missing(settings, links, began_s):
+        if monotonic() > until_s:
+            raise ContradaError(f"{name} did not come back in {BACK_WAIT_S:g} s: {missing}")
+        await asyncio.sleep(LOOK_S)
+
+
+async def what_is_missing(settings: BrokerSettings, links: int, began_s: float) -> str:
+    """Why a broker is not back; empty where it is."""
     try:
-        return int((await asked(settings))["links"]) >= links
-    except ContradaError:
-        return False
+        counts = await asked(settings)
+    except ContradaError as error:
+        return str(error)
+    up_s = int(counts["uptime_s"])
+    if up_s > monotonic() - began_s:
+        return f"it was not restarted by the command, it has been up for {up_s} s"
+    if (found := int(counts["links"])) < links:
+        return f"it has {found} links, and had {links}"
+    return ""
 
 
 def by_command(command: str) -> Restart:
@@ -147,9 +165,6 @@ def main() -> int:
         lost = asyncio.run(roll(brokers, by_command(given.command)))
     except ContradaError as error:
         print(f"rolling restart: {error}", file=sys.stderr)
-        return 1
-    except TimeoutError:
-        print(f"rolling restart: a broker did not come back in {BACK_WAIT_S:g} s", file=sys.stderr)
         return 1
     print("lost at best effort:", ", ".join(f"{n} {why}" for why, n in lost.items()) or "nothing")
     return 0

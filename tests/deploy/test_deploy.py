@@ -18,9 +18,10 @@ import pytest
 from contrada import connect
 from contrada.cli.serve import serve
 from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
-from contrada.errors import ConnectionFailedError
+from contrada.errors import ConnectionFailedError, ContradaError
 from contrada.net.address import parse_address
 from contrada.net.broker import CONNECTIONS_MAX
+from deploy import rolling_restart
 from deploy.rolling_restart import roll
 from tests.asynchronous import on_loop
 from tests.net.processes import serving
@@ -154,6 +155,39 @@ def test_a_restart_that_cannot_be_is_told_in_a_line(tmp_path: Path) -> None:
             assert done.returncode in (1, 2)
             assert said in done.stderr
             assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_broker_that_is_not_restarted_is_no_broker_that_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that does nothing would be taken for a restart, and an upgrade for done."""
+    monkeypatch.setattr(rolling_restart, "BACK_WAIT_S", 0.0)
+    (port,) = free_ports(1)
+    file = tmp_path / "network.toml"
+    file.write_text(f"[brokers.oslo]\nport = {port}\n")
+    brokers = settings_of_network(file)
+    running = Running(file)
+
+    async def no_restart(_: str, __: BrokerSettings) -> None:
+        pass
+
+    async def stop(name: str, _: BrokerSettings) -> None:
+        running.processes[name].terminate()
+        await running.processes[name].wait()
+
+    try:
+        await running.start("oslo")
+        while (await rolling_restart.asked(brokers["oslo"]))["uptime_s"] < 1:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ContradaError, match=r"oslo did not .* it was not restarted by the com"):
+            await roll(brokers, no_restart)
+        assert await roll(brokers, running.restart) == {}
+        with pytest.raises(ContradaError, match=r"oslo did not come back in 0 s: .* refused"):
+            await roll(brokers, stop)
+    finally:
+        await running.kill()
 
 
 @pytest.mark.slow

@@ -64,6 +64,9 @@ class _Collected:
 
 
 def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "contrada_uptime_seconds", "Since the broker began.", value=counts.get("uptime_s", 0)
+    )
     for name, said in _GAUGES.items():
         yield GaugeMetricFamily(f"contrada_{name}", said, value=counts.get(name, 0))
     for name, (shown, said) in _COUNTERS.items():

@@ -18,6 +18,7 @@ from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
+from time import monotonic
 from typing import Final, Self
 
 import msgspec
@@ -72,6 +73,7 @@ class BrokerStatistics:
     which most waits, `subscription_waiting` and `subscription_dropped` tell how many wait and were
     lost. Both tell of STATISTICS_NAMES_MAX at most. `latency_us` counts frames of deliveries by the
     age of their oldest notification, see `Latencies`, and `latency_sum_us` is the sum of these.
+    `uptime_s` are the whole seconds since it was made: after a restart all counts begin anew.
     """
 
     connections: int
@@ -92,6 +94,7 @@ class BrokerStatistics:
     subscription_dropped: Mapping[str, int] = field(default_factory=dict)
     latency_us: Mapping[str, int] = field(default_factory=dict)
     latency_sum_us: int = 0
+    uptime_s: int = 0
 
 
 class Broker(Server):
@@ -140,6 +143,7 @@ class Broker(Server):
         self.latencies = Latencies()
         self._stopped = asyncio.Event()
         self._connections_total = 0
+        self._made_s = monotonic()
         self._timekeeper = Timekeeper(self.exchange, Stamp(None).now_us, PUBLISH_WAIT_S)
         self.exchange.on_due = self._timekeeper.wake
 
@@ -299,6 +303,7 @@ class Broker(Server):
             subscription_dropped={name: dropped for name, _, dropped in busiest},
             latency_us=self.latencies.counts(),
             latency_sum_us=self.latencies.sum_us,
+            uptime_s=int(monotonic() - self._made_s),
         )
 
     def _busiest(self) -> list[tuple[str, int, int]]:
