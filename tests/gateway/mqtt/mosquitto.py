@@ -1,6 +1,7 @@
 """A real MQTT 5 broker, mosquitto, for tests; and a client of it that shares no code with ours."""
 
 import asyncio
+import re
 import shutil
 import socket
 import subprocess
@@ -35,8 +36,12 @@ class Mosquitto:
         )
         self.folder = folder
         self._file = folder / "mosquitto.conf"
+        self._log = folder / "mosquitto.log"
+        logged = f"log_dest file {self._log}\nlog_type notice\n"
         said = "\n".join(lines)
-        self._file.write_text(f"listener {self.port} {HOST}\nuser root\n{kept}{anonymous}{said}\n")
+        self._file.write_text(
+            f"listener {self.port} {HOST}\nuser root\n{kept}{logged}{anonymous}{said}\n"
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self.begin()
 
@@ -55,6 +60,13 @@ class Mosquitto:
                 if tried.connect_ex((HOST, self.port)) == 0:
                     return
         raise AssertionError("mosquitto has ended")
+
+    def farewells(self, name: str) -> int:
+        """How often a client has left. Until then what it acknowledged may be unread.
+
+        A client of its name that comes before makes the broker throw that away.
+        """
+        return len(re.findall(rf"Client {name}\b.* disconnected", self._log.read_text("utf-8")))
 
     def end(self) -> None:
         """Ends it in order: it keeps its sessions."""

@@ -178,6 +178,7 @@ async def test_what_came_in_is_acknowledged_once_it_is_published(mqtt: Mosquitto
         async with bridged(mqtt, service, ["s"]) as bridge:
             assert [(await anext(events))["n"] for _ in range(301)] == [*range(301)]
             await until(lambda: bridge.counts[IN] == 301)
+        await until(lambda: mqtt.farewells("bridge") == 2)
         async with bridged(mqtt, service, ["end"]) as bridge:
             await other.publish("s")  # The session still has that.
             await other.publish("end")
@@ -371,7 +372,8 @@ async def test_what_finds_no_room_is_dropped_and_counted(
     for _ in range(30):
         await other.publish("a", qos=0)
     await other.publish("a", qos=1)
-    await until(lambda: session.dropped == 20)
+    await until(lambda: len(session._waiting) == 11)
+    assert session.dropped == 20
     assert [each.message.qos for each in await session.arrived(100)] == [0] * 10 + [1]
     monkeypatch.setattr(sessions, "MQTT_WAITING_BYTES_MAX", 10_000)
     for _ in range(2):
