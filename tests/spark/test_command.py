@@ -109,7 +109,7 @@ import asyncio, sys, threading
 from contrada.net import Broker
 from contrada.spark.pipeline import publishing
 
-publishing.PUBLISHED_AT_ONCE = 20
+publishing.PUBLISHED_AT_ONCE, publishing.BROKER_AWAY_S = 20, 1.0
 keep, started = publishing._MatchPublisher._keep, threading.Event()
 
 async def serve():
