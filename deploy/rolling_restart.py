@@ -20,13 +20,13 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from msgspec.structs import replace
 
 from contrada.cli.approach import token_from
 from contrada.cli.settings import EVERYWHERE, BrokerSettings, settings_of_network
+from contrada.cli.stats import answered
 from contrada.errors import ContradaError
 from contrada.net.client import TcpService
 from contrada.net.wire import Approach
@@ -48,14 +48,12 @@ async def roll(brokers: Mapping[str, BrokerSettings], restart: Restart) -> dict[
     lost: dict[str, int] = {}
     for name, settings in brokers.items():
         before = {each: await asked(of) for each, of in brokers.items()}
-        links = int(before[name]["links"])
-        began_s = monotonic()
         await restart(name, settings)
-        await come_back(name, settings, links, began_s)
+        await come_back(name, settings, before[name])
         for each, of in brokers.items():
             if each != name:  # Its own counts begin anew.
                 rise(lost, before[each]["dropped"], (await asked(of))["dropped"])
-        print(f"{name} is back, with {links} links", flush=True)
+        print(f"{name} is back, with {before[name]['links']} links", flush=True)
     return lost
 
 
@@ -70,33 +68,36 @@ async def asked(settings: BrokerSettings) -> dict[str, Any]:
     """The statistics of a broker. Raises ContradaError where it does not answer."""
     tls = settings.tls.tls()
     approach = Approach(None if tls is None else tls.going(), token_from(None))
-    async with TcpService(str(settings.address), reconnect=False, approach=approach) as service:
-        return dict(await service.broker_statistics())
+    address = str(settings.address)
+    async with TcpService(address, reconnect=False, approach=approach) as service:
+        return dict(await answered(address, service.broker_statistics()))
 
 
-async def come_back(name: str, settings: BrokerSettings, links: int, began_s: float) -> None:
-    """Returns when a broker that began since answers, with so many links.
+async def come_back(name: str, settings: BrokerSettings, before: Mapping[str, Any]) -> None:
+    """Returns when a broker that began anew answers, with as many links as before.
 
     Raises ContradaError where that has not come about in BACK_WAIT_S.
     """
-    until_s = monotonic() + BACK_WAIT_S
-    while missing := await what_is_missing(settings, links, began_s):
-        if monotonic() > until_s:
-            raise ContradaError(f"{name} did not come back in {BACK_WAIT_S:g} s: {missing}")
-        await asyncio.sleep(LOOK_S)
+    missing = "it does not answer"
+    try:
+        async with asyncio.timeout(BACK_WAIT_S):
+            while missing := await what_is_missing(settings, before):
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        reason = f"{name} did not come back in {BACK_WAIT_S:g} s: {missing}"
+        raise ContradaError(reason) from None
 
 
-async def what_is_missing(settings: BrokerSettings, links: int, began_s: float) -> str:
+async def what_is_missing(settings: BrokerSettings, before: Mapping[str, Any]) -> str:
     """Why a broker is not back; empty where it is."""
     try:
         counts = await asked(settings)
     except ContradaError as error:
         return str(error)
-    up_s = int(counts["uptime_s"])
-    if up_s > monotonic() - began_s:
-        return f"it was not restarted by the command, it has been up for {up_s} s"
-    if (found := int(counts["links"])) < links:
-        return f"it has {found} links, and had {links}"
+    if counts.get("began_us") == before.get("began_us"):
+        return "the command did not restart it"
+    if counts["links"] < before["links"]:
+        return f"it has {counts['links']} links, and had {before['links']}"
     return ""
 
 

@@ -1,5 +1,7 @@
 """Metrics as Prometheus reads them."""
 
+from time import time
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.asynchronous import on_loop
@@ -23,6 +25,7 @@ async def metrics(it: Served) -> dict[tuple[str, str], float]:
 @on_loop
 async def test_metrics_are_what_the_broker_counts() -> None:
     """Prometheus would read nothing, or other numbers than there are."""
+    begun_s = time()
     async with serving() as it, it.service.subscribe("n >= 0") as events:
         await it.service.publish_batch({"n": n} for n in range(300))
         for _ in range(300):
@@ -31,6 +34,7 @@ async def test_metrics_are_what_the_broker_counts() -> None:
         assert found["contrada_published_total", ""] == 300
         assert found["contrada_subscriptions", ""] == 1
         assert found["contrada_connections", ""] == 2
+        assert begun_s <= found["contrada_start_time_seconds", ""] <= time()
         assert found["contrada_http_connections", ""] == 1
         name = "contrada_delivery_latency_seconds"
         frames = found[f"{name}_count", ""]

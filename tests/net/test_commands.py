@@ -360,6 +360,7 @@ def test_a_broker_tells_what_it_did(broker_address: str) -> None:
     assert counts["connections"] >= 1
     run = contrada("stats", broker_address)
     assert re.search(r"│ published +│ \d", run.stdout)
+    assert re.search(r"│ began +│ 2\d\d\d-\d\d-\d\dT", run.stdout)
     run = contrada("stats", "contrada://127.0.0.1:1")
     assert run.returncode == 1
     assert "connection refused" in run.stderr

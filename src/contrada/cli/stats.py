@@ -13,6 +13,7 @@ from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.running import run
 from contrada.cli.tables import output
 from contrada.errors import ConnectionFailedError
+from contrada.model.domains.values import datetime_of
 from contrada.net.client import TcpService
 from contrada.net.reconnecting import CONNECT_WAIT_S
 from contrada.net.wire import Approach
@@ -27,8 +28,8 @@ T = TypeVar("T")
 def stats(address: str, as_json: bool, approach: Approach) -> None:
     """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
 
-    What was dropped, refused or could not be decided is counted by reason. A broker that was
-    started with --users tells it who may --inspect.
+    What was dropped, refused or could not be decided is counted by reason. Where a broker has
+    users, it tells those with `inspect`.
 
     \b
     contrada stats
@@ -59,6 +60,9 @@ async def answered(address: str, question: Awaitable[T]) -> T:
 def _table(address: str, counts: Mapping[str, Any]) -> Table:
     table = Table("", address, show_header=True)
     for name, count in counts.items():
+        if name == "began_us":
+            table.add_row("began", f"{datetime_of(count):%Y-%m-%dT%H:%M:%SZ}")
+            continue
         label = name.replace("_", " ")
         if not isinstance(count, Mapping):
             table.add_row(label, f"{count:,}")

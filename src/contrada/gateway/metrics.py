@@ -65,7 +65,9 @@ class _Collected:
 
 def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily(
-        "contrada_uptime_seconds", "Since the broker began.", value=counts.get("uptime_s", 0)
+        "contrada_start_time_seconds",
+        "When the broker began, since 1970.",
+        value=counts.get("began_us", 0) / _SECOND_US,
     )
     for name, said in _GAUGES.items():
         yield GaugeMetricFamily(f"contrada_{name}", said, value=counts.get(name, 0))

@@ -18,7 +18,6 @@ from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from time import monotonic
 from typing import Final, Self
 
 import msgspec
@@ -37,7 +36,7 @@ from contrada.net.server import BROKER_BYTES_MAX, Server
 from contrada.net.tls import TLS_FAULT, TLS_WAIT_S, Tls
 from contrada.net.users import Users
 from contrada.runtime.outlet import PUBLISH_WAIT_S
-from contrada.runtime.stamping import Stamp
+from contrada.runtime.stamping import Stamp, wall_clock_us
 from contrada.runtime.timekeeping import Timekeeper
 from contrada.security.permits import PublishFilters
 from contrada.security.principals import NOT_PERMITTED, Principal
@@ -73,7 +72,7 @@ class BrokerStatistics:
     which most waits, `subscription_waiting` and `subscription_dropped` tell how many wait and were
     lost. Both tell of STATISTICS_NAMES_MAX at most. `latency_us` counts frames of deliveries by the
     age of their oldest notification, see `Latencies`, and `latency_sum_us` is the sum of these.
-    `uptime_s` are the whole seconds since it was made: after a restart all counts begin anew.
+    `began_us` is the time at which it was made, since when it counts, in microseconds since 1970.
     """
 
     connections: int
@@ -94,7 +93,7 @@ class BrokerStatistics:
     subscription_dropped: Mapping[str, int] = field(default_factory=dict)
     latency_us: Mapping[str, int] = field(default_factory=dict)
     latency_sum_us: int = 0
-    uptime_s: int = 0
+    began_us: int = 0
 
 
 class Broker(Server):
@@ -143,7 +142,7 @@ class Broker(Server):
         self.latencies = Latencies()
         self._stopped = asyncio.Event()
         self._connections_total = 0
-        self._made_s = monotonic()
+        self._began_us = wall_clock_us()
         self._timekeeper = Timekeeper(self.exchange, Stamp(None).now_us, PUBLISH_WAIT_S)
         self.exchange.on_due = self._timekeeper.wake
 
@@ -303,7 +302,7 @@ class Broker(Server):
             subscription_dropped={name: dropped for name, _, dropped in busiest},
             latency_us=self.latencies.counts(),
             latency_sum_us=self.latencies.sum_us,
-            uptime_s=int(monotonic() - self._made_s),
+            began_us=self._began_us,
         )
 
     def _busiest(self) -> list[tuple[str, int, int]]:
