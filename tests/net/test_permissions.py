@@ -209,7 +209,7 @@ async def test_one_learns_nothing_of_what_others_ask_for() -> None:
                     assert not isinstance(answer, Reply)
                 else:
                     assert isinstance(answer, Reply)
-                    reason = "'desk' may not inspect this broker, as users added with --inspect may"
+                    reason = "'desk' may not inspect this broker; users with `inspect` may"
                     assert (answer.code, answer.reason) == ("NotPermittedError", reason)
             await client.leave()
 

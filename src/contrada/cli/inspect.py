@@ -30,7 +30,7 @@ def inspect(address: str, notification: str | None, as_json: bool, approach: App
     Of each the first, with who asked for it: a client, by its number at that broker, a neighbour,
     or a pattern that is assembled there. With --notification, an object as for `pub --json`, only
     where that would go if it were published there, and which filters match it. Nothing is
-    published. A broker that was started with --users tells it who may --inspect.
+    published. Where a broker has users, it tells those with `inspect`.
 
     \b
     contrada inspect contrada://10.0.0.7:7655

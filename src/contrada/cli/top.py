@@ -63,7 +63,8 @@ def top(
 
     Below the brokers stand their links, and the subscriptions, as client/identity, for which most
     waits: those that do not keep up. A broker that does not answer is asked again for each picture.
-    The status is 1 where none answers at last. With --users a broker tells it who may --inspect.
+    The status is 1 where none answers at last. Where a broker has users, it tells those with
+    `inspect`.
 
     \b
     contrada top

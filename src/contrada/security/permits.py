@@ -208,7 +208,7 @@ class Permit:
     def check_inspect(self) -> None:
         """Raises NotPermittedError where it may not look at what a broker holds and did."""
         if not self.principal.may_inspect:
-            reason = "may not inspect this broker, as users added with --inspect may"
+            reason = "may not inspect this broker; users with `inspect` may"
             raise NotPermittedError(f"{self.principal.name!r} {reason}")
 
     # --- decisions ----------------------------------------------------------------------------
