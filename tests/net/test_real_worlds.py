@@ -159,7 +159,9 @@ def test_a_broker_with_a_fault_is_found_out(
         folder = tmp_path / str(seed)
         folder.mkdir()
         found = outcome(plan, folder, Loopback(plan), fault + SERVE)
-        what |= {each.what for each in found.violations}
+        shown = {each.what for each in found.violations}
+        # Where a world does not come to rest, what is kept is not read: nothing is lost by that.
+        what |= shown - {"lost"} if "no rest" in shown else shown
         if seen & what:
             return
     pytest.fail(f"{WORLDS_MAX} worlds show {what}, and not {seen}")

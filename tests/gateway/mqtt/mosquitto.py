@@ -66,7 +66,9 @@ class Mosquitto:
 
         A client of its name that comes before makes the broker throw that away.
         """
-        return len(re.findall(rf"Client {name}\b.* disconnected", self._log.read_text("utf-8")))
+        return len(
+            re.findall(rf"Client {re.escape(name)}\b.* disconnected", self._log.read_text("utf-8"))
+        )
 
     def end(self) -> None:
         """Ends it in order: it keeps its sessions."""

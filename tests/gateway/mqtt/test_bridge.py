@@ -174,6 +174,7 @@ async def test_what_came_in_is_acknowledged_once_it_is_published(mqtt: Mosquitto
         async with bridged(mqtt, slow, ["s"]):
             for n in range(300):  # More than the broker may send ahead.
                 await other.publish("s", f'{{"n": {n}}}')
+        await until(lambda: mqtt.farewells("bridge") == 1)
         await other.publish("s", '{"n": 300}')  # While nobody is there.
         async with bridged(mqtt, service, ["s"]) as bridge:
             assert [(await anext(events))["n"] for _ in range(301)] == [*range(301)]
