@@ -63,8 +63,6 @@ def beside(broker: Broker) -> ServiceOfToken:
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
-_NOTHING: Final = "there is nothing here; see docs/http.md"
-
 _SUBSCRIBE: Final = "/subscribe"
 _ELSEWHERE: Final = ("cross-site", "same-site")
 """How a browser says (`Sec-Fetch-Site`) that the page of another origin makes it ask."""
@@ -283,18 +281,19 @@ class Gateway:
 
 async def _no_talk(websocket: WebSocket) -> None:
     """The answer to a WebSocket for which there is no way."""
-    error = {"error": f"{shortened(websocket.url.path, 80)!r}: {_NOTHING}"}
-    await websocket.send_denial_response(json_answer(error, HTTPStatus.NOT_FOUND))
+    answer = await _nowhere(websocket, HTTPException(HTTPStatus.NOT_FOUND))
+    await websocket.send_denial_response(answer)
 
 
-async def _nowhere(request: Request, error: Exception) -> Response:
+async def _nowhere(request: HTTPConnection, error: Exception) -> Response:
     """The answer to a request for which there is no way."""
     assert isinstance(error, HTTPException)
     path, headers = shortened(request.url.path, 80), dict(error.headers or {})
-    reason = _NOTHING
+    reason = "there is nothing here; see docs/http.md"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # They are of a set.
-        reason = f"found the method {shortened(request.method, 20)}, expected {headers['Allow']}"
+        method = shortened(request.scope["method"], 20)
+        reason = f"found the method {method}, expected {headers['Allow']}"
     return json_answer({"error": f"{path!r}: {reason}"}, error.status_code, headers)
 
 
