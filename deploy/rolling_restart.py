@@ -94,7 +94,7 @@ async def what_is_missing(settings: BrokerSettings, before: Mapping[str, Any]) -
         counts = await asked(settings)
     except ContradaError as error:
         return str(error)
-    if counts.get("began_us") == before.get("began_us"):
+    if counts.get("began_us") == before.get("began_us"):  # An older broker tells none.
         return "the command did not restart it"
     if counts["links"] < before["links"]:
         return f"it has {counts['links']} links, and had {before['links']}"
