@@ -57,7 +57,7 @@ thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
 		tests/model/test_laws.py -k "sound or matches_when"
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
-		tests/patterns/test_matcher.py -k "is_the_definition and not long"
+		tests/patterns/test_pattern_matcher.py -k "is_the_definition and not long"
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
 		tests/matching/test_index.py -k "as_every_filter_says"
 

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from bench.harness import Measurement, figure
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra import relations, sets
-from contrada.model.algebra.simplify import simplify
+from contrada.model.algebra.simplification import simplify
 from contrada.model.languages import decision
 
 _T = TypeVar("_T")

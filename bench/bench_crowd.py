@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 import contrada as ct
 from bench.crowd import HELLO, Process, allow_files, broker
 from bench.harness import Measurement, figure
-from contrada.net.frames import FrameReader, Request, encode
-from contrada.net.messages import packed
-from contrada.routing.messages import Subscribe
+from contrada.net.wire.frames import FrameReader, Request, encode
+from contrada.net.wire.message_codec import packed
+from contrada.routing.router_messages import Subscribe
 
 IDLE: Final = 5_000
 WARM: Final = 200

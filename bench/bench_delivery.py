@@ -25,19 +25,19 @@ from typing import Any, Final, TypeAlias
 
 import contrada as ct
 from bench.harness import Measurement, figure
-from contrada.delivery.access import Confirmed
+from contrada.delivery.access_point import Confirmed
 from contrada.delivery.consumers import Give
-from contrada.delivery.messages import Done, Grant, OpenLog, Records
-from contrada.delivery.server import DeliveryEffect, DeliveryServer
+from contrada.delivery.delivery_messages import Done, Grant, OpenLog, Records
+from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.streams import Incoming, Outgoing
 from contrada.delivery.transit import Tell
 from contrada.model import Envelope, Notification, from_msgpack, to_msgpack
 from contrada.model.syntax import parse_filter_set
-from contrada.routing.messages import Neighbour
-from contrada.runtime.sqlite import SqliteStore
-from contrada.runtime.stores import open_store
-from contrada.runtime.tables import TableStore
+from contrada.routing.router_messages import Neighbour
 from contrada.service import Service
+from contrada.service.stores.sqlite_store import SqliteStore
+from contrada.service.stores.store_location import open_store
+from contrada.service.stores.table_store import TableStore
 from tests.postgres import BINARIES, shared_server
 
 SAMPLES: Final = 5

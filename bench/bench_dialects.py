@@ -10,10 +10,10 @@ from time import perf_counter
 from typing import Final
 
 from bench.harness import Measurement, figure, time_per_call
-from contrada.dialects import eventbridge, sigma, sql
-from contrada.dialects.rules import Rule
+from contrada.integrations.dialects import eventbridge, sigma, sql
 from contrada.matching import Index
 from contrada.model.algebra import sets
+from contrada.model.rule import Rule
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 DATA: Final = Path(os.environ.get("CONTRADA_SHARED_DATA") or REPOSITORY.parent / "shared" / "data")
@@ -48,7 +48,7 @@ def sigma_index(texts: list[str]) -> Index[str]:
 if DATA.exists():
 
     @figure(
-        name="dialects/sigma",
+        name="integrations/dialects/sigma",
         unit="s",
         workload="3,141 Sigma rules of YAML, read and indexed, of which 3,051 become 5,300 filters",
         at_most=20.0,
@@ -97,7 +97,7 @@ def eventbridge_index(texts: list[str]) -> Index[int]:
 
 
 @figure(
-    name="dialects/eventbridge",
+    name="integrations/dialects/eventbridge",
     unit="s",
     workload="100,000 EventBridge patterns of seven kinds, as JSON, read and indexed",
     at_most=20.0,
@@ -108,7 +108,7 @@ def eventbridge_rules() -> Measurement:
 
 
 @figure(
-    name="dialects/sql",
+    name="integrations/dialects/sql",
     unit="ms",
     workload="one condition of six comparisons with AND, OR, NOT, IN, LIKE and BETWEEN, read",
 )

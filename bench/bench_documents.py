@@ -16,7 +16,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from bench.harness import Measurement, figure
-from contrada.records import Reading, Record, Renderer
+from contrada.integrations.files import Reading, Record, Renderer
 from tests.shared_data import shared_data
 
 SAMPLES: Final = 3
@@ -27,7 +27,7 @@ FEED: Final = "nws_cap_atom_2015-06-29T1735.xml"
 _MEASURED: Final = """
 import sys
 from pathlib import Path
-from contrada.records import Reading, Renderer
+from contrada.integrations.files import Reading, Renderer
 with open(sys.argv[1], "rb") as stream:
     for each in Renderer(Reading(strategy="split", entries="entry")).render(stream):
         pass

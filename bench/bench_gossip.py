@@ -10,10 +10,10 @@ from typing import Final
 
 from bench.before import measured
 from bench.harness import Measurement, figure, time_per_call
-from contrada.gossip.analysis import refined
-from contrada.gossip.analysis.chains import reach, spread
 from contrada.gossip.parameters import Parameters
-from contrada.simulation.gossip.runs import GossipPlan, disseminate, disseminate_all
+from contrada.lab.analysis import refined_equations
+from contrada.lab.analysis.markov_chain import reach, spread
+from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, disseminate, disseminate_all
 
 TEN_THOUSAND: Final = Parameters(branching=22)
 MILLION: Final = Parameters(branching=100)
@@ -22,7 +22,7 @@ TEN_MILLION: Final = Parameters(branching=216)
 ALONE: Final = """
 import json, resource, time
 from contrada.gossip.parameters import Parameters
-from contrada.simulation.gossip.runs import GossipPlan, disseminate
+from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, disseminate
 disseminate(GossipPlan(Parameters(branching=5), 0.5, 0))
 begun = time.perf_counter()
 outcome = disseminate(GossipPlan(Parameters(branching=216), 0.5, 1))
@@ -92,9 +92,9 @@ def sweep() -> Measurement:
 )
 def analysis() -> Measurement:
     def calculate() -> float:
-        refined._spread.cache_clear()
-        refined._first.cache_clear()
-        return refined.reliability(TEN_THOUSAND, 0.2)
+        refined_equations._spread.cache_clear()
+        refined_equations._first.cache_clear()
+        return refined_equations.reliability(TEN_THOUSAND, 0.2)
 
     return Measurement(time_per_call(calculate, inner=1, repeats=5))
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 import contrada as ct
 from bench.crowd import allow_files
 from bench.harness import Measurement, figure
-from contrada.net import Broker
-from contrada.net.address import parse_address
-from contrada.net.neighbours import Membership, Wanted
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.wire.address import parse_address
 
 BROKERS: Final = 20
 SOURCES: Final = 1_000

@@ -17,9 +17,9 @@ from time import process_time
 from typing import Any, Final
 
 from bench.harness import Measurement, figure
+from contrada.integrations.files import Matcher, Reading
 from contrada.matching.index import Index
 from contrada.model import parse
-from contrada.records import Matcher, Reading
 
 SAMPLES: Final = 5
 PEER_ROWS: Final = 20_000
@@ -173,9 +173,9 @@ def by_sql(session: Any, folder: Path) -> None:
     workload="all flights, five subscriptions, local[2], to Parquet; processor time of all of it",
 )
 def pipeline_on_spark() -> Measurement:
-    from contrada.spark.pipeline.description import read_pipeline
-    from contrada.spark.pipeline.run import run_pipeline
-    from contrada.spark.session import spark_session
+    from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
+    from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+    from contrada.integrations.spark.spark_session import spark_session
 
     pairs = []
     with flights() as folder, spark_session(2) as session:

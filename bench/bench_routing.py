@@ -14,10 +14,14 @@ from time import perf_counter, process_time
 from typing import Final
 
 from bench.harness import Measurement, figure
+from contrada.lab.simulation.script_steps import Kind, NetworkShape
+from contrada.lab.simulation.simulated_network import SimulatedNetwork
+from contrada.lab.simulation.sites import sites_of
 from contrada.matching.kernels import jit
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.algebra.sets import between, eq, ge
-from contrada.routing.messages import (
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Client,
     LinkUp,
     Neighbour,
@@ -27,12 +31,8 @@ from contrada.routing.messages import (
     Subscribe,
     Way,
 )
-from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.front import FilterFront
+from contrada.routing.tables.covering_index import FilterFront
 from contrada.routing.tables.poset import Node, Poset
-from contrada.simulation.network import SimulatedNetwork
-from contrada.simulation.sites import sites_of
-from contrada.simulation.steps import Kind, NetworkShape
 
 FILTERS: Final = 100_000
 TOPICS: Final = 10_000

@@ -20,9 +20,9 @@ import trustme
 import contrada as ct
 from bench.harness import Measurement, figure
 from bench.trips import BATCH
-from contrada.net.tls import Tls
-from contrada.net.tokens import new_token
-from contrada.net.users import UserSettings
+from contrada.net.broker.users import UserSettings
+from contrada.net.wire.tls import Tls
+from contrada.net.wire.tokens import new_token
 from contrada.service import Service
 
 PRINCIPALS = 1_000

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from bench.bench_matching import DATA
 from bench.harness import Measurement, figure
 from contrada.matching import Index
-from contrada.matching.arrayed import ArrayEngine
-from contrada.matching.kernels import checking
+from contrada.matching.array_engine import ArrayEngine
+from contrada.matching.kernels import match as checking
 from contrada.model import Filter
 from tests.matching import rules_sigma
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from bench.harness import Measurement, figure
 from contrada.model import Envelope, Notification, to_msgpack
-from contrada.model.encoding import notification_to_read
-from contrada.runtime.stamping import stamp_of
-from contrada.security.keys import new_private_key
-from contrada.security.signing import Signer, Verifier, signed_bytes
+from contrada.model.codec import notification_to_read
+from contrada.service.envelope_factory import stamp_of
+from contrada.service.security.signatures import Signer, Verifier, signed_bytes
+from contrada.service.security.signing_keys import new_private_key
 
 COUNT: Final = 1_000
 ROUNDS: Final = 9

@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.harness import Measurement, figure
 from bench.matching_workloads import Workload, compared, mixed, three_constraints
-from contrada.model.algebra.simplify import simplify
-from contrada.model.encoding import to_msgpack
-from contrada.spark import covering
-from contrada.spark.session import spark_session
+from contrada.integrations.spark import covering
+from contrada.integrations.spark.spark_session import spark_session
+from contrada.model.algebra.simplification import simplify
+from contrada.model.codec import to_msgpack
 
 FILTERS: Final = 1_000_000
 SIMPLIFIED: Final = 10_000

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from bench.harness import Measurement, figure
+from contrada.integrations.spark import Base, match
+from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Filter
 from contrada.model.algebra import sets
-from contrada.spark import Base, match
-from contrada.spark.session import spark_session
 
 ROWS: Final = 1_000_000
 FILES: Final = 4

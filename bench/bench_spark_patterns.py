@@ -78,8 +78,8 @@ def noop(matches: Any, _batch: int) -> None:
 def measured(keys: int, peer: str) -> Measurement:
     """Rows per second, the median of the batches, beside a peer."""
     from bench.spark_peers import two_steps
-    from contrada.spark.session import spark_session
-    from contrada.spark.transforms.detecting import detect_stream
+    from contrada.integrations.spark.spark_session import spark_session
+    from contrada.integrations.spark.transforms.detection import detect_stream
 
     with tempfile.TemporaryDirectory() as name, spark_session(2, "bench") as session:
         session.conf.set(*STATE_STORE)

@@ -23,13 +23,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from bench.bench_records import PEER_ROWS, TYPES, flights, processor_s
 from bench.bench_spark_matching import _identity, _uncompiled
 from bench.harness import Measurement, figure
+from contrada.integrations.files import Reading
+from contrada.integrations.spark import Base
+from contrada.integrations.spark.pipeline.pipeline_description import Source
+from contrada.integrations.spark.pipeline.source_outcomes import outcomes
+from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Filter
 from contrada.model.algebra import sets
-from contrada.records import Reading
-from contrada.spark import Base
-from contrada.spark.pipeline.description import Source
-from contrada.spark.pipeline.reading import outcomes
-from contrada.spark.session import spark_session
 
 FILTERS: Final = 1_000
 PAIRS: Final = 5

@@ -13,12 +13,12 @@ from time import perf_counter
 from typing import Final
 
 from bench.harness import Measurement, figure
+from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Envelope, Notification, to_msgpack
-from contrada.net.broker import Broker
-from contrada.net.client import TcpService
-from contrada.net.promises import AskStretch
-from contrada.runtime.sqlite import SqliteStore
-from contrada.spark.session import spark_session
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.durable_messages import AskStretch
+from contrada.service.stores.sqlite_store import SqliteStore
 from tests.net.processes import serving
 
 ROWS: Final = 400_000

@@ -12,8 +12,8 @@ from bench.harness import Measurement, figure
 SAMPLES: Final = 5
 
 FIRST_MATCH: Final = """
-from contrada.spark import match
-from contrada.spark.session import spark_session
+from contrada.integrations.spark import match
+from contrada.integrations.spark.spark_session import spark_session
 
 with spark_session(2) as session:
     frame = session.createDataFrame([(1, "a"), (2, "b")], "n int, s string")

@@ -27,9 +27,9 @@ from matplotlib.figure import Figure as Picture
 
 from bench.harness import Measurement, figure
 from contrada.typed.conditions import Condition, ConditionSet, Equals, Invoke, Less
-from contrada.typed.conditions.groups import ConditionGroup
-from contrada.typed.conditions.static import StaticForm
-from contrada.typed.conditions.tree import InvocationTree
+from contrada.typed.conditions.condition_groups import ConditionGroup
+from contrada.typed.conditions.invocation_tree import InvocationTree
+from contrada.typed.conditions.static_filter import StaticForm
 
 OUT: Final = Path(__file__).parents[1] / "out"
 OBVENTS: Final = 100

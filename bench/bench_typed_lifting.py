@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.harness import Measurement, figure, time_per_call
-from contrada.typed.lifting import lift
+from contrada.typed.predicates import lift
 from contrada.typed.shapes import shape_of
 
 PER_SAMPLE = 100

@@ -17,10 +17,19 @@ from pathlib import Path
 from typing import Final
 
 import contrada as ct
-from contrada.model.encoding import from_msgpack
-from contrada.net.frames import Delivery, FrameReader, Hello, Ping, Pong, Reply, Request, encode
-from contrada.net.messages import packed
-from contrada.routing.messages import Subscribe
+from contrada.model.codec import from_msgpack
+from contrada.net.wire.frames import (
+    Delivery,
+    FrameReader,
+    Hello,
+    Ping,
+    Pong,
+    Reply,
+    Request,
+    encode,
+)
+from contrada.net.wire.message_codec import packed
+from contrada.routing.router_messages import Subscribe
 
 AT_ONCE: Final = 500
 CREDIT: Final = 2**30

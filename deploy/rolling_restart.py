@@ -24,12 +24,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from contrada.cli.approach import token_from
-from contrada.cli.settings import EVERYWHERE, BrokerSettings, settings_of_network
+from contrada.cli.broker_settings import EVERYWHERE, BrokerSettings, settings_of_network
 from contrada.cli.stats import answered
+from contrada.cli.tls_options import token_from
 from contrada.errors import ContradaError
-from contrada.net.client import TcpService
-from contrada.net.wire import Approach
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.endpoint import Approach
 
 BACK_WAIT_S = 60.0
 """How long a broker may take to come back, with its links. Beyond it: the restart ends there."""

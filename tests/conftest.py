@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             if cases[test] % every:
                 item.add_marker(pytest.mark.slow)
             cases[test] += 1
-        if item.path.is_relative_to(TESTS / "spark"):
+        if item.path.is_relative_to(TESTS / "integrations" / "spark"):
             item.add_marker(pytest.mark.spark)
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_data)

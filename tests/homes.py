@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.delivery.server import DeliveryStatistics
-from contrada.net import Broker, connect, parse_address
-from contrada.net.neighbours import Membership, Wanted
-from contrada.runtime.hosting import DeliveryHost
+from contrada.delivery.delivery_server import DeliveryStatistics
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
 from contrada.service import Kept, Service, StandingSubscription
+from contrada.service.delivery_host import DeliveryHost
 from tests.asynchronous import until
 
 CERTIFIED = "certified"

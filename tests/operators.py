@@ -1,4 +1,4 @@
-"""Operators of one's own that tests outside of tests/extensions need."""
+"""Operators of one's own that tests outside of tests/model/extensions need."""
 
 import pytest
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import psycopg
 import pytest
 
-from contrada.runtime.stores import open_store
-from contrada.runtime.tables import TableStore
+from contrada.service.stores.store_location import open_store
+from contrada.service.stores.table_store import TableStore
 from tests.postgres import needs_postgres, shared_server
 
 

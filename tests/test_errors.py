@@ -9,7 +9,7 @@ import pytest
 
 import contrada as ct
 from contrada import errors
-from contrada.dialects.cloudevents.events import event_of
+from contrada.integrations.dialects.cloudevents.cloudevent_json import event_of
 
 SOURCE: Final = Path(errors.__file__).parent
 

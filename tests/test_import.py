@@ -27,12 +27,19 @@ def test_importing_loads_nothing_that_can_wait() -> None:
 
 def test_the_pipeline_on_spark_waits_for_spark() -> None:
     """Who only reads a description of a pipeline would need PySpark and Java."""
-    probe = "import sys, contrada.spark; print({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules))"
+    probe = (
+        "import sys, contrada.integrations.spark;"
+        "print({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True)
     assert done.stdout.strip() == b"set()"
-    import contrada.spark
+    import contrada.integrations.spark
 
-    assert [name for name in contrada.spark.__all__ if not hasattr(contrada.spark, name)] == []
+    assert [
+        name
+        for name in contrada.integrations.spark.__all__
+        if not hasattr(contrada.integrations.spark, name)
+    ] == []
 
 
 def test_every_public_name_is_there() -> None:

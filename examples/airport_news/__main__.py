@@ -1,4 +1,4 @@
-"""`python -m examples.airport_news [ADDRESS]`: see `run.py`."""
+"""`python -m examples.airport_news [ADDRESS]`: see `pipeline_run.py`."""
 
 import asyncio
 import sys

@@ -19,8 +19,15 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import contrada as ct
-from contrada.feeds import FeedPoller, FeedStates, Names, NamingService, Receiver, Sender
-from contrada.records import Reading
+from contrada.integrations.feeds import (
+    FeedPoller,
+    FeedStates,
+    Names,
+    NamingService,
+    Receiver,
+    Sender,
+)
+from contrada.integrations.files import Reading
 
 AIRPORTS: Final = ("JFK", "LGA", "EWR", "BOS", "ORD")
 AIRPORT: Final = "feed.entry.airport"

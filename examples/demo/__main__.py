@@ -1,4 +1,4 @@
-"""`python -m examples.demo`: the demo, which stands in `run.py`.
+"""`python -m examples.demo`: the demo, which stands in `pipeline_run.py`.
 
 Its libraries take a second to load. Until then there is nothing to end in order, so Ctrl-C just
 ends it.

@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contrada.integrations.files import BadRecord, Record, read_file
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
 from contrada.model import Envelope, Notification
-from contrada.records import BadRecord, Record, read_file
-from contrada.spark.pipeline.description import Pipeline, Source
 from examples.demo.desks import Inbox, Wish
 from examples.demo.processes import PipelineSummary
 

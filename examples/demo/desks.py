@@ -12,12 +12,12 @@ from datetime import datetime
 from time import monotonic
 from typing import Any
 
-from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError, InputError
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import Wishes
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.domains.values import datetime_of
+from contrada.model.rule import Rule
 from contrada.service import Service, filters_of, reader_of
-from contrada.spark.pipeline.asking import Wishes
 from contrada.typed import Obvent, type_name_of
 
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.table import Table
 from rich.text import Text
 
-from contrada.spark.pipeline.description import Pipeline
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
 from examples.demo.chart import DAY, MONTH, Series, chart
 from examples.demo.check import Expected, files_of
 from examples.demo.desks import Inbox

@@ -33,9 +33,9 @@ from rich.progress import (
 )
 
 from contrada.errors import ContradaError
-from contrada.net import connect
+from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
+from contrada.net.connect import connect
 from contrada.routing.router import Strategy
-from contrada.spark.pipeline.description import read_pipeline
 from examples.airport_news.run import follow
 from examples.demo import processes
 from examples.demo.check import evaluate, faults

@@ -1,4 +1,4 @@
-"""`python -m examples.file_search`: see `run.py`."""
+"""`python -m examples.file_search`: see `pipeline_run.py`."""
 
 import asyncio
 import sys

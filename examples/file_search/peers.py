@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import contrada as ct
-from contrada.net import Broker
-from contrada.net.address import parse_address
-from contrada.net.neighbours import Membership, Wanted
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
 from contrada.service import SourceOffer
 

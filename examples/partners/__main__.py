@@ -1,4 +1,4 @@
-"""`python -m examples.partners`: see `run.py`."""
+"""`python -m examples.partners`: see `pipeline_run.py`."""
 
 import asyncio
 import sys

@@ -22,11 +22,11 @@ import httpx
 
 import contrada as ct
 from contrada.errors import NotPermittedError
-from contrada.gateway import Gateway, beside
-from contrada.net import Broker
-from contrada.net.tokens import new_token
-from contrada.net.users import Users, UserSettings
-from contrada.security.keys import new_private_key
+from contrada.integrations.http import Gateway, beside
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.users import Users, UserSettings
+from contrada.net.wire.tokens import new_token
+from contrada.service.security.signing_keys import new_private_key
 from examples.demo.sources import package_file
 
 CARRIERS: Final = ("UA", "AA", "B6")

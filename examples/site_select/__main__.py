@@ -1,4 +1,4 @@
-"""`python -m examples.site_select [ADDRESS]`: see `run.py`."""
+"""`python -m examples.site_select [ADDRESS]`: see `pipeline_run.py`."""
 
 import asyncio
 import sys

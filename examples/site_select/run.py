@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import contrada as ct
-from contrada.routing.combining import AggregateKind
+from contrada.routing.aggregation import AggregateKind
 from examples.site_select.sites import (
     BUSY_TRAIT,
     HIGH,

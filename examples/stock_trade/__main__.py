@@ -1,4 +1,4 @@
-"""`python -m examples.stock_trade [ADDRESS] [--collections]`: see `run.py`."""
+"""`python -m examples.stock_trade [ADDRESS] [--collections]`: see `pipeline_run.py`."""
 
 import asyncio
 import sys

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import contrada as ct
-from contrada.collections import FIFOSet, StrongSet
+from contrada.typed.collections import FIFOSet, StrongSet
 from contrada.typed.conditions import Contains, Equals, Invoke
 from examples.stock_trade.obvents import Bought, MarketPrice, SpotPrice, StockMarket, StockQuote
 from examples.stock_trade.parties import Bank, Broker, Market

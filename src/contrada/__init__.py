@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from contrada import errors
-from contrada.extensions import ExtendedOperator, ExtendedType
 from contrada.model import (
     Advertisement,
     Constraint,
@@ -59,21 +58,23 @@ from contrada.model.algebra.sets import (
     suffix,
     wildcard,
 )
+from contrada.model.extensions import ExtendedOperator, ExtendedType
 
 if TYPE_CHECKING:
-    from contrada.delivery.durable import OnFull, Retention
+    from contrada.delivery.durable_subscription import OnFull, Retention
+    from contrada.integrations.sources.file_source import FileSource
+    from contrada.integrations.sources.table_source import TableSource
     from contrada.matching import Index
-    from contrada.model.algebra.simplify import simplify
-    from contrada.net.connecting import connect, connect_sync
+    from contrada.model.algebra.simplification import simplify
+    from contrada.net.connect import connect, connect_sync
     from contrada.patterns import Match
-    from contrada.patterns.matcher import PatternMatcher
-    from contrada.query import FileSource, FunctionSource, Question, RecordSource, TableSource
-    from contrada.routing.combining import Aggregate
-    from contrada.runtime import BlockingService
-    from contrada.runtime.handles import Handle, ThreadPolicy
-    from contrada.runtime.references import Export, Proxy
-    from contrada.security.signing import Signer, Verifier
+    from contrada.patterns.pattern_matcher import PatternMatcher
+    from contrada.routing.aggregation import Aggregate
     from contrada.service import Service, StandingSubscription, Subscription
+    from contrada.service.query.question import Question
+    from contrada.service.query.source import FunctionSource, RecordSource
+    from contrada.service.security.signatures import Signer, Verifier
+    from contrada.service.sync import BlockingService
     from contrada.typed import (
         Alias,
         CausalOrder,
@@ -94,7 +95,9 @@ if TYPE_CHECKING:
         published_by,
         qos_of,
     )
-    from contrada.typed.calls import Reference
+    from contrada.typed.handles import Handle, ThreadPolicy
+    from contrada.typed.references import Export, Proxy
+    from contrada.typed.remote_calls import Reference
 
 # Imported when first used: who only reads filters needs no index, who only matches no event loop.
 _LATER: Final = {
@@ -108,24 +111,24 @@ _LATER: Final = {
         ),
         "contrada.typed",
     ),
-    **dict.fromkeys(
-        ("FileSource", "FunctionSource", "Question", "RecordSource", "TableSource"),
-        "contrada.query",
-    ),
-    "Aggregate": "contrada.routing.combining",
-    **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.runtime.handles"),
-    **dict.fromkeys(("Export", "Proxy"), "contrada.runtime.references"),
-    "BlockingService": "contrada.runtime",
-    **dict.fromkeys(("Signer", "Verifier"), "contrada.security.signing"),
-    "Reference": "contrada.typed.calls",
+    "FileSource": "contrada.integrations.sources.file_source",
+    "TableSource": "contrada.integrations.sources.table_source",
+    "Question": "contrada.service.query.question",
+    **dict.fromkeys(("FunctionSource", "RecordSource"), "contrada.service.query.source"),
+    "Aggregate": "contrada.routing.aggregation",
+    **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.typed.handles"),
+    **dict.fromkeys(("Export", "Proxy"), "contrada.typed.references"),
+    "BlockingService": "contrada.service.sync",
+    **dict.fromkeys(("Signer", "Verifier"), "contrada.service.security.signatures"),
+    "Reference": "contrada.typed.remote_calls",
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
-    "OnFull": "contrada.delivery.durable",
-    "PatternMatcher": "contrada.patterns.matcher",
-    "Retention": "contrada.delivery.durable",
-    "connect": "contrada.net.connecting",
-    "connect_sync": "contrada.net.connecting",
-    "simplify": "contrada.model.algebra.simplify",
+    "OnFull": "contrada.delivery.durable_subscription",
+    "PatternMatcher": "contrada.patterns.pattern_matcher",
+    "Retention": "contrada.delivery.durable_subscription",
+    "connect": "contrada.net.connect",
+    "connect_sync": "contrada.net.connect",
+    "simplify": "contrada.model.algebra.simplification",
 }
 
 __all__ = [

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import COMMANDS, main
-from contrada.cli.lazy import Command, LazyGroup
+from contrada.cli.lazy_group import Command, LazyGroup
 from contrada.errors import AddressError, ConnectionFailedError
 
 
@@ -25,7 +25,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
     for name, command in COMMANDS.items():
         assert name in run.stdout
         assert command.summary in run.stdout
-    assert run.stdout.splitlines()[-1] == "['contrada.cli.lazy']"
+    assert run.stdout.splitlines()[-1] == "['contrada.cli.lazy_group']"
 
 
 @pytest.mark.parametrize("name", ["serve", "pub", "sub"])
@@ -121,7 +121,7 @@ def test_a_command_that_cannot_be_imported_says_what_to_install(tmp_path: Path) 
     group = LazyGroup(commands_by_name={"lacking": Command("lacking:run", "Lacks something.")})
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        patch.setattr("contrada.cli.lazy.EXTRAS", {"nycflights13_absent": "examples"})
+        patch.setattr("contrada.cli.lazy_group.EXTRAS", {"nycflights13_absent": "examples"})
         result = CliRunner().invoke(group, ["lacking"])
     assert result.exit_code == 2
     assert "pip install 'contrada[examples]'" in result.stderr

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import main
-from contrada.spark import session
+from contrada.integrations.spark import spark_session
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -64,8 +64,8 @@ def test_without_pyspark(description: Path) -> None:
 
 def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Path) -> None:
     """Else Spark would fail to start, without a word on why."""
-    monkeypatch.setattr(session, "_java", lambda: "/usr/bin/java")
-    monkeypatch.setattr(session, "_java_major", lambda java: 11)
+    monkeypatch.setattr(spark_session, "_java", lambda: "/usr/bin/java")
+    monkeypatch.setattr(spark_session, "_java_major", lambda java: 11)
     result = CliRunner().invoke(main, ["pipeline", "run", str(description)])
     assert result.exit_code == 2
     assert "Java 17 (found /usr/bin/java, 11) is missing" in result.stderr

@@ -1,7 +1,7 @@
 """What `contrada serve` says when it ends."""
 
 from contrada.cli.serve import _summary
-from contrada.net import BrokerStatistics
+from contrada.net.broker.broker import BrokerStatistics
 
 
 def test_its_last_words_count_everything() -> None:

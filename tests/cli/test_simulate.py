@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import main
-from contrada.cli.overlay import COLUMNS, COLUMNS_OF_SAVINGS
-from contrada.routing.messages import Deliver, Effect, Event
+from contrada.cli.simulate_overlay import COLUMNS, COLUMNS_OF_SAVINGS
+from contrada.lab.simulation import simulated_network
+from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_steps import to_text
+from contrada.lab.simulation.worlds import kinds
 from contrada.routing.router import Router
-from contrada.simulation import network
-from contrada.simulation.making import made
-from contrada.simulation.steps import to_text
-from contrada.simulation.worlds import kinds
+from contrada.routing.router_messages import Deliver, Effect, Event
 
 
 class Doubling(Router):
@@ -60,7 +60,7 @@ def test_a_kind_that_is_not_there_is_refused() -> None:
 
 def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault would be found, and nobody could look at it."""
-    monkeypatch.setattr(network, "Router", Doubling)
+    monkeypatch.setattr(simulated_network, "Router", Doubling)
     options = ("--count", "1", "--only", "central, subscription forwarding, plain", "--jobs", "1")
     result = CliRunner().invoke(main, ["simulate", "worlds", *options])
     assert result.exit_code == 1
@@ -71,7 +71,7 @@ def test_a_world_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever broke something would wait for large worlds to be run hundreds of times."""
-    monkeypatch.setattr(network, "Router", Doubling)
+    monkeypatch.setattr(simulated_network, "Router", Doubling)
     monkeypatch.setattr("contrada.cli.simulate.shortest", lambda ran: "")
     kind = "acyclic, flooding, plain"
     options = ("--count", "4", "--only", kind, "--jobs", "1")
@@ -90,7 +90,7 @@ def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.endswith("all holds\n")
-    monkeypatch.setattr(network, "Router", Doubling)
+    monkeypatch.setattr(simulated_network, "Router", Doubling)
     result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
     assert result.exit_code == 1
     assert result.stdout.startswith("twice: ")

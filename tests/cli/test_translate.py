@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.dialects.sql import rules as sql_rules
+from contrada.integrations.dialects.sql import sql_rules as sql_rules
+from contrada.integrations.files import read_subscriptions
+from contrada.integrations.files.rule_files import DIALECTS
 from contrada.model import Filter
-from contrada.records import read_subscriptions
-from contrada.records.rule_files import DIALECTS
 
 SQL = """-- name: cheap
 price < 5;

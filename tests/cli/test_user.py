@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.cli.changing import changing, write_anew
+from contrada.cli.shared_file import changing, write_anew
 from contrada.model import FilterSet
-from contrada.net.tokens import is_token
-from contrada.net.users import Users
-from contrada.security.principals import EVERYTHING, NOTHING
+from contrada.net.broker.users import Users
+from contrada.net.wire.tokens import is_token
+from contrada.service.security.principals import EVERYTHING, NOTHING
 
 
 def user(folder: Path, *arguments: str) -> Result:

@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.extensions.terms import unify
-from contrada.extensions.termtext import parse_term
 from contrada.model.algebra import relations
 from contrada.model.algebra.operators import operator
+from contrada.model.extensions.term_parser import parse_term
+from contrada.model.extensions.terms import unify
 from contrada.model.languages import decision
 
 FILES = sorted(Path(__file__).parent.glob("*.jsonl"))

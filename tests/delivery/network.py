@@ -4,10 +4,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from contrada.delivery.access import Confirmed, Failed
+from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import Give
-from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import (
+from contrada.delivery.delivery_messages import (
     AnnounceHome,
     Closed,
     CloseLog,
@@ -19,11 +18,12 @@ from contrada.delivery.messages import (
     Records,
     Sequenced,
 )
-from contrada.delivery.server import DeliveryEffect, DeliveryServer
+from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.transit import Tell
 from contrada.model import Envelope, FilterSet, Notification
 from contrada.model.syntax import parse_filter_set
-from contrada.routing.messages import Neighbour
+from contrada.routing.router_messages import Neighbour
 
 CREDIT = 1_000
 

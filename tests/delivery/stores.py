@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contrada.delivery.memory import MemoryStore
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import LogRecord, Store, StoredRecord
 from contrada.errors import StoreError
 

@@ -4,8 +4,8 @@ import pytest
 
 from contrada.delivery import causality
 from contrada.delivery.causality import Causality, waits_for
-from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import CausalRow
+from contrada.delivery.delivery_messages import CausalRow
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrada.delivery.messages import CloseLog, Done, Grant, OpenLog
+from contrada.delivery.delivery_messages import CloseLog, Done, Grant, OpenLog
 from tests.delivery.network import DeliveryNetwork, notice
 
 

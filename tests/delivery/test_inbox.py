@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery import inbox
+from contrada.delivery.delivery_messages import CausalRow, Context, Destination, Notice, Parcel
 from contrada.delivery.inbox import ArrivedParcel, Inbox
-from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import CausalRow, Context, Destination, Notice, Parcel
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 from tests.delivery.network import notice
 

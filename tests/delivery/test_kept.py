@@ -2,10 +2,10 @@
 
 import pytest
 
-from contrada.delivery.durable import OnFull, Retention
-from contrada.delivery.memory import MemoryStore
+from contrada.delivery.delivery_server import DeliveryServer
+from contrada.delivery.durable_subscription import OnFull, Retention
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import SPOOL
-from contrada.delivery.server import DeliveryServer
 from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet, Notification
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Standing
+from contrada.delivery.delivery_messages import Standing
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes, unpack
 from contrada.model import FilterSet, Notification, to_msgpack
 from tests.delivery.network import all_of

@@ -2,13 +2,9 @@
 
 import pytest
 
-from contrada.delivery.access import WAIT_US, Failed
-from contrada.errors import (
-    CannotPublishError,
-    DeliveryError,
-    LimitError,
-)
-from contrada.routing.messages import Neighbour
+from contrada.delivery.access_point import WAIT_US, Failed
+from contrada.errors import CannotPublishError, DeliveryError, LimitError
+from contrada.routing.router_messages import Neighbour
 from tests.delivery.network import DeliveryNetwork, notice
 
 LINE = "ab bc"

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contrada.delivery import outbox
-from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Notice, Parcel, Resumed, ToSequence
+from contrada.delivery.delivery_messages import Notice, Parcel, Resumed, ToSequence
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import AGAIN_US, AGAIN_US_MAX, SPOOL, Outbox, Posting
 from contrada.delivery.store import Extent
 from contrada.errors import CannotPublishError, ProtocolError, StoreFullError

@@ -3,8 +3,8 @@
 import pytest
 
 from contrada.delivery import sequences
-from contrada.delivery.memory import MemoryStore
-from contrada.delivery.messages import Sequenced
+from contrada.delivery.delivery_messages import Sequenced
+from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 from contrada.delivery.sequences import Sequences
 from contrada.errors import LimitError

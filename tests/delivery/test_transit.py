@@ -1,9 +1,16 @@
 """Transit: each message goes once over each link that it needs, and no further than it may."""
 
-from contrada.delivery.messages import AnnounceHome, Carry, Destination, Notice, Parcel, Taken
+from contrada.delivery.delivery_messages import (
+    AnnounceHome,
+    Carry,
+    Destination,
+    Notice,
+    Parcel,
+    Taken,
+)
 from contrada.delivery.transit import Transit
 from contrada.routing.links.topology import HOPS_MAX
-from contrada.routing.messages import Neighbour
+from contrada.routing.router_messages import Neighbour
 from tests.delivery.network import notice
 
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 import contrada as ct
+from contrada.integrations.files import Record, read_file
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.model import Notification
-from contrada.records import Record, read_file
-from contrada.spark.pipeline.description import Pipeline, read_pipeline
 from examples.demo.check import Expected, evaluate, faults, files_of
 from examples.demo.desks import WISHES, Inbox, Wish, check_covered, listening, settled
 from examples.demo.processes import PipelineSummary, SourceSummary

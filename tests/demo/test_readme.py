@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
-from contrada.cli.settings import settings_of_network
+from contrada.cli.broker_settings import settings_of_network
 from examples.demo.sources import FIRST_DAY, write_sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import contrada as ct
-from contrada.net import Broker
+from contrada.net.broker.broker import Broker
 from examples.site_select import run
 from examples.site_select.sites import load
 from tests.asynchronous import on_loop, until

@@ -16,11 +16,11 @@ import click
 import pytest
 
 from contrada import connect
+from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.serve import serve
-from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
 from contrada.errors import ConnectionFailedError, ContradaError
-from contrada.net.address import parse_address
-from contrada.net.broker import CONNECTIONS_MAX
+from contrada.net.broker.broker import CONNECTIONS_MAX
+from contrada.net.wire.address import parse_address
 from deploy import rolling_restart
 from deploy.rolling_restart import roll
 from tests.asynchronous import on_loop

@@ -5,13 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import AddressError, InvalidValueError, LimitError
-from contrada.gossip.addresses import (
-    RADIX_MAX,
-    AddressSpace,
-    address_text,
-    branch_of,
-    distance,
-)
+from contrada.gossip.addresses import RADIX_MAX, AddressSpace, address_text, branch_of, distance
 
 MIXED = AddressSpace((3, 1, 5, 2))
 

@@ -14,7 +14,7 @@ from contrada.gossip.condensation import (
     packed_interests,
     read_interests,
 )
-from contrada.gossip.messages import INTERESTS_BYTES_MAX
+from contrada.gossip.gossip_messages import INTERESTS_BYTES_MAX
 from contrada.model import Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra import sets
 from tests import strategies

@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.condensation import packed_interests
-from contrada.gossip.conduct import Conduct, silence_rounds
-from contrada.gossip.exchange import fitting
-from contrada.gossip.hpmcast import Hpmcast
-from contrada.gossip.messages import (
+from contrada.gossip.gossip_messages import (
     AskJoin,
     AskWhole,
     Contact,
@@ -46,6 +43,9 @@ from contrada.gossip.messages import (
     Welcome,
     encode_gossip,
 )
+from contrada.gossip.group_policy import Conduct, silence_rounds
+from contrada.gossip.hpmcast import Hpmcast
+from contrada.gossip.line_exchange import fitting
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
 from contrada.gossip.pmcast import Pmcast
@@ -529,7 +529,7 @@ def test_beyond_what_may_be_unacknowledged_the_top_gossips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Events would be told to nobody at the top, where many are under way."""
-    monkeypatch.setattr("contrada.gossip.dissemination.UNACKNOWLEDGED_MAX", 1)
+    monkeypatch.setattr("contrada.gossip.event_dissemination.UNACKNOWLEDGED_MAX", 1)
     one = hierarchical(reliable_top=True)
     for number in (1, 2):
         one.handle(Multicast(event(number)), T)
@@ -604,7 +604,7 @@ def test_who_leaves_while_it_joins_is_in_no_group() -> None:
 
 def test_an_event_of_many_attributes_is_announced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of the attributes that filters ask about could make a message too large."""
-    monkeypatch.setattr("contrada.gossip.dissemination.NAMES_SENT_MAX", 0)
+    monkeypatch.setattr("contrada.gossip.event_dissemination.NAMES_SENT_MAX", 0)
     one = hierarchical(announces=True)
     one.handle(Multicast(event()), T)
     told = [each for _, each in sent(one.handle(Tick(), T))]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from contrada.gossip import joining, rumours
-from contrada.gossip.conduct import convergence_rounds, silence_rounds, spread_rounds
-from contrada.gossip.joining import JOIN_WAIT_ROUNDS, Newcomer
+from contrada.gossip import newcomer as joining
+from contrada.gossip import rumours
+from contrada.gossip.group_policy import convergence_rounds, silence_rounds, spread_rounds
+from contrada.gossip.newcomer import JOIN_WAIT_ROUNDS, Newcomer
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rumours import KEPT_ROUNDS, Announcements, HeldRumour, RumourBuffers
 from contrada.model import Envelope, Notification

@@ -7,7 +7,7 @@ import pytest
 
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text, branch_of
 from contrada.gossip.condensation import Accuracy, packed_interests
-from contrada.gossip.messages import Contact, ToldLine, ViewLine
+from contrada.gossip.gossip_messages import Contact, ToldLine, ViewLine
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import DelegateChoice, View, ViewTable, condense_table, mark_of
 from contrada.model import Filter, FilterSet, Notification

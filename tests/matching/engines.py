@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 import contrada as ct
-from contrada.matching.arrayed import ArrayEngine
+from contrada.matching.array_engine import ArrayEngine
 from contrada.matching.kernels import jit
 from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
 
@@ -65,8 +65,8 @@ def _without_compiler() -> dict[str, Any]:
     package = ct.matching
     try:
         with mock.patch.dict(os.environ, {jit.PURE_VARIABLE: "1"}):
-            importlib.import_module("contrada.matching.arrayed")
-            importlib.import_module("contrada.matching.kernels.passing")
+            importlib.import_module("contrada.matching.array_engine")
+            importlib.import_module("contrada.matching.kernels.batch_validate")
             importlib.import_module(_INNER)
             return {name: sys.modules.pop(name) for name in of_matching()}
     finally:
@@ -81,14 +81,14 @@ def new_index(compiled: bool | None) -> ct.Index[Any]:
     """An empty index on the plain engine (None), or on arrays, compiled or not."""
     if compiled is None or compiled:
         return ct.Index(compiled=bool(compiled))
-    return ct.Index[Any](compiled=False)._over(module("arrayed").ArrayEngine())
+    return ct.Index[Any](compiled=False)._over(module("array_engine").ArrayEngine())
 
 
 def loaded_index(path: Path, compiled: bool | None) -> ct.Index[Any]:
     """A saved index on one of the engines."""
     if compiled is None or compiled:
         return ct.Index.load(path, compiled=bool(compiled))
-    return ct.Index[Any](compiled=False)._over(module("arrayed").ArrayEngine.load(path))
+    return ct.Index[Any](compiled=False)._over(module("array_engine").ArrayEngine.load(path))
 
 
 def naive(subscriptions: Any, notification: Any) -> list[Any]:
@@ -104,7 +104,7 @@ def arrays_of(index: ct.Index[Any]) -> ArrayEngine[Any]:
 
 def generation_of(filters: Any, compiled: bool) -> Any:
     """A generation with these filters, each for the slot of its number."""
-    generation = module("generation", compiled).Generation()
+    generation = module("segment", compiled).Generation()
     for slot, each in enumerate(filters):
         generation.add(slot, (each,), generation.compiler.programs((each,)))
     return generation

@@ -6,17 +6,21 @@ Python.
 
 from typing import Any
 
-from contrada.matching.kernels import checking, holding, reading, seeking
+from contrada.matching.kernels import bucket_lookup, evaluate, match, scratch
 from contrada.matching.kernels.memory import bytes_of, entry, memory_at, prefetch
 from contrada.matching.kernels.schema import GivenColumns, Ints, Memory
 
-_bin_of, _collect, _find_bucket = seeking.bin_of, seeking.collect, seeking.find_bucket
-_find_attr, _load, _load_row = reading.find_attr, reading.load, reading.load_row
-_text_hash = reading.text_hash
-_drop_repeated, _follow_chains = checking.drop_repeated, checking.follow_chains
-_guarded, _may_pass, _seek = checking.guarded, checking.may_pass, checking.seek
-_program_holds, _set_holds = holding.program_holds, holding.set_holds
-_set_holds_value = holding.set_holds_value
+_bin_of, _collect, _find_bucket = (
+    bucket_lookup.bin_of,
+    bucket_lookup.collect,
+    bucket_lookup.find_bucket,
+)
+_find_attr, _load, _load_row = scratch.find_attr, scratch.load, scratch.load_row
+_text_hash = scratch.text_hash
+_drop_repeated, _follow_chains = match.drop_repeated, match.follow_chains
+_guarded, _may_pass, _seek = match.guarded, match.may_pass, match.seek
+_program_holds, _set_holds = evaluate.program_holds, evaluate.set_holds
+_set_holds_value = evaluate.set_holds_value
 
 
 @entry

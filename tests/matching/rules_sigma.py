@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import contrada as ct
-from contrada.dialects import sigma
-from contrada.dialects.sigma import refusals
-from contrada.dialects.sigma.events import EventAttributes
 from contrada.errors import RefusedRuleError
+from contrada.integrations.dialects import sigma
+from contrada.integrations.dialects.sigma import sigma_refusals
+from contrada.integrations.dialects.sigma.windows_events import EventAttributes
 
 Pair = tuple[str, int, str]
 """A file of events, the place of an event in it, a rule that matches it."""
@@ -36,7 +36,7 @@ def rules(path: Path) -> Iterator[Rule]:
             try:
                 matches = sigma.prepared_rule(given).filters
             except RefusedRuleError as error:
-                if error.reason != refusals.KEYWORDS:
+                if error.reason != sigma_refusals.KEYWORDS:
                     raise
                 matches = ct.FilterSet(())
             yield Rule(

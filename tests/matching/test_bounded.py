@@ -10,7 +10,7 @@ from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.sets import contains, eq, matches, prefix, suffix
 from contrada.model.languages.decision import safe_answers
-from contrada.model.languages.work import Work
+from contrada.model.languages.work_budget import Work
 from tests.matching.engines import ENGINES, naive, new_index
 
 BUDGETS = [0, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 400, 1_000, 2_000, 10_000, 10**6]

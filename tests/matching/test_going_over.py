@@ -36,7 +36,7 @@ class GoingOver(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         if self.index._arrays is None:
-            self.index._begin_arrays(module("arrayed").ArrayEngine())
+            self.index._begin_arrays(module("array_engine").ArrayEngine())
 
     @rule(units=st.integers(1, 5))
     def maintain(self, units: Any) -> None:
@@ -66,7 +66,7 @@ def test_the_arrays_take_over_when_they_hold_everything() -> None:
     """Filling would never end, would be done at once, or the plain engine be kept."""
     index: ct.Index[int] = ct.Index(compiled=False)
     filled(index, 1_000)
-    index._begin_arrays(module("arrayed").ArrayEngine())
+    index._begin_arrays(module("array_engine").ArrayEngine())
     assert index.statistics().renewing
     turns = 0
     while index.maintain(10):
@@ -81,16 +81,16 @@ def test_the_arrays_take_over_when_they_hold_everything() -> None:
 
 def test_what_the_arrays_refuse_leaves_the_plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter would be lost, or matching end, because the arrays have no room for it."""
-    monkeypatch.setattr(module("compiling"), "TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(module("filter_compiler"), "TEXT_BYTES_MAX", 10)
     index: ct.Index[int] = ct.Index(compiled=False)
     filled(index, 20)
-    index._begin_arrays(module("arrayed").ArrayEngine())
+    index._begin_arrays(module("array_engine").ArrayEngine())
     with pytest.raises(LimitError):
         index.add(99, ct.Filter("c = 'longer than ten'"))
     assert 99 not in index
     index._arrays = None
     index.add(99, ct.Filter("c = 'longer than ten'"))
-    index._begin_arrays(module("arrayed").ArrayEngine())
+    index._begin_arrays(module("array_engine").ArrayEngine())
     while index.maintain(3):
         assert index.match({"c": "longer than ten"}) == [99]
     assert sorted(index.match({"a": 3, "b": 20, "c": "longer than ten"})) == [3, 10, 17, 99]

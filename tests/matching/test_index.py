@@ -20,17 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
-from contrada.dialects import cesql, sql
-from contrada.dialects.rules import Rule
-from contrada.errors import (
-    EncodingError,
-    InvalidFilterError,
-    InvalidNotificationError,
-    LimitError,
-)
+from contrada.errors import EncodingError, InvalidFilterError, InvalidNotificationError, LimitError
+from contrada.integrations.dialects import cesql, sql
 from contrada.matching.kernels import jit
 from contrada.model.algebra.notification import Envelope
 from contrada.model.languages.atoms import failures
+from contrada.model.rule import Rule
 from tests import strategies
 from tests.matching.engines import (
     COMPILED,
@@ -220,7 +215,7 @@ def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
 
 def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A constant beyond the limit would leave half of a filter set, or an empty key."""
-    monkeypatch.setattr(module("compiling"), "TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(module("filter_compiler"), "TEXT_BYTES_MAX", 10)
     index: ct.Index[Any] = new_index(False)
     with pytest.raises(LimitError):
         index.add("k", ct.FilterSet("b = 1 or c = 'longer than ten'"))
@@ -309,7 +304,7 @@ def test_a_key_that_comes_and_goes_leaves_nothing_in_the_long_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An index whose subscribers come and go would grow for ever."""
-    monkeypatch.setattr(module("generation"), "UNUSED_BYTES_MIN", 4_000)
+    monkeypatch.setattr(module("segment"), "UNUSED_BYTES_MIN", 4_000)
     index: ct.Index[str] = new_index(False)
     index.add("stays", ct.Filter("a = 1"))
     sizes = []

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contrada.matching.arrays import Arrays
+from contrada.matching.index_arrays import Arrays
 from contrada.matching.kernels.schema import ARRAYS
 from tests.matching.engines import needs_numba
 
@@ -107,9 +107,9 @@ def test_a_row_is_counted_in_any_integer() -> None:
 
 def test_an_operator_has_the_kernels_bits() -> None:
     """A number would be another one in columns and in msgpack."""
-    from contrada.matching.compiling import number_key
+    from contrada.matching.filter_compiler import number_key
     from contrada.matching.kernels.native import double_bits
-    from contrada.matching.kernels.reading import ordered
+    from contrada.matching.kernels.scratch import ordered
 
     for number in (0.0, -0.0, 1.5, -1.5, 5e-324, 1e308, 2**53, -(2**62)):
         assert ordered(double_bits(number)) == number_key(number)[0]

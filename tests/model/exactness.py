@@ -26,7 +26,7 @@ from itertools import pairwise, product, zip_longest
 from multiprocessing import get_context
 from typing import Any, Final, NamedTuple
 
-import contrada.extensions  # noqa: F401  registers the operators on bit sets
+import contrada.model.extensions  # noqa: F401  registers the operators on bit sets
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra import relations, sets
 from contrada.model.domains.values import key_of, value_of

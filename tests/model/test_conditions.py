@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.cli.literals import literal
 from contrada.errors import InvalidFilterError, LimitError, ParseError
-from contrada.model.syntax.building import CONDITIONS_NESTED_MAX
+from contrada.model.syntax.filter_builder import CONDITIONS_NESTED_MAX
 
 POINTS = [
     {name: value for name, value in zip("abc", values, strict=True) if value is not None}

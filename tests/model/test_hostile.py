@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from contrada.errors import ContradaError, EncodingError
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra import sets
-from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
-from contrada.model.syntax.parsing import parse
+from contrada.model.codec import from_json, from_msgpack, to_json, to_msgpack
+from contrada.model.syntax.parser import parse
 from tests import strategies as some
 from tests.model.test_round_trips import everything
 

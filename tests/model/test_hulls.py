@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.model.algebra import sets
 from contrada.model.algebra.hulls import components, hull
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains import line
 
 TEXTS = st.one_of(

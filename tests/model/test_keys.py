@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import contrada as ct
 from contrada.model.algebra import sets
-from contrada.model.algebra.valueset import ValueSet
-from contrada.model.languages import automaton, decision, keys
+from contrada.model.algebra.value_set import ValueSet
+from contrada.model.languages import automaton, decision, language_keys
 from contrada.model.languages.language import contains, negation
 
 TEXTS = st.text("aAbkK\u212aé\0", max_size=3)
@@ -56,8 +56,8 @@ def test_the_form_tells_what_the_automaton_does(of: ValueSet) -> None:
     """If it failed, equal sets would have different hashes."""
     language = of.parts()[1]
     inverted = contains(language, b"")
-    told = keys._of_language(negation(language) if inverted else language)
-    by_automaton = keys._of_automaton(language, inverted)
+    told = language_keys._of_language(negation(language) if inverted else language)
+    by_automaton = language_keys._of_automaton(language, inverted)
     assert None in (told, by_automaton) or told == by_automaton
 
 
@@ -94,7 +94,7 @@ NO_AUTOMATON = [
 def test_usual_sets_hash_without_automata(of: ValueSet) -> None:
     """If it failed, subscribing would take milliseconds."""
     fresh = ValueSet(of.line, of.text)
-    keys._known_key.cache_clear()
+    language_keys._known_key.cache_clear()
     with patch.object(decision, "automaton_for", side_effect=AssertionError):
         hash(fresh)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Value, ValueSet
 from contrada.model.algebra import boxes, relations, sets
-from contrada.model.algebra.simplify import simplify
-from contrada.model.algebra.valueset import ABSENT, EVERYTHING, NOTHING, PRESENT
+from contrada.model.algebra.simplification import simplify
+from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT
 from contrada.model.domains.values import ABSENT_KEY, Key, key_of
 from contrada.model.languages import decision
 from tests import strategies as some

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import contrada.extensions  # noqa: F401  registers an opaque operator
+import contrada.model.extensions  # noqa: F401  registers an opaque operator
 from contrada.model import Filter, FilterSet
 from contrada.model.algebra import relations, sets
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains import line
 from contrada.model.languages import decision
 from contrada.model.languages.atoms import Atom

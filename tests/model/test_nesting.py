@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 from contrada.errors import InvalidNotificationError, LimitError
+from contrada.integrations.files import Reading, notification_of_object, notification_of_shown
 from contrada.matching import Index
 from contrada.model import Filter, Notification, from_json, to_json
-from contrada.model.algebra.nesting import OBJECT_DEPTH_MAX
-from contrada.records import Reading, notification_of_object, notification_of_shown
+from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
 
 AT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from contrada.errors import InvalidFilterError
 from contrada.model import ValueSet
 from contrada.model.algebra import sets
 from contrada.model.languages import decision
-from contrada.model.languages.network import Cidr, address_of
+from contrada.model.languages.ip_network import Cidr, address_of
 
 ipv4 = st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address)
 ipv6 = st.one_of(

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.dialects import sigma
-from contrada.dialects.rules import Rule
 from contrada.errors import ContradaError
+from contrada.integrations.dialects import sigma
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.atoms import KEYWORDS
-from contrada.model.syntax.building import built
-from contrada.model.syntax.plain import (
+from contrada.model.rule import Rule
+from contrada.model.syntax.filter_builder import built
+from contrada.model.syntax.plain_parser import (
     _SHORT,
     PLAIN_DEPTH_MAX,
     PLAIN_SET_CHARACTERS_MAX,

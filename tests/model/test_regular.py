@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from contrada.errors import ContradaError, InvalidFilterError
 from contrada.model import ValueSet
 from contrada.model.algebra import sets
-from contrada.model.languages import casefold, characters, language, regular
-from contrada.model.languages.machine import Machine, utf8_spans
-from contrada.model.languages.search import Matches
+from contrada.model.languages import casefold, characters, language, regex_syntax
+from contrada.model.languages.regex_machine import Machine, utf8_spans
+from contrada.model.languages.regex_operator import Matches
 
 SECONDS_MAX = 20.0
 """Far more than any of these needs on a busy machine, far less than what explodes."""
@@ -81,7 +81,7 @@ def in_python(expression: str) -> str:
 def test_finds_what_python_finds(expression: str, values: list[str]) -> None:
     """A regular expression would match what it does not describe, or the other way round."""
     theirs = re.compile(in_python(expression))
-    machine = Machine(regular.read(expression))
+    machine = Machine(regex_syntax.read(expression))
     automaton = machine.automaton()
     held = sets.matches(expression)
     for value in values:
@@ -94,7 +94,7 @@ def test_finds_what_python_finds(expression: str, values: list[str]) -> None:
 @given(expressions, st.binary(max_size=6))
 def test_bytes_that_are_no_text_are_one_thing_everywhere(expression: str, value: bytes) -> None:
     """The machine, its automaton and the plain form would differ on bytes that are no UTF-8."""
-    machine = Machine(regular.read(expression))
+    machine = Machine(regex_syntax.read(expression))
     expected = machine.finds(value)
     assert machine.automaton().accepts(value) is expected
     assert sets.matches(expression).contains(value) is expected
@@ -295,8 +295,8 @@ def test_what_is_implied_is_there(expression: str, value: str) -> None:
 
 def test_rows_are_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine would keep all that it has seen for ever, or answer otherwise after forgetting."""
-    monkeypatch.setattr("contrada.model.languages.machine.ROWS_ENTRIES_MAX", 200)
-    machine = Machine(regular.read("(?:a|b)*a(?:a|b){8}c"))
+    monkeypatch.setattr("contrada.model.languages.regex_machine.ROWS_ENTRIES_MAX", 200)
+    machine = Machine(regex_syntax.read("(?:a|b)*a(?:a|b){8}c"))
     text = bytes(b"ab"[n * n % 7 % 2] for n in range(3_000))
     assert not machine.finds(text)
     assert machine.finds(text + b"aaaaaaaaac")
@@ -341,7 +341,7 @@ def test_reading_needs_no_deep_stack() -> None:
 def test_wide_classes_without_case_are_read_soon(expression: str) -> None:
     """If it failed, a short expression could keep a reader of rules busy for a minute."""
     start = time.process_time()
-    regular.read(expression)
+    regex_syntax.read(expression)
     assert time.process_time() - start < SECONDS_MAX
 
 

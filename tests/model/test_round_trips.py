@@ -18,11 +18,11 @@ from contrada.model import (
     Query,
     Value,
     ValueSet,
-    encoding,
+    codec,
     parse,
 )
 from contrada.model.algebra import sets
-from contrada.model.encoding import Encodable, digest, from_json, from_msgpack, to_json, to_msgpack
+from contrada.model.codec import Encodable, digest, from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.languages.atoms import KEYWORDS
 from tests import strategies as some
 
@@ -139,7 +139,7 @@ def test_equal_intervals_have_equal_digests(a: ValueSet, b: ValueSet, c: ValueSe
 DIGESTS = """
 from contrada.model import (Filter)
 from contrada.model.algebra import sets
-from contrada.model.encoding import digest, to_msgpack
+from contrada.model.codec import digest, to_msgpack
 texts = ["a = 1 and b in ('x', null, true)", "a != 2 and c prefix 'p'", "t contains nocase 'K'"]
 made = [Filter(text) for text in texts]
 made.append(Filter({"s": sets.in_("ß", "a", 3, None) - sets.suffix("a")}))
@@ -176,7 +176,7 @@ def test_equal_notifications_have_one_json(n: Notification) -> None:
 
 def test_every_kind_is_covered_here() -> None:
     """A new kind of thing could be encoded without a round trip being tried."""
-    assert set(encoding._KINDS) == {
+    assert set(codec._KINDS) == {
         *(Notification, Filter, FilterSet, Advertisement, Query, Pattern, ValueSet)
     }
 

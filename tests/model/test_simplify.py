@@ -5,7 +5,7 @@ from hypothesis import given
 
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra import relations
-from contrada.model.algebra.simplify import simplify
+from contrada.model.algebra.simplification import simplify
 from tests import strategies as some
 
 TABLE = [  # before, after in any order

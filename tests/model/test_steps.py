@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError, LimitError
 from contrada.model.algebra import sets
-from contrada.model.languages import regular, steps
-from contrada.model.languages.machine import Machine
-from contrada.model.languages.steps import Closure, Relation
+from contrada.model.languages import regex_syntax, state_relations
+from contrada.model.languages.regex_machine import Machine
+from contrada.model.languages.state_relations import Closure, Relation
 
 SECONDS_MAX = 10.0
 """Far more than any of these needs on a busy machine, far less than a step for each state."""
@@ -60,7 +60,7 @@ def test_what_is_regular_takes_few_operations() -> None:
 
 def test_a_closure_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expression could fill the memory before its machine is there."""
-    monkeypatch.setattr(steps, "CLOSURE_PAIRS_MAX", 100)
+    monkeypatch.setattr(state_relations, "CLOSURE_PAIRS_MAX", 100)
     with pytest.raises(LimitError):
         Closure({n: tuple(range(n)) for n in range(20)})
 
@@ -85,7 +85,7 @@ def test_no_pair_of_expression_and_text_takes_long(expression: str, spread: int)
     for _ in range(2**16):
         number = number * 1_103_515_245 + 12_345 & 0x7FFFFFFF
         text.append(b"ab"[(number >> 16) % spread != 0])
-    machine = Machine(regular.read(expression))
+    machine = Machine(regex_syntax.read(expression))
     start = time.process_time()
     machine.finds(bytes(text))
     assert time.process_time() - start < SECONDS_MAX

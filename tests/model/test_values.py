@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contrada.errors import InvalidValueError
 from contrada.model import Value
-from contrada.model.algebra.valueset import of_keys
+from contrada.model.algebra.value_set import of_keys
 from contrada.model.domains import line, values
 from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import (

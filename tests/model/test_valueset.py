@@ -12,12 +12,12 @@ import contrada as ct
 from contrada.errors import UnknownOperatorError
 from contrada.model import ValueSet
 from contrada.model.algebra import boxes, intersection, union
-from contrada.model.algebra.valueset import of_cuts
+from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains.values import NUMBER, Value, key_of, plain_number
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.language import Literal, every, negation, some
-from contrada.model.languages.work import Work
+from contrada.model.languages.work_budget import Work
 from tests.strategies import constraints, pooled_values, value_sets
 
 

@@ -12,9 +12,9 @@ from contrada.model import Filter, FilterSet, ValueSet
 from contrada.model.algebra import filter as filter_module
 from contrada.model.algebra import relations
 from contrada.model.algebra.sets import between, contains, in_, matches, suffix
-from contrada.model.algebra.valueset import union
+from contrada.model.algebra.value_set import union
 from contrada.model.languages import decision
-from contrada.model.languages.work import Exhausted, Work, spend
+from contrada.model.languages.work_budget import Exhausted, Work, spend
 
 TURN_S = 0.25
 """As long as a request may take in the loop of a server."""
@@ -136,7 +136,7 @@ def test_a_witness_is_made_readable_as_far_as_that_is_cheap() -> None:
 
 def test_simplifying_ends_and_keeps_the_union(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else ten thousand boxes would be compared in pairs, for a minute."""
-    monkeypatch.setattr("contrada.model.algebra.simplify.SIMPLIFY_WORK_MAX", 20)
+    monkeypatch.setattr("contrada.model.algebra.simplification.SIMPLIFY_WORK_MAX", 20)
     given = [Filter({"a": between(n, n + 2), "b": between(n, n + 3)}) for n in range(20)]
     before = decision.safe_answers["simplify: SIMPLIFY_WORK_MAX"]
     assert simplify([*given, given[0]]) == FilterSet(given)

@@ -24,7 +24,8 @@ from typing import Any, Final
 
 import contrada as ct
 from contrada.errors import ContradaError
-from contrada.net import TcpService, connect
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
 from contrada.service import WhenFull
 from tests.net.memory import is_flat, rss_kb, slope
 from tests.own_operators import CONTRADA

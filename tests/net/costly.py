@@ -25,23 +25,32 @@ from typing import Any, Final, TypeVar
 from msgspec import Raw
 
 from contrada.errors import ContradaError
-from contrada.extensions import bitsets, filtervalues, unification
+from contrada.integrations.files import Reading, notification_of_object, notification_of_shown
+from contrada.integrations.files.csv_rows import Rows
+from contrada.integrations.files.document_records import entries_of_document
+from contrada.integrations.files.rule_files import DIALECTS
 from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, ValueSet, from_json, parse
 from contrada.model.algebra import sets
 from contrada.model.algebra.attributes import VALUES_MAX
-from contrada.model.encoding import to_msgpack
-from contrada.model.languages.work import Work
-from contrada.net import Broker
-from contrada.net.connection import CLIENT
-from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import Credit, Frame, Hello, Ping, Pong, Request, StatisticsRequest, encode
-from contrada.net.peer import Peer
-from contrada.net.turns import REQUEST_WORK_MAX
-from contrada.records import Reading, notification_of_object, notification_of_shown
-from contrada.records.documents import entries_of_document
-from contrada.records.rows import Rows
-from contrada.records.rule_files import DIALECTS
+from contrada.model.codec import to_msgpack
+from contrada.model.extensions import bit_sets, filter_values, unification
+from contrada.model.languages.work_budget import Work
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
+from contrada.net.broker.server_connection import Peer
+from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.frames import (
+    Credit,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Request,
+    StatisticsRequest,
+    encode,
+)
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Router
 from tests.net.requests import publish, subscribe, unsubscribe
 
@@ -474,7 +483,7 @@ def search(kind: Any, seconds: float, seed: int) -> list[Tried]:
 
 def prepare() -> None:
     """Loads the extensions, and what comes with their first use."""
-    for kind in (bitsets.SetType, unification.UnifyType, filtervalues.FilterType):
+    for kind in (bit_sets.SetType, unification.UnifyType, filter_values.FilterType):
         kind().define()
     Filter("x unifies 'f(_X)' or y && 'a = 1 or b = 2'".partition(" or ")[0])
     sets.matches("a{3}b|c$").meets(sets.suffix("x", nocase=True))

@@ -19,9 +19,17 @@ import msgspec
 
 import contrada as ct
 from contrada.errors import CannotPublishError, ConnectionFailedError, ContradaError
-from contrada.runtime import backoff
-from contrada.service import ConnectionState, Service, StandingSubscription, Subscription
-from contrada.simulation.steps import Attach, Detach, Leave, Move, Notify, Stand, Unwish, WishFilter
+from contrada.lab.simulation.script_steps import (
+    Attach,
+    Detach,
+    Leave,
+    Move,
+    Notify,
+    Stand,
+    Unwish,
+    WishFilter,
+)
+from contrada.service import ConnectionState, Service, StandingSubscription, Subscription, backoff
 
 Told: TypeAlias = Move | Leave | WishFilter | Unwish | Notify | Stand | Attach | Detach
 """What a client may be told to do."""

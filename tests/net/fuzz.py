@@ -30,12 +30,13 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.net import Broker, connect
-from contrada.net.address import parse_address
-from contrada.net.connection import CLIENT, NEIGHBOUR
-from contrada.net.frames import Hello, Request, encode
-from contrada.net.neighbours import Membership
-from contrada.net.peer import Peer
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership
+from contrada.net.broker.server_connection import Peer
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.connection import CLIENT, NEIGHBOUR
+from contrada.net.wire.frames import Hello, Request, encode
 from contrada.routing.router import Strategy
 from tests.asynchronous import until
 from tests.net.costly import Memory

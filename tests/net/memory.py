@@ -7,8 +7,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from contrada.net import Broker
-from contrada.routing.messages import Client
+from contrada.net.broker.broker import Broker
+from contrada.routing.router_messages import Client
 
 Table: TypeAlias = dict[str, int]
 

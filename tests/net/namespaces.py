@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from contrada.simulation.making import Links
+from contrada.lab.simulation.script_maker import Links
 
 DELAY_MS: Final = 20
 LOSS_PERCENT: Final = 1

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-from contrada.net import Broker
-from contrada.net.address import parse_address
-from contrada.net.neighbours import Membership, Wanted
-from contrada.routing.messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
-from contrada.runtime.exchange import Exchange
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.wire.address import parse_address
+from contrada.routing.router_messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
+from contrada.service.dispatcher import Exchange
 from tests.asynchronous import until
 
 Links = Sequence[tuple[int, int]]

@@ -24,16 +24,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from contrada.delivery.classes import BEST_EFFORT, delivery_class
+from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.errors import CannotPublishError
+from contrada.lab.simulation.delivery_checkers import Judged, judge_promises
+from contrada.lab.simulation.delivery_history import PromiseHistory, Sent, Stood
+from contrada.lab.simulation.oracle import Outcome, Violation, judge
+from contrada.lab.simulation.run_records import (
+    Cause,
+    Change,
+    Delivered,
+    Held,
+    History,
+    PublishedRecord,
+)
+from contrada.lab.simulation.script_steps import Kind
+from contrada.lab.simulation.step_texts import filters_of
 from contrada.model import Envelope, Notification
-from contrada.routing.messages import Role, Subscribe
-from contrada.simulation.keeping import Judged, judge_promises
-from contrada.simulation.oracle import Outcome, Violation, judge
-from contrada.simulation.promised import PromiseHistory, Sent, Stood
-from contrada.simulation.records import Cause, Change, Delivered, Held, History, PublishedRecord
-from contrada.simulation.steps import Kind
-from contrada.simulation.texts import filters_of
+from contrada.routing.router_messages import Role, Subscribe
 from tests.net.crowd import Event, What
 
 AUDITOR: Final = "auditor"

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contrada.delivery.durable import OnFull
-from contrada.simulation.making import Links, links_of, random_filter, random_values
-from contrada.simulation.steps import (
+from contrada.delivery.durable_subscription import OnFull
+from contrada.lab.simulation.script_maker import Links, links_of, random_filter, random_values
+from contrada.lab.simulation.script_steps import (
     Attach,
     Crash,
     CutLine,

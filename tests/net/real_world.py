@@ -21,12 +21,8 @@ import msgspec
 from msgspec.structs import replace
 
 from contrada.errors import CannotPublishError, ContradaError
-from contrada.matching.kernels.jit import PURE_VARIABLE
-from contrada.net import TcpService, parse_address
-from contrada.routing.router import Strategy
-from contrada.runtime import backoff
-from contrada.simulation.oracle import Outcome, Violation
-from contrada.simulation.steps import (
+from contrada.lab.simulation.oracle import Outcome, Violation
+from contrada.lab.simulation.script_steps import (
     Attach,
     Crash,
     CutLine,
@@ -37,6 +33,11 @@ from contrada.simulation.steps import (
     Unwish,
     WishFilter,
 )
+from contrada.matching.kernels.jit import PURE_VARIABLE
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.address import parse_address
+from contrada.routing.router import Strategy
+from contrada.service import backoff
 from tests.net.crowd import MARKER, WAIT_S_MAX, Event, Told, brokers_of
 from tests.net.real_history import AUDITOR, REPLAYER, Rest, judged
 from tests.net.real_plan import CROWDS, Act, Kill, Plan
@@ -70,7 +71,7 @@ LOOK_S: Final = 0.02
 """How often brokers are asked whether they have come to rest."""
 
 SERVE: Final = (
-    "from contrada.runtime import backoff\n"
+    "from contrada.service import backoff\n"
     f"backoff.BACKOFF_S_MAX = {WAIT_S_MAX}\n"
     "from contrada_command import main\n"
     "main()\n"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from contrada.simulation.oracle import Outcome
+from contrada.lab.simulation.oracle import Outcome
 from tests.net.namespaces import namespaces, why_not
 from tests.net.real_plan import Plan, planned
 from tests.net.real_world import HIERARCHY, MESH, NINE, PARTED, SERVE, Loopback, outcome_of

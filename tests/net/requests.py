@@ -2,8 +2,8 @@
 
 import msgspec
 
-from contrada.net.connection import Connection
-from contrada.net.frames import Delivery, Frame, FrameReader, Request
+from contrada.net.wire.connection import Connection
+from contrada.net.wire.frames import Delivery, Frame, FrameReader, Request
 
 
 def _request(number: int, *fields: object, credit: int = 0, wait_ms: int = 0) -> Request:

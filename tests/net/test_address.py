@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from contrada.errors import AddressError
-from contrada.net import Address, parse_address, parse_addresses
-from contrada.net.address import shown_addresses
+from contrada.net.wire.address import Address, parse_address, parse_addresses, shown_addresses
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,19 @@ import msgspec
 import pytest
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
-from contrada.matching.spans import BUNDLE_MIN
+from contrada.matching.packed import BUNDLE_MIN
 from contrada.model import Envelope, Filter, Notification
-from contrada.model.encoding import notification_from_msgpack, to_msgpack
-from contrada.net import Broker, accepted, connect, guest, parse_address, peer, reconnecting
-from contrada.net.accepted import Accepted
-from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.frames import (
+from contrada.model.codec import notification_from_msgpack, to_msgpack
+from contrada.net.broker import client_session, ingress_queue, server_connection
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.client_session import Guest
+from contrada.net.broker.ingress_queue import Accepted
+from contrada.net.broker.server_connection import Peer
+from contrada.net.client import reconnection
+from contrada.net.client.tcp_subscription import CREDIT_BYTES
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
     HELLO_BYTES_MAX,
@@ -29,12 +35,10 @@ from contrada.net.frames import (
     Request,
     encode,
 )
-from contrada.net.guest import Guest
-from contrada.net.peer import Peer
-from contrada.net.subscription import CREDIT_BYTES
-from contrada.runtime.exchange import EXPIRED_ON_ARRIVAL
-from contrada.runtime.outlet import ENTRY_BYTES, EXPIRED
-from contrada.runtime.stamping import wall_clock_us
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.service.dispatcher import EXPIRED_ON_ARRIVAL
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.subscription_queue import ENTRY_BYTES, EXPIRED
 from tests.asynchronous import on_loop, until
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 from tests.operators import register_failing
@@ -251,7 +255,7 @@ async def test_a_lost_client_leaves_nothing_behind() -> None:
 @on_loop
 async def test_subscriptions_of_a_client_are_bounded() -> None:
     """One client could fill the broker."""
-    with mock.patch.object(guest, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
+    with mock.patch.object(client_session, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
         async with (
             Broker(port=0) as broker,
             connect(broker.address) as service,
@@ -271,7 +275,7 @@ async def test_what_waits_for_a_client_is_bounded_over_its_subscriptions() -> No
     """One client with many subscriptions could fill the broker."""
     data = a_kilobyte()
     a_few = 5 * (ENTRY_BYTES + len(data))
-    with mock.patch.object(peer, "CLIENT_BYTES_MAX", a_few):
+    with mock.patch.object(server_connection, "CLIENT_BYTES_MAX", a_few):
         async with Broker(port=0) as broker:
             asked = [subscribe(2 * n, n, to_msgpack(Filter("a = 1")), 0) for n in range(1, 4)]
             client = await RawClient.to(broker, Hello("client"), *asked, publish(9, 0, [data] * 2))
@@ -382,7 +386,7 @@ async def test_strangers_may_send_little() -> None:
 @on_loop
 async def test_what_a_client_publishes_ahead_is_bounded_in_bytes() -> None:
     """Sixteen large frames of each client would wait in the broker."""
-    with mock.patch.object(accepted, "PENDING_BYTES_MAX", 3000):
+    with mock.patch.object(ingress_queue, "PENDING_BYTES_MAX", 3000):
         async with Broker(port=0) as broker:
             client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()] * 2))
             assert isinstance(await client.hears(), Hello)
@@ -424,7 +428,7 @@ async def test_stopping_ends_publications_under_way() -> None:
     """A broker would go on working after it has ended."""
     many = [to_msgpack(Notification({"a": 1}))] * 10_000
     async with Broker(port=0) as broker:
-        asked = [publish(number, 0, many) for number in range(accepted.PUBLISHES_PENDING_MAX)]
+        asked = [publish(number, 0, many) for number in range(ingress_queue.PUBLISHES_PENDING_MAX)]
         client = await RawClient.to(broker, Hello("client"), *asked)
         await until(lambda: broker.statistics().published > 0)
         await client.leave()
@@ -468,7 +472,7 @@ async def test_a_fault_of_the_broker_is_logged_there(caplog: pytest.LogCaptureFi
         assert broker.statistics().refused == {"internal": 1}
         assert broker.statistics().held_bytes == 0
     (record,) = caplog.records
-    assert record.name == "contrada.net.accepted"
+    assert record.name == "contrada.net.broker.ingress_queue"
     assert "secret" in caplog.text
 
 
@@ -656,7 +660,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A time limit on publishing would not hold: a dead reader could keep it a minute longer."""
-    monkeypatch.setattr("contrada.net.server.HANDOVER_WAIT_S", 0.01)
+    monkeypatch.setattr("contrada.net.broker.server.HANDOVER_WAIT_S", 0.01)
 
     async def stuck(_: Peer) -> None:
         await asyncio.Event().wait()
@@ -669,7 +673,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
     taken = asyncio.Event()
     with (
         mock.patch.object(Accepted, "_work", stuck),
-        mock.patch.object(accepted, "FEW_MAX", -1),
+        mock.patch.object(ingress_queue, "FEW_MAX", -1),
     ):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             publishing = asyncio.create_task(service.publish_batch(items()))
@@ -689,7 +693,7 @@ async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> 
         server = await loop.create_server(lambda: protocols.pop(0)(), "127.0.0.1", 0)
         service = connect(f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         with (
-            mock.patch.object(reconnecting, "CONNECT_WAIT_S", 0.05),
+            mock.patch.object(reconnection, "CONNECT_WAIT_S", 0.05),
             pytest.raises(ConnectionFailedError, match="no answer"),
         ):
             await service.open()
@@ -728,10 +732,10 @@ async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
 
     with (
         mock.patch.object(Accepted, "_work", stuck),
-        mock.patch.object(accepted, "FEW_MAX", -1),
+        mock.patch.object(ingress_queue, "FEW_MAX", -1),
     ):
         async with Broker(port=0) as broker:
-            frames = (publish(n, 0, []) for n in range(accepted.PUBLISHES_PENDING_MAX + 1))
+            frames = (publish(n, 0, []) for n in range(ingress_queue.PUBLISHES_PENDING_MAX + 1))
             raw = await RawClient.to(broker, Hello("client"), *frames)
             assert isinstance(await raw.hears(), Hello)
             heard = await raw.hears()

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from contrada.net import Broker, connect, neighbours, reconnecting
-from contrada.net.address import Address
-from contrada.net.neighbours import Membership, Wanted
+from contrada.net.broker import neighbours
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.client import reconnection
+from contrada.net.connect import connect
+from contrada.net.wire.address import Address
 from tests.asynchronous import on_loop, until
 
 
@@ -23,7 +26,7 @@ async def test_clients_and_links_go_over_sockets_of_unix(
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: end, str(tmp_path / to.host))
 
-    for module in (neighbours, reconnecting):
+    for module in (neighbours, reconnection):
         monkeypatch.setattr(module, "dial", dial)
     north = Broker(port=0, network=Membership("north"))
     wanted = (Wanted(Address("north")),)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from contrada.net import Broker
-from contrada.net.address import parse_address
-from contrada.net.neighbours import Membership, Wanted
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.wire.address import parse_address
 from tests.asynchronous import on_loop, until
 from tests.net.churn import at_rest, wave
 from tests.net.memory import Table, tables

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
-from contrada.net import BrokerStatistics
-from contrada.net.connecting import connect_sync
+from contrada.net.broker.broker import BrokerStatistics
+from contrada.net.connect import connect_sync
 from tests.commands import here
 from tests.net.conftest import CONTRADA
 

@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.errors import FrameError
-from contrada.net.connection import (
+from contrada.net.wire.connection import (
     BROKER,
     CLIENT,
     HELLO_WAIT_S,
@@ -12,7 +12,7 @@ from contrada.net.connection import (
     Connection,
     Phase,
 )
-from contrada.net.frames import (
+from contrada.net.wire.frames import (
     Failure,
     Frame,
     FrameReader,

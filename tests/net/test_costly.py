@@ -23,12 +23,16 @@ from contrada.model.algebra.sets import (
     suffix,
     wildcard,
 )
-from contrada.model.algebra.valueset import intersection as every
-from contrada.model.algebra.valueset import union
-from contrada.model.encoding import to_msgpack
-from contrada.net import Broker, accepted, connect
-from contrada.net.connection import CLIENT
-from contrada.net.frames import (
+from contrada.model.algebra.value_set import intersection as every
+from contrada.model.algebra.value_set import union
+from contrada.model.codec import to_msgpack
+from contrada.net.broker import ingress_queue
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.fair_scheduler import Turns
+from contrada.net.broker.server_connection import Peer
+from contrada.net.connect import connect
+from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.frames import (
     Credit,
     Failure,
     Frame,
@@ -40,10 +44,8 @@ from contrada.net.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.messages import unpacked
-from contrada.net.peer import Peer
-from contrada.net.turns import Turns
-from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish
+from contrada.net.wire.message_codec import unpacked
+from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import delivery, publish, subscribe, unsubscribe
@@ -158,8 +160,8 @@ async def test_what_the_broker_cannot_afford_its_subscriber_looks_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A subscriber would get what it did not ask for, or miss what it asked for."""
-    monkeypatch.setattr(accepted, "BATCH_WORK_MAX", 1_000)
-    monkeypatch.setattr(accepted, "NOTIFICATION_WORK_MAX", 1_000)
+    monkeypatch.setattr(ingress_queue, "BATCH_WORK_MAX", 1_000)
+    monkeypatch.setattr(ingress_queue, "NOTIFICATION_WORK_MAX", 1_000)
     async with (
         Broker(port=0) as broker,
         connect(broker.address) as service,

@@ -14,11 +14,13 @@ import pytest
 
 import contrada as ct
 from bench.crowd import CREDIT, HELLO, Crowd, Process, allow_files, broker, crowd
-from contrada.model import encoding
-from contrada.net import Broker, TcpService, connect
-from contrada.net.frames import Hello, Request, encode
-from contrada.net.messages import packed
-from contrada.routing.messages import Subscribe
+from contrada.model import codec
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
+from contrada.net.wire.frames import Hello, Request, encode
+from contrada.net.wire.message_codec import packed
+from contrada.routing.router_messages import Subscribe
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.test_broker import RawClient
 
@@ -141,7 +143,7 @@ def test_a_subscription_takes_little_of_a_broker() -> None:
             tracemalloc.start()
             try:
                 await ask(client, said[WARM:])
-                encoding._other_set.cache_clear()  # It is bounded, and full where many ask.
+                codec._other_set.cache_clear()  # It is bounded, and full where many ask.
                 gc.collect()
                 held, _ = tracemalloc.get_traced_memory()
             finally:

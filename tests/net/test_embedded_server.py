@@ -25,21 +25,29 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
-from contrada.net import Broker, accepted, ferry, member, neighbours, server
-from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.net.neighbours import Membership
+from contrada.net.broker import (
+    embedded_broker,
+    neighbours,
+    reliable_link_channel,
+    server,
+)
+from contrada.net.broker import (
+    ingress_queue as accepted,
+)
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Strategy
-from contrada.runtime import backoff
-from contrada.runtime.exchange import LINK_DOWN
-from contrada.service import ConnectionState, Service
+from contrada.service import ConnectionState, Service, backoff
+from contrada.service.dispatcher import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.matching.engines import load_kernels
 from tests.net.networks import network
 from tests.net.processes import serving
+from tests.net.test_durable_client import publish_all, read_all
 from tests.net.test_elsewhere import FORKED, FORKED_BLOCKING
 from tests.net.test_neighbours import free_ports, know
-from tests.net.test_standing import publish_all, read_all
 
 NOBODY = "contrada://127.0.0.1:1"
 """Where no broker listens."""
@@ -209,7 +217,7 @@ async def test_one_who_says_nothing_is_not_waited_for_long(monkeypatch: pytest.M
         await ct.connect(neighbours=[address], name="desk").open()
     monkeypatch.setattr(neighbours, "LINK_WAIT_S", 60)
     with monkeypatch.context() as patch:
-        patch.setattr(member, "JOIN_WAIT_S", 0.05)
+        patch.setattr(embedded_broker, "JOIN_WAIT_S", 0.05)
         with pytest.raises(ConnectionFailedError, match="told nothing within JOIN_WAIT_S"):
             await ct.connect(neighbours=[address], name="desk").open()
     closed, cancelled = (ct.connect(neighbours=[address], name="desk") for _ in range(2))
@@ -418,8 +426,8 @@ async def test_closing_hands_over_what_is_queued() -> None:
 @on_loop
 async def test_closing_hands_over_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held in memory alone, and is sent again, would be lost with it."""
-    monkeypatch.setattr(ferry, "FERRY_BYTES_MAX", 10_000)
-    monkeypatch.setattr(ferry, "CARRY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(reliable_link_channel, "FERRY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as home,

@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 import contrada as ct
-from contrada.model.encoding import from_msgpack, to_msgpack
-from contrada.net import Broker, connect, parse_address
-from contrada.net.frames import FrameReader, Hop, encode
-from contrada.net.neighbours import Membership
-from contrada.runtime.outlet import ENTRY_BYTES
+from contrada.model.codec import from_msgpack, to_msgpack
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.frames import FrameReader, Hop, encode
+from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
 from tests.net import foreign_client, vectors
 from tests.net.foreign_client import ForeignClient, comparison

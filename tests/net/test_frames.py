@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, EncodingError, FrameError, LimitError
 from contrada.model import Filter, FilterSet, Notification
-from contrada.model.encoding import to_msgpack
-from contrada.net.content import CONTENT_BYTES_MAX, packed_content
-from contrada.net.frames import (
+from contrada.model.codec import to_msgpack
+from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     Credit,
     Failure,
@@ -26,10 +25,16 @@ from contrada.net.frames import (
     Reply,
     encode,
 )
-from contrada.net.inspection import HeldLink, HeldText, Inspection
-from contrada.net.messages import ClientRequest, PackedSubscribe, packed, unpacked
-from contrada.net.pages import FilterPage
-from contrada.routing.messages import SUBSCRIPTION_FILTERS_MAX, Publish, Subscribe, Unsubscribe
+from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
+from contrada.net.wire.message_codec import ClientRequest, PackedSubscribe, packed, unpacked
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, packed_content
+from contrada.net.wire.subscription_pages import FilterPage
+from contrada.routing.router_messages import (
+    SUBSCRIPTION_FILTERS_MAX,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 
 EVERY = [

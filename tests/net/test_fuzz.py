@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from contrada.net.connection import CLIENT, NEIGHBOUR
+from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from tests.net.fuzz import FRAMES_PER_STREAM, Fuzz, Mutator
 from tests.net.memory import ARENA_KB, is_flat
 

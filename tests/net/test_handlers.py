@@ -9,9 +9,8 @@ import pytest
 
 import contrada as ct
 from contrada.errors import ServiceError
-from contrada.net import connect
-from contrada.net.connecting import connect_sync
-from contrada.runtime.handling import HANDLERS_MAX
+from contrada.net.connect import connect, connect_sync
+from contrada.service.callbacks import HANDLERS_MAX
 from tests.asynchronous import on_loop, until
 
 

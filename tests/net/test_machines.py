@@ -23,14 +23,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import contrada as ct
-from contrada.net import Broker, TcpService, server
-from contrada.net.address import parse_address
-from contrada.runtime import backoff
-from contrada.service import Advertisements, Offering, StandingSubscription, Subscription
+from contrada.net.broker import server
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.address import parse_address
+from contrada.service import Advertisements, Offering, StandingSubscription, Subscription, backoff
 from tests.asynchronous import until
 from tests.net.churn import reset
 from tests.net.memory import tables
-from tests.net.test_reconnecting import begun, cut, reached
+from tests.net.test_reconnection import begun, cut, reached
 
 RUNS: Final = int(os.environ.get("CONTRADA_MACHINES", "15"))
 STEPS: Final = 60

@@ -13,16 +13,27 @@ import pytest
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
-from contrada.net import Broker, TcpService, accepted, connect, link
-from contrada.net.address import parse_address
-from contrada.net.frames import Failure, Hello, Hop, Reply
-from contrada.net.link import ON_ITS_WAY
-from contrada.net.messages import packed, unpacked_hop
-from contrada.net.neighbours import Membership, Wanted
-from contrada.routing.messages import LinkUp, Neighbour, Publish, Reason, Role, Send, Subscribe
+from contrada.net.broker import ingress_queue, link
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.link import ON_ITS_WAY
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.frames import Failure, Hello, Hop, Reply
+from contrada.net.wire.message_codec import packed, unpacked_hop
 from contrada.routing.router import Router, Strategy
-from contrada.runtime import backoff
-from contrada.runtime.exchange import LINK_DOWN
+from contrada.routing.router_messages import (
+    LinkUp,
+    Neighbour,
+    Publish,
+    Reason,
+    Role,
+    Send,
+    Subscribe,
+)
+from contrada.service import backoff
+from contrada.service.dispatcher import LINK_DOWN
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import load_kernels
 from tests.net.networks import Links, are_linked, network
@@ -258,9 +269,9 @@ async def test_what_is_much_work_is_delivered_too(
     is_decided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tried again in parts it would be taken for a duplicate, or not get over the link."""
-    monkeypatch.setattr(accepted, "BATCH_WORK_MAX", 2_000 if is_decided else 1_000)
+    monkeypatch.setattr(ingress_queue, "BATCH_WORK_MAX", 2_000 if is_decided else 1_000)
     if not is_decided:
-        monkeypatch.setattr(accepted, "NOTIFICATION_WORK_MAX", 1_000)
+        monkeypatch.setattr(ingress_queue, "NOTIFICATION_WORK_MAX", 1_000)
     text = "ab" * (40 if is_decided else 2_000)
     async with (
         network(2, [(0, 1)]) as brokers,
@@ -410,7 +421,7 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two that end one another's links would do nothing else."""
-    caplog.set_level("INFO", "contrada.net.neighbours")
+    caplog.set_level("INFO", "contrada.net.broker.neighbours")
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     async with Broker(port=0, network=Membership("a")) as first:
         wanted = (Wanted(parse_address(first.address)),)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net.connecting import connect_sync
-from contrada.runtime import BlockingService
+from contrada.net.connect import connect_sync
+from contrada.service.sync import BlockingService
 from tests.commands import here
 from tests.net.conftest import CONTRADA
 from tests.net.processes import Process, serving

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import contrada as ct
-from contrada.delivery.messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
+from contrada.delivery.delivery_messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
 from contrada.errors import ConnectionFailedError, NotPermittedError
-from contrada.matching.spans import BUNDLE_MIN
+from contrada.matching.packed import BUNDLE_MIN
 from contrada.model import (
     Advertisement,
     Envelope,
@@ -22,13 +22,17 @@ from contrada.model import (
     to_msgpack,
 )
 from contrada.model.algebra.notification import keep_packed
-from contrada.model.encoding import notification_from_msgpack
-from contrada.net import Broker, connect
-from contrada.net.accepted import Doubtful
-from contrada.net.address import parse_address
-from contrada.net.client import TcpService
-from contrada.net.connection import CLIENT
-from contrada.net.frames import (
+from contrada.model.codec import notification_from_msgpack
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.ingress_queue import Doubtful
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.users import Users, UserSettings
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.durable_messages import Arrive, AskLog, AskStretch, packed
+from contrada.net.wire.frames import (
     AboutQuestions,
     Credit,
     Delivery,
@@ -50,16 +54,14 @@ from contrada.net.frames import (
     Request,
     StatisticsRequest,
 )
-from contrada.net.messages import packed as message
-from contrada.net.neighbours import Membership, Wanted
-from contrada.net.promises import Arrive, AskLog, AskStretch, packed
-from contrada.net.questions import packed_answers
-from contrada.net.tokens import new_token
-from contrada.net.users import Users, UserSettings
+from contrada.net.wire.message_codec import packed as message
+from contrada.net.wire.query_codec import packed_answers
+from contrada.net.wire.tokens import new_token
 from contrada.patterns import Match
-from contrada.routing.alternatives import alternative
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import (
+from contrada.routing.disjuncts import alternative
+from contrada.routing.query_router import ANSWER_WINDOW
+from contrada.routing.router_messages import (
     Advertise,
     Answer,
     Ask,
@@ -70,15 +72,14 @@ from contrada.routing.messages import (
     SourceReport,
     SourceState,
 )
-from contrada.routing.questions import ANSWER_WINDOW
-from contrada.runtime.outlet import entry_of, size_of
-from contrada.security.principals import NOT_PERMITTED
+from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.subscription_queue import entry_of, size_of
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import load_kernels, needs_numba
 from tests.net.networks import are_linked
 from tests.net.requests import publish, subscribe
 from tests.net.test_broker import RawClient
-from tests.security.singles import singles
+from tests.service.security.singles import singles
 
 SECRETS = {name: new_token(name) for name in ("desk", "task", "oslo", "root")}
 TOKEN = {name: token for name, (token, _) in SECRETS.items()}

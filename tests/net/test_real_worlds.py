@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from contrada.simulation.oracle import Outcome
-from contrada.simulation.steps import CutLine, Kind
+from contrada.lab.simulation.oracle import Outcome
+from contrada.lab.simulation.script_steps import CutLine, Kind
 from tests.asynchronous import on_loop
 from tests.net import real_world
 from tests.net.namespaces import namespaces, why_not
@@ -45,7 +45,7 @@ if path.exists():
 """A broker begins again without what it had kept."""
 
 CONFIRMS_FIRST = """
-from contrada.runtime.tables import TableStore
+from contrada.service.stores.table_store import TableStore
 bring, calls = TableStore._bring, []
 def late(self):
     calls.append(self)
@@ -59,7 +59,7 @@ TELLS_LESS = """
 from msgspec.structs import replace
 from contrada.model import FilterSet
 from contrada.routing import router
-from contrada.routing.messages import Send, Subscribe
+from contrada.routing.router_messages import Send, Subscribe
 handle = router.Router.handle
 def told(self, event, now_us):
     effects = handle(self, event, now_us)
@@ -77,7 +77,7 @@ router.Router.handle = told
 
 DELIVERS_AGAIN = """
 from contrada.routing import router
-from contrada.routing.messages import Deliver, LinkUp
+from contrada.routing.router_messages import Deliver, LinkUp
 handle = router.Router.handle
 last = []
 def again(self, event, now_us):

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.net.connecting import connect_sync
-from contrada.security.signing import Verifier
+from contrada.net.connect import connect_sync
+from contrada.service.security.signatures import Verifier
 
 
 def contrada(*arguments: str) -> Result:

@@ -7,12 +7,15 @@ import socket
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net import Broker, TcpService, connect, parse_address, server
-from contrada.net.connecting import connect_sync
-from contrada.net.link import ON_ITS_WAY
-from contrada.net.member import MemberService
-from contrada.net.neighbours import Membership, Wanted
-from contrada.runtime.exchange import LINK_DOWN
+from contrada.net.broker import server
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.embedded_broker import MemberService
+from contrada.net.broker.link import ON_ITS_WAY
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect, connect_sync
+from contrada.net.wire.address import parse_address
+from contrada.service.dispatcher import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network
 from tests.net.processes import serving

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
-from contrada.net import Broker, connect
-from contrada.net.address import parse_address
-from contrada.net.connecting import connect_sync
-from contrada.net.neighbours import Membership, Wanted
-from contrada.net.peer import Peer
-from contrada.net.tls import TLS_FAULT, Tls
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.server_connection import Peer
+from contrada.net.connect import connect, connect_sync
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.tls import TLS_FAULT, Tls
 from tests.asynchronous import on_loop, until
 from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S, contrada

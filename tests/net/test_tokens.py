@@ -6,8 +6,8 @@ import re
 import pytest
 
 from contrada.errors import FrameError, InvalidValueError
-from contrada.net import tokens
-from contrada.net.tokens import (
+from contrada.net.wire import tokens
+from contrada.net.wire.tokens import (
     TOKEN_CHARS_MAX,
     TokenCheck,
     check_record,

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanContext, get_current_span
 
 from contrada import Notification, connect
-from contrada.runtime import tracing
+from contrada.service import trace_spans
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network
 
@@ -24,9 +24,9 @@ def spans() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.start(provider)
+    trace_spans.start(provider)
     yield exporter
-    tracing.stop()
+    trace_spans.stop()
     provider.shutdown()
 
 
@@ -114,9 +114,9 @@ async def test_what_is_not_sampled_carries_nothing_and_has_no_spans(
         connect(brokers[0].address) as service,
         service.subscribe("n >= 0") as subscription,
     ):
-        tracing.start(TracerProvider(sampler=ALWAYS_OFF))
+        trace_spans.start(TracerProvider(sampler=ALWAYS_OFF))
         await service.publish({"n": 1})
-        tracing.stop()
+        trace_spans.stop()
         await service.publish({"n": 2, "traceparent": "no context"})
         assert "traceparent" not in await anext(subscription)
         assert (await anext(subscription))["traceparent"] == "no context"
@@ -148,7 +148,8 @@ async def test_strange_contexts_are_carried_as_they_are(spans: InMemorySpanExpor
 def test_nothing_of_it_is_loaded_while_it_is_off() -> None:
     """Everybody would pay for what few turn on."""
     code = (
-        "import sys, contrada.net.broker, contrada.net.client, contrada.runtime.tracing\n"
+        "import sys, contrada.net.broker.broker, contrada.net.client.tcp_service\n"
+        "import contrada.service.trace_spans\n"
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -160,8 +161,8 @@ def test_an_exporter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "absent")
     with pytest.raises(MissingRequirementError, match="absent"):
-        tracing.start_by_environment()
+        trace_spans.start_by_environment()
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
-    tracing.start_by_environment()
-    assert tracing.is_on
-    tracing.stop()
+    trace_spans.start_by_environment()
+    assert trace_spans.is_on
+    trace_spans.stop()

@@ -7,10 +7,10 @@ import pytest
 
 from contrada.errors import InputError
 from contrada.model import FilterSet
-from contrada.net import users as module
-from contrada.net.tokens import new_token
-from contrada.net.users import USER_NAME_CHARS_MAX, Users, UserSettings, check_user_name
-from contrada.security.principals import EVERYTHING, NOTHING, Principal
+from contrada.net.broker import users as module
+from contrada.net.broker.users import USER_NAME_CHARS_MAX, Users, UserSettings, check_user_name
+from contrada.net.wire.tokens import new_token
+from contrada.service.security.principals import EVERYTHING, NOTHING, Principal
 
 TOKEN, RECORD = new_token("desk")
 

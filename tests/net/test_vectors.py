@@ -10,12 +10,14 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from contrada.delivery.messages import Closed, DeliveryMessage, Payload, Records
+from contrada.delivery.delivery_messages import Closed, DeliveryMessage, Payload, Records
 from contrada.errors import FrameError
-from contrada.model.encoding import from_msgpack, to_msgpack
-from contrada.net.connection import _ALLOWED, CLIENT
-from contrada.net.frames import Frame, FrameReader, Hello, encode
-from contrada.net.messages import (
+from contrada.model.codec import from_msgpack, to_msgpack
+from contrada.net.broker.neighbours import Membership
+from contrada.net.wire.connection import _ALLOWED, CLIENT
+from contrada.net.wire.durable_messages import LogRequested
+from contrada.net.wire.frames import Frame, FrameReader, Hello, encode
+from contrada.net.wire.message_codec import (
     ClientRequest,
     Hopping,
     PackedSubscribe,
@@ -23,11 +25,9 @@ from contrada.net.messages import (
     unpacked,
     unpacked_hop,
 )
-from contrada.net.neighbours import Membership
-from contrada.net.promises import LogRequested
-from contrada.routing.messages import Unsubscribe
 from contrada.routing.router import Strategy
-from contrada.runtime.outlet import ENTRY_BYTES
+from contrada.routing.router_messages import Unsubscribe
+from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.net import vectors
 from tests.net.requests import frames_in
 

@@ -14,13 +14,13 @@ import pytest
 from contrada.cli.top import _rate
 from contrada.errors import ServiceError
 from contrada.model import Filter, FilterSet, Notification
-from contrada.net.broker import STATISTICS_NAMES_MAX, Broker
-from contrada.net.client import TcpService
-from contrada.net.connecting import connect_sync
-from contrada.net.content import packed_content
-from contrada.net.frames import VERSION
-from contrada.net.inspection import INSPECTED_MAX
-from contrada.security.principals import NOT_PERMITTED
+from contrada.net.broker.broker import STATISTICS_NAMES_MAX, Broker
+from contrada.net.broker.inspector import INSPECTED_MAX
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect_sync
+from contrada.net.wire.frames import VERSION
+from contrada.net.wire.payload_codec import packed_content
+from contrada.service.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.commands import here
 from tests.net.conftest import CONTRADA

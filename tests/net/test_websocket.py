@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from contrada.errors import AddressError, MissingRequirementError
-from contrada.net import Address, address, parse_address, parse_addresses
-from contrada.net.address import shown_addresses
-from contrada.net.websocket import CARRIED_AT_ONCE_BYTES, MessageTransport
+from contrada.net.wire import address
+from contrada.net.wire.address import Address, parse_address, parse_addresses, shown_addresses
+from contrada.net.wire.websocket import CARRIED_AT_ONCE_BYTES, MessageTransport
 from tests.asynchronous import on_loop
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from tests.feeds.web import answering, website
+from tests.integrations.feeds.web import answering, website
 from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S
 from tests.own_operators import CONTRADA

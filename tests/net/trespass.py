@@ -30,28 +30,29 @@ import httpx
 import msgspec
 
 import contrada as ct
-from contrada.delivery.messages import CloseLog
+from contrada.delivery.delivery_messages import CloseLog
 from contrada.errors import ContradaError, NotPermittedError, ServiceError
-from contrada.gateway import Gateway, beside
+from contrada.integrations.http import Gateway, beside
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.product import product_meets
-from contrada.model.algebra.valueset import ABSENT
+from contrada.model.algebra.value_set import ABSENT
+from contrada.model.codec import from_msgpack
 from contrada.model.domains.line import EMPTY
-from contrada.model.encoding import from_msgpack
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
-from contrada.net import Broker, connect
-from contrada.net.address import parse_address
-from contrada.net.client import TcpService
-from contrada.net.frames import AboutQuestions
-from contrada.net.messages import packed
-from contrada.net.neighbours import Membership, Wanted
-from contrada.net.promises import AskLog, AskStretch, LogState, Stretch
-from contrada.net.promises import packed as promised
-from contrada.net.tokens import new_token
-from contrada.net.users import Users, UserSettings
-from contrada.routing.forwarding import Strategy
-from contrada.routing.messages import (
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.users import Users, UserSettings
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.durable_messages import AskLog, AskStretch, LogState, Stretch
+from contrada.net.wire.durable_messages import packed as promised
+from contrada.net.wire.frames import AboutQuestions
+from contrada.net.wire.message_codec import packed
+from contrada.net.wire.tokens import new_token
+from contrada.routing.interest_forwarder import Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Answer,
     Cancel,
@@ -61,12 +62,12 @@ from contrada.routing.messages import (
     SourceState,
     Subscribe,
 )
-from contrada.runtime.exchange import LinkRoute
-from contrada.security.principals import Principal, free, owns
-from contrada.typed.names import marks_of
+from contrada.service.dispatcher import LinkRoute
+from contrada.service.security.principals import Principal, free, owns
+from contrada.typed.type_names import marks_of
 from tests.asynchronous import until
 from tests.net.networks import are_linked
-from tests.security.singles import singles
+from tests.service.security.singles import singles
 
 FILTERS: Final = (
     *("k = 1", "k = 2", "k in (1, 3)", "k < 2", "k >= 2", "k any", "k != 1", "not (k = 2)"),

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from contrada.delivery.durable import Retention
-from contrada.delivery.messages import (
+from contrada.delivery.delivery_messages import (
     AnnounceHome,
     AskPast,
     Carry,
@@ -43,19 +42,25 @@ from contrada.delivery.messages import (
     Taken,
     ToSequence,
 )
+from contrada.delivery.durable_subscription import Retention
 from contrada.errors import ContradaError, DeliveryError, FrameError
-from contrada.model import (
-    Advertisement,
-    Envelope,
-    Filter,
-    FilterSet,
-    Notification,
-    Pattern,
-    Query,
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern, Query
+from contrada.model.codec import Encodable, from_msgpack, to_msgpack
+from contrada.net.broker.neighbours import Membership
+from contrada.net.wire.durable_messages import (
+    Acknowledge,
+    Arrive,
+    Arrived,
+    AskLog,
+    AskStretch,
+    Begun,
+    LogState,
+    Publications,
+    Stretch,
+    refusal,
 )
-from contrada.model.encoding import Encodable, from_msgpack, to_msgpack
-from contrada.net.content import packed_values
-from contrada.net.frames import (
+from contrada.net.wire.durable_messages import packed as promised
+from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
     AboutQuestions,
@@ -87,27 +92,13 @@ from contrada.net.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.inspection import HeldLink, HeldText, Inspection
-from contrada.net.messages import Hopping, packed, unpacked
-from contrada.net.neighbours import Membership
-from contrada.net.pages import FilterPage
-from contrada.net.promises import (
-    Acknowledge,
-    Arrive,
-    Arrived,
-    AskLog,
-    AskStretch,
-    Begun,
-    LogState,
-    Publications,
-    Stretch,
-    refusal,
-)
-from contrada.net.promises import packed as promised
+from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
+from contrada.net.wire.message_codec import Hopping, packed, unpacked
+from contrada.net.wire.payload_codec import packed_values
+from contrada.net.wire.subscription_pages import FilterPage
 from contrada.patterns import Match
-from contrada.patterns.assembly import Piece
-from contrada.routing.alternatives import Alternative, alternative
-from contrada.routing.combining import Combination, aggregate_of
+from contrada.patterns.pattern_assembly import Piece
+from contrada.routing.aggregation import Combination, aggregate_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -119,7 +110,8 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import (
+from contrada.routing.disjuncts import Alternative, alternative
+from contrada.routing.router_messages import (
     Adjacency,
     Advertise,
     Answer,

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from contrada.model import Envelope, Filter, Notification, Pattern
-from contrada.patterns.reordering import order_of
+from contrada.patterns.reorder_buffer import order_of
 
 KINDS = "abc"
 

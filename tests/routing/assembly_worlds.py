@@ -21,18 +21,19 @@ from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
 from contrada.patterns import Match
-from contrada.patterns.matcher import PatternMatcher
-from contrada.patterns.reordering import order_of
+from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.assembly.phases import DelegationPhase
-from contrada.routing.assembly.split import Span, SplitPattern
+from contrada.routing.assembly.delegation_phase import DelegationPhase
+from contrada.routing.assembly.split_pattern import Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
     ReportMatches,
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import (
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     Deliver,
@@ -50,8 +51,7 @@ from contrada.routing.messages import (
     TimePassed,
     Unadvertise,
 )
-from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.next_hops import ITSELF
+from contrada.routing.tables.next_hop_cache import ITSELF
 from tests.routing.network import MESHES, ROLES, Edges, mesh, tree
 
 SHAPES: Final = ("acyclic", "acyclic", "hierarchical", "hybrid", "general", "mixed")

@@ -8,7 +8,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from contrada.routing.messages import (
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Client,
     Deliver,
     DeliverQuestion,
@@ -25,7 +26,6 @@ from contrada.routing.messages import (
     Send,
     TellClient,
 )
-from contrada.routing.router import Router, Strategy
 
 Edges = list[tuple[int, int, bool]]
 """Pairs of brokers; the first is the parent of the second, or they are peers (False)."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from contrada.routing.messages import Reason
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import Reason
 
 
 def refused(check: Callable[..., object], *args: object) -> RefusedError | None:

@@ -6,7 +6,7 @@ from contrada.model import Filter, Notification, Pattern, Query
 from contrada.routing.admission import Admission, HoldingMessage
 from contrada.routing.delegation import HandBack, SubscribePattern
 from contrada.routing.links.topology import HOPS_MAX, Topology
-from contrada.routing.messages import (
+from contrada.routing.router_messages import (
     Adjacency,
     Advertise,
     Ask,
@@ -21,9 +21,9 @@ from contrada.routing.messages import (
     TellLinks,
     Unsubscribe,
 )
-from contrada.routing.tables.next_hops import ITSELF
+from contrada.routing.tables.next_hop_cache import ITSELF
 from tests.routing.refused import reason_of
-from tests.routing.test_questions import ask
+from tests.routing.test_query_router import ask
 
 C, PEER, UP, CHILD = Client("c"), Neighbour("peer"), Neighbour("up"), Neighbour("child")
 SOME, LONG = Filter("a > 0"), "i" * 256

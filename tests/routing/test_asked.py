@@ -2,13 +2,15 @@
 
 import pytest
 
-from contrada.dialects.rules import Rule
 from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.algebra.filter import Selects
+from contrada.model.rule import Rule
 from contrada.routing.links import topology
-from contrada.routing.messages import (
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router import Router
+from contrada.routing.router_messages import (
     Client,
     LinkUp,
     Neighbour,
@@ -20,20 +22,29 @@ from contrada.routing.messages import (
     Unsubscribe,
     Way,
 )
-from contrada.routing.refusals import RefusedError
-from contrada.routing.router import Router
-from contrada.routing.tables import asked, ledger
-from contrada.routing.tables.asked import AskedTable
-from contrada.routing.tables.front import FilterFront, OfferFront
-from tests.routing.test_forwarding import ANN, BOB, IN_USE, NARROW, WIDE, L, M, P, router_with, told
+from contrada.routing.tables import interest_table, registrations
+from contrada.routing.tables.covering_index import FilterFront, OfferFront
+from contrada.routing.tables.interest_table import AskedTable
+from tests.routing.test_interest_forwarder import (
+    ANN,
+    BOB,
+    IN_USE,
+    NARROW,
+    WIDE,
+    L,
+    M,
+    P,
+    router_with,
+    told,
+)
 
 
 def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table would grow without bound, or what does not fit would be half there."""
     router = router_with((L, Role.PEER))
-    monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
+    monkeypatch.setattr(registrations, "LEDGER_ENTRIES_MAX", 1)
     monkeypatch.setattr(topology, "NEIGHBOURS_MAX", 1)
-    monkeypatch.setattr(asked, "SUBSCRIPTION_FILTERS_MAX", 1)
+    monkeypatch.setattr(interest_table, "SUBSCRIPTION_FILTERS_MAX", 1)
     assert isinstance(told(router, ANN, Subscribe("1", IN_USE))[0], Refused)
     assert isinstance(told(router, ANN, Subscribe("1", WIDE))[0], Send)
     assert isinstance(told(router, ANN, Subscribe("2", NARROW))[0], Refused)
@@ -45,7 +56,7 @@ def test_a_full_table_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_filters_of_all_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Subscriptions of many filters would fill the memory before there are too many of them."""
     router = router_with((L, Role.PEER))
-    monkeypatch.setattr(asked, "FILTERS_MAX", 3)
+    monkeypatch.setattr(interest_table, "FILTERS_MAX", 3)
     told(router, ANN, Subscribe("1", IN_USE))
     (refused,) = told(router, BOB, Subscribe("1", IN_USE))
     assert isinstance(refused, Refused)

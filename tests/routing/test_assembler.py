@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
-from contrada.patterns.assembly import GATHERED_FULL, Piece
-from contrada.patterns.engine import LATE
+from contrada.patterns.pattern_assembly import GATHERED_FULL, Piece
+from contrada.patterns.pattern_engine import LATE
 from contrada.patterns.runs import REFUSED, PatternLimits, RunBudget
 from contrada.routing.assembly import assembler
-from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.phases import DelegationPhase
-from contrada.routing.assembly.split import Span, SplitPattern, spans_of
+from contrada.routing.assembly.delegation_phase import DelegationPhase
+from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.split_pattern import Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -28,7 +28,8 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import (
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     ClientGone,
@@ -45,8 +46,7 @@ from contrada.routing.messages import (
     TimePassed,
     Unadvertise,
 )
-from contrada.routing.router import Router, Strategy
-from contrada.routing.tables.next_hops import ITSELF
+from contrada.routing.tables.next_hop_cache import ITSELF
 from tests.routing.assembly_worlds import Network
 
 N, M = Neighbour("n"), Neighbour("m")

@@ -6,7 +6,7 @@ import pytest
 
 from contrada.model import Envelope, Notification, Pattern
 from contrada.patterns import Match
-from contrada.patterns.assembly import Piece
+from contrada.patterns.pattern_assembly import Piece
 from contrada.routing.delegation import (
     VERSION,
     AskWatermark,

@@ -12,7 +12,7 @@ from contrada.model.algebra.product import example_of, product_covers
 from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
-from contrada.routing.tables.front import FilterFront, OfferFront
+from contrada.routing.tables.covering_index import FilterFront, OfferFront
 from tests import strategies
 
 POOL = [

@@ -7,9 +7,10 @@ import pytest
 
 from contrada.model import Advertisement, Envelope, Filter, Notification
 from contrada.model.algebra.sets import between
-from contrada.routing.forwarding import EVERYTHING
-from contrada.routing.links.paths import ConfirmedLink, beyond, weights_of
-from contrada.routing.messages import (
+from contrada.routing.interest_forwarder import EVERYTHING
+from contrada.routing.links.shortest_paths import ConfirmedLink, beyond, weights_of
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     Deliver,
@@ -29,7 +30,6 @@ from contrada.routing.messages import (
     TookLinks,
     Unsubscribe,
 )
-from contrada.routing.router import Router, Strategy
 from tests.routing.network import LOOPED, MESHES, SHARED, TRANSIENT, Edges, Network
 from tests.routing.test_router import World, deliveries, same_as_fresh, withdraw_all
 

@@ -6,14 +6,14 @@ import pytest
 
 from contrada.model import Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.patterns.engine import LATE
+from contrada.patterns.pattern_engine import LATE
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.held import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.outlook import RouterOutlook
-from contrada.routing.assembly.segments import Action, Unwant, Want
+from contrada.routing.assembly.delegated_segments import Action, Unwant, Want
+from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US
+from contrada.routing.assembly.source_map import RouterOutlook
 from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
 from contrada.routing.links.topology import Topology
-from contrada.routing.messages import Client, DeliverMatch, Neighbour, Origin, Send
+from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
 
 C, N = Client("c"), Neighbour("n")
 AB = Pattern("kind = 'a' -> kind = 'b'")

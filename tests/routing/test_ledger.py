@@ -3,9 +3,9 @@
 import pytest
 
 from contrada.errors import LimitError
-from contrada.routing.messages import Client, Neighbour, Reason, Way
-from contrada.routing.tables import ledger as module
-from contrada.routing.tables.ledger import Ledger, LedgerStatistics
+from contrada.routing.router_messages import Client, Neighbour, Reason, Way
+from contrada.routing.tables import registrations as module
+from contrada.routing.tables.registrations import Ledger, LedgerStatistics
 from tests.routing.refused import refused
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from contrada.routing.links import link_states as module
 from contrada.routing.links.link_states import NUMBER_MAX, RENEWALS_MAX, LinkStates
-from contrada.routing.links.paths import ConfirmedLink
-from contrada.routing.messages import Adjacency, LinkState, Reason, Role
+from contrada.routing.links.shortest_paths import ConfirmedLink
+from contrada.routing.router_messages import Adjacency, LinkState, Reason, Role
 from tests.routing.refused import reason_of
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.algebra.product import product_covers
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
-from contrada.routing.messages import (
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     LinkUp,
@@ -27,10 +28,14 @@ from contrada.routing.messages import (
     Unsubscribe,
     Way,
 )
-from contrada.routing.router import Router, Strategy
-from contrada.routing.tables import merging as module
-from contrada.routing.tables.front import FilterFront
-from contrada.routing.tables.merging import ATOM_SIZE, MERGED_SIZE_MAX, Merging, MergingStatistics
+from contrada.routing.tables import filter_merger as module
+from contrada.routing.tables.covering_index import FilterFront
+from contrada.routing.tables.filter_merger import (
+    ATOM_SIZE,
+    MERGED_SIZE_MAX,
+    Merging,
+    MergingStatistics,
+)
 from contrada.routing.tables.poset import Node, Poset
 from tests.routing import test_router
 from tests.routing.network import MESHES, TRANSIENT, TREES, Network

@@ -5,7 +5,8 @@ from unittest import mock
 
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.messages import (
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     Deliver,
@@ -16,8 +17,7 @@ from contrada.routing.messages import (
     Subscribe,
     Unsubscribe,
 )
-from contrada.routing.router import Router, Strategy
-from contrada.routing.tables import next_hops as module
+from contrada.routing.tables import next_hop_cache as module
 
 ANN, BOB = Client("ann"), Client("bob")
 SEVEN = Notification({"a": 7})

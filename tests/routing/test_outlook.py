@@ -3,9 +3,9 @@
 import pytest
 
 from contrada.model import Advertisement, Filter
-from contrada.routing.assembly.outlook import RouterOutlook
+from contrada.routing.assembly.source_map import RouterOutlook
 from contrada.routing.links.topology import Topology
-from contrada.routing.messages import Adjacency, Client, Neighbour, Offer, Party, Role, Way
+from contrada.routing.router_messages import Adjacency, Client, Neighbour, Offer, Party, Role, Way
 from contrada.routing.tables.poset import Poset
 
 C, N, M, UP = Client("c"), Neighbour("n"), Neighbour("m"), Neighbour("up")

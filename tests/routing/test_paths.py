@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.routing.links.paths import (
+from contrada.routing.links.shortest_paths import (
     ConfirmedLink,
     Graph,
     beyond,
@@ -17,7 +17,7 @@ from contrada.routing.links.paths import (
     used_edges,
     weights_of,
 )
-from contrada.routing.messages import Role
+from contrada.routing.router_messages import Role
 
 
 def random_edges(seed: int, *, trees: bool = False) -> tuple[list[str], list[ConfirmedLink]]:

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from contrada.routing.assembly.phases import (
+from contrada.routing.assembly.delegation_phase import (
     AT_ASKER,
     AT_DELEGATE,
     GATHERING,

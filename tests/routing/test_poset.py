@@ -11,10 +11,10 @@ from contrada.errors import LimitError
 from contrada.model import Filter, FilterSet, Product
 from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.sets import gt
-from contrada.model.algebra.valueset import of_cuts
+from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains.values import NUMBER, plain_number
-from contrada.routing.messages import Client, Neighbour, Way
-from contrada.routing.tables.front import Example, FilterFront
+from contrada.routing.router_messages import Client, Neighbour, Way
+from contrada.routing.tables.covering_index import Example, FilterFront
 from contrada.routing.tables.poset import Node, Poset, PosetStatistics, form_of
 
 WAYS: Final = tuple(Way(Neighbour(name)) for name in "LMN")

@@ -6,7 +6,9 @@ from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification, Pattern, Product, Query
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.links import topology
-from contrada.routing.messages import (
+from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.router import Router
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     LinkState,
@@ -23,11 +25,9 @@ from contrada.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from contrada.routing.refusals import RefusedError, check_label
-from contrada.routing.router import Router
-from contrada.routing.tables import asked, ledger
+from contrada.routing.tables import interest_table, registrations
 from tests.routing.refused import refused
-from tests.routing.test_questions import ask
+from tests.routing.test_query_router import ask
 
 SOME, NONE = Filter("a > 0"), Filter("a < 0 and a > 0")
 IMPOSSIBLE = Pattern([SOME, NONE])
@@ -74,8 +74,8 @@ def test_a_limit_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client could not tell which of its limits it has met, or would be told another."""
-    monkeypatch.setattr(asked, "SUBSCRIPTION_FILTERS_MAX", 1)
-    monkeypatch.setattr(ledger, "LEDGER_ENTRIES_MAX", 1)
+    monkeypatch.setattr(interest_table, "SUBSCRIPTION_FILTERS_MAX", 1)
+    monkeypatch.setattr(registrations, "LEDGER_ENTRIES_MAX", 1)
     refusal = answer(message)
     assert refusal.reason is reason
     assert isinstance(refusal.error, LimitError)
@@ -84,7 +84,7 @@ def test_a_limit_is_named(
 
 def test_the_filters_of_a_server_are_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client would be told that it has too many subscriptions, where filters are too many."""
-    monkeypatch.setattr(asked, "FILTERS_MAX", 1)
+    monkeypatch.setattr(interest_table, "FILTERS_MAX", 1)
     refusal = answer(Subscribe("1", Filter("b = 1")))
     assert isinstance(refusal.error, LimitError)
     assert (refusal.error.limit, refusal.error.size) == ("FILTERS_MAX", 2)

@@ -9,7 +9,8 @@ import pytest
 
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.product import product_covers
-from contrada.routing.messages import (
+from contrada.routing.router import Strategy
+from contrada.routing.router_messages import (
     Advertise,
     Client,
     ClientGone,
@@ -21,7 +22,6 @@ from contrada.routing.messages import (
     Unsubscribe,
     Way,
 )
-from contrada.routing.router import Strategy
 from tests.routing.network import (
     LOOPED,
     MESHES,

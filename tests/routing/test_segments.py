@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from contrada.model import Envelope, Notification, Pattern
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly.phases import DelegationPhase
-from contrada.routing.assembly.segments import Action, DelegatedSegments
-from contrada.routing.assembly.split import Segment, Span, SplitPattern
+from contrada.routing.assembly.delegated_segments import Action, DelegatedSegments
+from contrada.routing.assembly.delegation_phase import DelegationPhase
+from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern
 from contrada.routing.delegation import (
     AskWatermark,
     HandOver,
@@ -14,7 +14,7 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import Client, Message, Neighbour, Send
+from contrada.routing.router_messages import Client, Message, Neighbour, Send
 
 N, M = Neighbour("n"), Neighbour("m")
 ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd'")

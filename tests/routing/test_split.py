@@ -10,9 +10,15 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns import Match
 from contrada.patterns.runs import PatternLimits, RunBudget
-from contrada.routing.assembly.phases import DelegationPhase
-from contrada.routing.assembly.split import SEGMENT_PARTS_MIN, Segment, Span, SplitPattern, spans_of
-from contrada.routing.messages import Client, Neighbour, Origin
+from contrada.routing.assembly.delegation_phase import DelegationPhase
+from contrada.routing.assembly.split_pattern import (
+    SEGMENT_PARTS_MIN,
+    Segment,
+    Span,
+    SplitPattern,
+    spans_of,
+)
+from contrada.routing.router_messages import Client, Neighbour, Origin
 
 C, N, M = Client("c"), Neighbour("n"), Neighbour("m")
 ABCD = Pattern("kind = 'a' -> kind = 'b' -> kind = 'c' -> kind = 'd' within 1 min")

@@ -6,7 +6,7 @@ from contrada.routing.links import link_states
 from contrada.routing.links import topology as module
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import Topology
-from contrada.routing.messages import (
+from contrada.routing.router_messages import (
     Adjacency,
     Client,
     LinkState,

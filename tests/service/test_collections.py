@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.collections import (
+from contrada.errors import ServiceError
+from contrada.net.broker.broker import Broker
+from contrada.service import Service
+from contrada.typed.collections import (
     Arrival,
     CausalSet,
     Collection,
@@ -28,10 +31,7 @@ from contrada.collections import (
     WeakBag,
     WeakSet,
 )
-from contrada.errors import ServiceError
-from contrada.net import Broker
-from contrada.runtime.handles import ThreadPolicy
-from contrada.service import Service
+from contrada.typed.handles import ThreadPolicy
 from tests.asynchronous import on_loop, until
 from tests.homes import Serve, serve
 from tests.service.ways import Apart, Informed, Joined, service_of
@@ -377,7 +377,7 @@ KILLED = """
 import asyncio, sys
 from dataclasses import dataclass
 import contrada as ct
-from contrada.collections import WeakBag
+from contrada.typed.collections import WeakBag
 
 @dataclass
 class Offer(ct.Obvent, name="collections.Offer"):

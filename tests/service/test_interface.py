@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from contrada.dialects import cesql
 from contrada.errors import (
     InvalidNotificationError,
     InvalidObventError,
@@ -18,10 +17,11 @@ from contrada.errors import (
     ServiceError,
     UnsatisfiableFilterError,
 )
+from contrada.integrations.dialects import cesql
 from contrada.model import Envelope, Filter, FilterSet, Notification
-from contrada.runtime.outlet import EXPIRED, QUEUE_NOTIFICATIONS_MAX
-from contrada.runtime.stamping import wall_clock_us
 from contrada.service import ConnectionState, Subscription
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.subscription_queue import EXPIRED, QUEUE_NOTIFICATIONS_MAX
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of, way_of

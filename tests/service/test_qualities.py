@@ -1,7 +1,7 @@
 """What classes promise by what they inherit, judged by what is read of them, at real brokers too.
 
 Each quality has a judge: a rule about what was published and what was read. Over worlds, where
-servers crash and links are cut, the same is judged by the checkers of `contrada.simulation`.
+servers crash and links are cut, the same is judged by the checkers of `contrada.lab.simulation`.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ import pytest
 from msgspec.structs import replace
 
 import contrada as ct
-from contrada.delivery.messages import Carry, DeliveryMessage
-from contrada.net import Broker
-from contrada.net.client import TcpService
-from contrada.routing.messages import Neighbour
-from contrada.runtime import EmbeddedService
-from contrada.runtime.handles import Handle
-from contrada.runtime.outlet import QUEUE_FULL, QUEUE_NOTIFICATIONS_MAX
-from contrada.runtime.standing import READ_AHEAD_MAX
+from contrada.delivery.delivery_messages import Carry, DeliveryMessage
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.routing.router_messages import Neighbour
 from contrada.service import Service
+from contrada.service.durable_reader import READ_AHEAD_MAX
+from contrada.service.embedded_service import EmbeddedService
+from contrada.service.subscription_queue import QUEUE_FULL, QUEUE_NOTIFICATIONS_MAX
+from contrada.typed.handles import Handle
 from tests.asynchronous import on_loop, until
 from tests.homes import Serve, serve
 from tests.net.networks import FIVE, network

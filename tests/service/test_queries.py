@@ -19,12 +19,12 @@ from contrada.errors import (
     ServiceError,
     UnsatisfiableFilterError,
 )
-from contrada.net.content import CONTENT_BYTES_MAX
-from contrada.query import Question
-from contrada.routing import combining
-from contrada.routing.messages import SourceReport, SourceState
-from contrada.runtime import answering, asking, deadlines, exchange
-from contrada.service import Answers, Service
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.routing import aggregation
+from contrada.routing.router_messages import SourceReport, SourceState
+from contrada.service import Answers, Service, deadlines, dispatcher
+from contrada.service.query import answerer, asker
+from contrada.service.query.question import Question
 from tests.asynchronous import on_loop, until
 from tests.service.ways import known, service_of
 
@@ -188,7 +188,7 @@ async def test_what_is_computed_is_that_of_all_answers(name: str) -> None:
 @on_loop
 async def test_what_cannot_be_combined_is_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of what one source has would stay in the result of the others."""
-    monkeypatch.setattr(combining, "GROUPS_MAX", 3)
+    monkeypatch.setattr(aggregation, "GROUPS_MAX", 3)
     groups = ([1, 2], [2, 3, 4])
     async with service_of(name) as service, AsyncExitStack() as stack:
         for number, keys in enumerate(groups):
@@ -416,8 +416,8 @@ async def test_what_makes_no_sense_is_refused(name: str) -> None:
 @on_loop
 async def test_limits_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One client could fill a server, or its own memory."""
-    monkeypatch.setattr(asking, "COLLATED_MAX", 3)
-    monkeypatch.setattr(answering, "SERVICE_SOURCES_MAX", 1)
+    monkeypatch.setattr(asker, "COLLATED_MAX", 3)
+    monkeypatch.setattr(answerer, "SERVICE_SOURCES_MAX", 1)
     async with service_of(name) as service:
         many = [{"a": each} for each in range(9)]
         async with service.offer("a any", lambda _: many, name="many"):
@@ -511,7 +511,7 @@ async def test_a_sorted_predicate_that_fails_is_told_to_who_asks(
     def fails(*_: object) -> bool:
         raise ValueError("a fault of who asks")
 
-    monkeypatch.setattr(asking.AnswerReader, "is_asked_for", fails)
+    monkeypatch.setattr(asker.AnswerReader, "is_asked_for", fails)
     async with library(name) as service:
         with pytest.raises(ValueError, match="who asks"):
             await all_of(service.query("author any", sort="title"))
@@ -523,7 +523,7 @@ async def test_what_a_service_combines_beyond_a_limit_fails_as_a_whole(
 ) -> None:
     """Half of what failed would be in the result."""
     async with library(name) as service:
-        monkeypatch.setattr(combining, "GROUPS_MAX", 3)
+        monkeypatch.setattr(aggregation, "GROUPS_MAX", 3)
         answers = service.compute("count", "author any", by="title")
         assert await all_of(answers) == []
         assert {state for state, _ in states_of(answers).values()} == {STATES.FAILED}
@@ -538,7 +538,7 @@ async def test_who_sets_the_clock_ends_no_question(monkeypatch: pytest.MonkeyPat
         await answers.open()
         short = service.query("a any", timeout_s=0.1)
         await short.open()
-        for each in (exchange, deadlines):
+        for each in (dispatcher, deadlines):
             monkeypatch.setattr(each, "wall_clock_us", lambda: 2 * 10**15)
         assert await all_of(short) == []
         await asyncio.sleep(0)
@@ -562,7 +562,7 @@ async def test_a_source_that_cannot_be_offered_is_not_described_again() -> None:
 @on_loop
 async def test_what_a_source_cannot_give_is_its_own_failure(name: str) -> None:
     """An item that no frame holds would be lost in silence; a source's own haste be the asker's."""
-    assert answering.ITEM_BYTES_MAX <= CONTENT_BYTES_MAX
+    assert answerer.ITEM_BYTES_MAX <= CONTENT_BYTES_MAX
 
     def hasty(_: Question) -> None:
         raise TimeoutError("its database")

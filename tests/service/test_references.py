@@ -8,9 +8,9 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidObventError, RemoteCallError, ServiceError
-from contrada.runtime import EmbeddedService
-from contrada.runtime.references import Export, Proxy
-from contrada.typed.calls import Reference
+from contrada.service.embedded_service import EmbeddedService
+from contrada.typed.references import Export, Proxy
+from contrada.typed.remote_calls import Reference
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
 

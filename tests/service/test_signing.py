@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 import contrada as ct
-from contrada.dialects import cesql
 from contrada.errors import ServiceError
-from contrada.net import Broker
-from contrada.security.signing import (
+from contrada.integrations.dialects import cesql
+from contrada.net.broker.broker import Broker
+from contrada.service.security.signatures import (
     CHANGED,
     KEY_OF_ANOTHER,
     REPEATED,
@@ -21,7 +21,7 @@ from contrada.security.signing import (
 from contrada.typed import Obvent
 from tests.asynchronous import on_loop
 from tests.homes import CERTIFIED, Serve, numbers, records, serve
-from tests.security.signing_keys import DESK, FEED, FORGER, STRANGER, VERIFIER
+from tests.service.security.signing_keys import DESK, FEED, FORGER, STRANGER, VERIFIER
 from tests.service.ways import service_of
 
 __all__ = ["serve"]

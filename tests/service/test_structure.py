@@ -9,9 +9,9 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidObventError
 from contrada.model import Notification
-from contrada.typed import ObventPattern, Structural, Tuple, structure
-from contrada.typed.carrying import ObventCarrier
-from contrada.typed.names import conforming_classes
+from contrada.typed import ObventPattern, Structural, Tuple, structural_types
+from contrada.typed.obvent_codec import ObventCarrier
+from contrada.typed.type_names import conforming_classes
 from tests.asynchronous import on_loop
 from tests.service.ways import service_of
 
@@ -115,8 +115,8 @@ def test_who_conforms_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(tuple(marks))
         return conforming_classes(marks)
 
-    monkeypatch.setattr(structure, "conforming_classes", counted)
-    monkeypatch.setattr(structure, "STRUCTURES_MAX", 2)
+    monkeypatch.setattr(structural_types, "conforming_classes", counted)
+    monkeypatch.setattr(structural_types, "STRUCTURES_MAX", 2)
     subject = Structural[Counted]()
     whole, offer = Whole(5).to_notification(), Offer("a", 80.0).to_notification()
     strange = Notification({"price": 1})
@@ -139,7 +139,7 @@ def test_how_a_tuple_is_published_is_worked_out_once(monkeypatch: pytest.MonkeyP
             made.append(type_name)
             super().__init__(shape, type_name)
 
-    monkeypatch.setattr(structure, "ObventCarrier", Carrier)
+    monkeypatch.setattr(structural_types, "ObventCarrier", Carrier)
     for values in ((b"once", True, 1.5), (b"twice", False, 2.5), (b"thrice", True, 1)):
         sent = Tuple(*values).to_notification()
         assert tuple(sent[str(place)] for place in range(3)) == values

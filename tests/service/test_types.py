@@ -16,11 +16,11 @@ import pytest
 import contrada as ct
 from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, ServiceError
 from contrada.model import Notification
-from contrada.net import Broker
-from contrada.net.client import TcpService
-from contrada.runtime import EmbeddedService, standing
-from contrada.runtime.handles import Handle, ThreadPolicy
-from contrada.service import Service
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.service import Service, durable_reader
+from contrada.service.embedded_service import EmbeddedService
+from contrada.typed.handles import Handle, ThreadPolicy
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
 
@@ -217,7 +217,7 @@ async def test_who_can_read_nothing_takes_nothing(
             await read_to(orders, 3)
         async with service.subscribe(Order, durable="orders") as orders:
             await read_to(orders, 3)
-        monkeypatch.setattr(standing, "UNREADABLE_MAX", 2)
+        monkeypatch.setattr(durable_reader, "UNREADABLE_MAX", 2)
         async with service.subscribe(Order, durable="orders") as orders:
             await read_to(orders, 3)
         async with service.subscribe(durable="orders") as again:

@@ -5,18 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from contrada.dialects import cesql
-from contrada.errors import (
-    LimitError,
-    ServiceClosedError,
-    ServiceError,
-    UnsatisfiableFilterError,
-)
+from contrada.errors import LimitError, ServiceClosedError, ServiceError, UnsatisfiableFilterError
+from contrada.integrations.dialects import cesql
 from contrada.model import Filter, FilterSet, Notification, Pattern
-from contrada.net import turns
-from contrada.routing.tables import ledger
-from contrada.runtime import BlockingService
+from contrada.net.broker import fair_scheduler
+from contrada.routing.tables import registrations
 from contrada.service import Service, Subscription
+from contrada.service.sync import BlockingService
 from contrada.typed import Obvent
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of, way_of
@@ -49,7 +44,7 @@ async def test_no_gap_and_nothing_twice_while_others_publish(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscriber that moves its window would miss what is in both, or get it twice."""
-    monkeypatch.setattr(turns, "TURN_S", 0)  # Others have their turn after each part.
+    monkeypatch.setattr(fair_scheduler, "TURN_S", 0)  # Others have their turn after each part.
     got: list[tuple[object, object]] = []
     async with service_of(name) as service, service.subscribe(wide("k < 2")) as events:
         reading = asyncio.create_task(everything(events, got))
@@ -114,7 +109,7 @@ async def test_a_refusal_leaves_what_was_in_force(
         with pytest.raises(UnsatisfiableFilterError):
             await events.update(Filter("k > 1 and k < 1"))
         with monkeypatch.context() as patch:
-            patch.setattr(ledger, "LEDGER_ENTRIES_MAX", 0)
+            patch.setattr(registrations, "LEDGER_ENTRIES_MAX", 0)
             with pytest.raises((LimitError, ServiceError), match="LEDGER_ENTRIES_MAX"):
                 await events.update("k > 0")
         await service.publish_batch({"k": n % 3, "n": n} for n in range(3))

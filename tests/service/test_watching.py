@@ -10,8 +10,8 @@ from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.assembly import assembler
 from contrada.routing.router import Strategy
-from contrada.runtime import BlockingService
 from contrada.service import Service
+from contrada.service.sync import BlockingService
 from tests.asynchronous import on_loop
 from tests.service.ways import SLACK_US, service_of, way_of
 

@@ -7,10 +7,17 @@ import pytest
 
 from contrada.errors import ServiceError, TooSlowError
 from contrada.model import Filter, Notification, Pattern
-from contrada.net import Broker, TcpService, connect
-from contrada.runtime import BlockingService, EmbeddedService
-from contrada.runtime.outlet import PUBLISH_WAIT_S_MAX, QUEUE_FULL, QUEUE_NOTIFICATIONS_MAX
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
 from contrada.service import Service, Subscription
+from contrada.service.embedded_service import EmbeddedService
+from contrada.service.subscription_queue import (
+    PUBLISH_WAIT_S_MAX,
+    QUEUE_FULL,
+    QUEUE_NOTIFICATIONS_MAX,
+)
+from contrada.service.sync import BlockingService
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
 

@@ -9,18 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from contrada.net import Broker
-from contrada.net.address import parse_address
-from contrada.net.client import TcpService
-from contrada.net.member import MemberService
-from contrada.net.neighbours import Membership, Wanted
-from contrada.net.offering import RemoteMarket
-from contrada.routing.messages import Offer
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.embedded_broker import MemberService
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.client.remote_offers import RemoteMarket
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
-from contrada.runtime import EmbeddedService
-from contrada.runtime.embedded import EmbeddedSubscription
-from contrada.runtime.offering import LocalMarket
+from contrada.routing.router_messages import Offer
 from contrada.service import Advertisements, Service, SourceOffer
+from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription
+from contrada.service.offers import LocalMarket
 from tests.asynchronous import until
 from tests.net.networks import FIVE, Network, network
 

@@ -12,7 +12,7 @@ import pytest
 from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, Notification, mark_name
 from contrada.typed import Obvent, type_name_of
-from contrada.typed.names import NAMES
+from contrada.typed.type_names import NAMES
 
 
 @dataclass

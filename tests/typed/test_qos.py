@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.delivery.classes import delivery_class
+from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import InvalidObventError
 from contrada.typed import Qos, qos_of
 

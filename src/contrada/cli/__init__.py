@@ -8,7 +8,7 @@ ended by Ctrl-C. Every error is one line on standard error.
 
 import click
 
-from contrada.cli.lazy import Command, LazyGroup
+from contrada.cli.lazy_group import Command, LazyGroup
 
 COMMANDS = {
     "serve": Command("contrada.cli.serve:serve", "Run a broker."),
@@ -18,7 +18,7 @@ COMMANDS = {
     "adv": Command("contrada.cli.adv:adv", "Advertise, or list what is on offer."),
     "offer": Command("contrada.cli.offer:offer", "Offer a table or files, to be asked."),
     "ask": Command("contrada.cli.ask:ask", "Ask all sources that may know."),
-    "gossip": Command("contrada.cli.gossiping:gossip", "Groups without brokers, over UDP."),
+    "gossip": Command("contrada.cli.gossip:gossip", "Groups without brokers, over UDP."),
     "user": Command("contrada.cli.user:user", "Say who may come to a broker, and do what."),
     "key": Command("contrada.cli.key:key", "Keys that sign notifications."),
     "stats": Command("contrada.cli.stats:stats", "Show what a broker did so far."),

@@ -6,16 +6,16 @@ from contextlib import AsyncExitStack
 import click
 import msgspec
 
-from contrada.cli.approach import approach_options
-from contrada.cli.extension import extension_option
+from contrada.cli.async_command import lost, run
+from contrada.cli.extension_option import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import lost, run
+from contrada.cli.tls_options import approach_options
 from contrada.model import Filter
-from contrada.net import connect
-from contrada.net.wire import Approach
-from contrada.routing.messages import Offer
-from contrada.runtime.calling import checked_timeout, next_of
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import Approach
+from contrada.routing.router_messages import Offer
 from contrada.service import Advertisements, Service
+from contrada.service.loop_guards import checked_timeout, next_of
 
 
 @click.command()

@@ -8,20 +8,20 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from contrada.cli.approach import approach_options
-from contrada.cli.extension import extension_option
-from contrada.cli.lazy import EXIT_INCOMPLETE
+from contrada.cli.async_command import run
+from contrada.cli.extension_option import extension_option
+from contrada.cli.lazy_group import EXIT_INCOMPLETE
+from contrada.cli.notification_output import group_lines, json_group, json_line, parts_of
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
-from contrada.cli.showing import group_lines, json_group, json_line, parts_of
-from contrada.cli.tables import output
+from contrada.cli.table_output import output
+from contrada.cli.tls_options import approach_options
 from contrada.model import Notification
-from contrada.net import connect
-from contrada.net.wire import Approach
-from contrada.routing.combining import Aggregate, AggregateKind
-from contrada.routing.messages import SourceReport, SourceState
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import Approach
+from contrada.routing.aggregation import Aggregate, AggregateKind
+from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service
-from contrada.service.asking import QUESTION_WAIT_S
+from contrada.service.query_interface import QUESTION_WAIT_S
 
 Show = Callable[[Any], Iterable[str]]
 

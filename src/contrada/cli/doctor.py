@@ -11,25 +11,25 @@ from typing import Any, Final, Literal, TypeAlias
 import click
 import msgspec
 
-from contrada.cli.approach import approach_options
-from contrada.cli.lazy import EXIT_UNREACHABLE
-from contrada.cli.running import run
-from contrada.cli.settings import BrokerSettings, settings_of, settings_of_network
+from contrada.cli.async_command import run
+from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
+from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
+from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
-from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
-from contrada.net import Broker
-from contrada.net.address import check_host
-from contrada.net.client import TcpService
-from contrada.net.frames import VERSION
-from contrada.net.link import ON_ITS_WAY
-from contrada.net.tls import TLS_FAULT
-from contrada.net.wire import Approach
-from contrada.records.settings import read_toml
-from contrada.runtime.exchange import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
-from contrada.runtime.outlet import EXPIRED, QUEUE_FULL
-from contrada.security.principals import NOT_PERMITTED
+from contrada.model.extensions.extension_loader import load
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.link import ON_ITS_WAY
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.address import check_host
+from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.frames import VERSION
+from contrada.net.wire.tls import TLS_FAULT
+from contrada.service.dispatcher import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
+from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.settings import read_toml
+from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL
 
 FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
 

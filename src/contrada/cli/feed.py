@@ -9,10 +9,11 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from contrada.cli.approach import approach_options
-from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNREACHABLE
-from contrada.cli.logs import log_option
-from contrada.cli.reading import (
+from contrada.cli.async_command import run
+from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
+from contrada.cli.log_output import log_option
+from contrada.cli.notification_output import json_line
+from contrada.cli.read_flags import (
     check_named,
     constants,
     document_options,
@@ -20,16 +21,15 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.running import run
-from contrada.cli.showing import json_line
-from contrada.feeds.fetching import is_address
-from contrada.feeds.names import Names
-from contrada.feeds.polling import FeedPoller, Poll
-from contrada.feeds.seen import FeedStates
-from contrada.feeds.sending import Sender
-from contrada.net import connect
-from contrada.net.wire import TCP, Approach
-from contrada.records import BadRecord, Record
+from contrada.cli.tls_options import approach_options
+from contrada.integrations.feeds.document_sender import Sender
+from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
+from contrada.integrations.feeds.feed_states import FeedStates
+from contrada.integrations.feeds.fetcher import is_address
+from contrada.integrations.feeds.name_client import Names
+from contrada.integrations.files import BadRecord, Record
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import TCP, Approach
 from contrada.service import Service
 
 EVERY_S: Final = 300.0

@@ -1,191 +1,388 @@
-"""`contrada simulate gossip`: the thesis' figures of groups that gossip, again."""
+"""`contrada gossip`: groups of participants that gossip, over UDP."""
 
-import os
-from collections.abc import Callable, Sequence
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
-import msgspec
-from rich.table import Table
 
-from contrada.cli.sweeping import sweep_spread, wants_spark
-from contrada.cli.tables import output, progress_bar
-from contrada.simulation.gossip.charts import draw_figure
-from contrada.simulation.gossip.figures import (
-    NEARLY_ALL,
-    AnalysedPoint,
-    FigureRow,
-    GossipFigure,
-    GossipPoint,
-    analyse_all,
-    figures,
-    plans_of,
-    rows_of,
-    write_csv,
+from contrada.cli.async_command import run
+from contrada.cli.extension_option import extension_option
+from contrada.cli.log_output import log_option
+from contrada.cli.pub import ADDRESS_DEFAULT
+from contrada.cli.publication_source import LineRecords, arriving
+from contrada.cli.sub import as_json_line, print_each, tell_losses
+from contrada.errors import InvalidValueError
+from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
+from contrada.gossip.group_policy import Conduct
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.udp.datagram_seal import GroupKey
+from contrada.gossip.udp.gossip_group import (
+    GOSSIP_PORT_DEFAULT,
+    PROTOCOLS,
+    USUAL,
+    GossipGroup,
+    check_own_host,
+    own_host,
+    resolved,
+    split_place,
 )
-from contrada.simulation.gossip.runs import GossipOutcome, GossipPlan, disseminate_all
+from contrada.gossip.udp.gossip_node import GROUP_JOIN_WAIT_S, GossipNode
+from contrada.gossip.udp.group_bridge import GroupBridge
+from contrada.integrations.files import BadRecord, notification_of_shown
+from contrada.net.connect import connect
+from contrada.service import filters_of
+from contrada.service.loop_guards import first_of
 
-POINT_RUNS_MAX: Final = 100_000
-"""Runs of each point of a figure. Beyond it: the command is refused."""
+_IP: Final = "ip"
+_PORT_BITS: Final = 16
 
-COLUMNS: Final = {
-    "curve": "what else than the figure's parameter differs",
-    "simulated": "the mean over all runs",
-    "from, to": "where the mean of any number of runs is, with 95 of 100",
-    "refined": "what refined analysis says",
-    "as printed": "what the thesis' equations say as they stand",
-    "nearly all": f"runs that reach {NEARLY_ALL:.0%} of the interested or more",
-    "messages": "of a run, on average",
-}
-"""What the columns of a figure say; the first one is what the figure varies."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _explained() -> str:
-    lines = (f"  {name:12}  {meaning}" for name, meaning in COLUMNS.items())
-    return "\n".join(("\b", "The columns:", *lines))
+@click.group()
+def gossip() -> None:
+    """Groups whose participants tell one another what is published: without brokers, over UDP.
 
-
-_WHOLE: Final = click.IntRange(1)
-
-
-@click.command(epilog=_explained())
-@click.option(
-    *("--figure", "names"),
-    multiple=True,
-    type=click.Choice(tuple(figures())),
-    help="This one; may be given several times.  [default: all]",
-)
-@click.option(
-    "--runs",
-    default=30,
-    show_default=True,
-    type=click.IntRange(1, POINT_RUNS_MAX),
-    help="Of each point.",
-)
-@click.option("--seed", default=0, show_default=True, help="Another one, other numbers.")
-@click.option(
-    "--engine",
-    type=click.Choice(("auto", "spark", "embedded")),
-    default="auto",
-    show_default=True,
-    help="Where runs are run; auto: on Spark if it is there.",
-)
-@click.option(
-    "--jobs",
-    default=os.cpu_count() or 1,
-    show_default=True,
-    type=click.IntRange(1),
-    help="How many processes, or Spark's cores.",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A folder; figures that it has are written over.",
-)
-@click.option("--form", type=click.Choice(("png", "svg")), default="png", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON per point.")
-@click.option("--branching", type=_WHOLE, help="a, in place of a figure's own.")
-@click.option("--levels", type=_WHOLE, help="l, the same.")
-@click.option("--redundancy", type=_WHOLE, help="R, the same.")
-@click.option("--fanout", type=_WHOLE, help="F, the same.")
-@click.option("--loss", type=float, help="ε, the share of messages that is lost.")
-@click.option("--crashes", type=float, help="τ, the share of participants that crash.")
-@click.option("--audience", type=click.IntRange(0), help="D; in figure 6.13 of the tuned curve.")
-def gossip(
-    names: tuple[str, ...],
-    runs: int,
-    seed: int,
-    engine: str,
-    jobs: int,
-    out: Path | None,
-    form: str,
-    as_json: bool,
-    **given: float | None,
-) -> None:
-    """Draw figures 6.7 to 6.13 of the thesis anew: gossip simulated, and calculated.
-
-    Each point is run RUNS times, each run with a seed of its own, and calculated as the thesis
-    prints it and refined. The runs are spread over Spark, one per row, where Spark is there, else
-    over processes; the numbers are the same. A folder --out gets a table (CSV) and a chart of each
-    figure, with simulation and analysis in one plot.
-
-    Parameters of the group replace those of the figures, but for what a figure varies.
+    All participants have one key, and the same options of the group (--protocol to --constant);
+    who has others is in another group, and hears nothing of this one. What is published reaches who
+    subscribed with a high probability, which docs/gossip.md computes.
 
     \b
-    contrada simulate gossip --out out/gossip
-    contrada simulate gossip --figure 6.7 --runs 100 --loss 0.05
+    contrada gossip key group.key
+    contrada gossip start --key group.key --subscribe "price < 100"
+    contrada gossip join 127.0.0.1:7656 --key group.key --subscribe everything
+    echo '{"symbol": "DIS", "price": 61.5}' |
+        contrada gossip join 127.0.0.1:7656 --key group.key --publish
     """  # noqa: D301 - click reads the escape
-    told = {name: value for name, value in given.items() if value is not None}
-    every = figures(told)
-    chosen = [figure for name, figure in every.items() if not names or name in names]
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    plans = plans_of(chosen, runs, seed)
-    points = {point for figure in chosen for point in figure.points}
-    analysed: dict[GossipPoint, AnalysedPoint] = {}
-    with progress_bar() as progress:
-        task = progress.add_task("runs", total=len(plans))
-        outcomes = _outcomes(plans, engine, jobs, lambda: progress.advance(task))
-        task = progress.add_task("analysis", total=len(points))
-        for each in analyse_all(chosen, jobs):
-            analysed[each.point] = each
-            progress.advance(task)
-    for figure in chosen:
-        rows = rows_of(figure, runs, seed, outcomes, analysed)
-        if as_json:
-            for row in rows:
-                click.echo(msgspec.json.encode(row).decode())
-        else:
-            output().print(_table(figure, rows))
-        if out is not None:
-            for file in _written(figure, rows, out, form):
-                click.echo(str(file), err=True)
 
 
-def _outcomes(
-    plans: Sequence[GossipPlan], engine: str, jobs: int, told: Callable[[], None]
-) -> dict[GossipPlan, GossipOutcome]:
-    """What came of all runs."""
-    outcomes: dict[GossipPlan, GossipOutcome] = {}
+@gossip.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
+def key(file: str | None) -> None:
+    """Make a key of chance: print it, or write it to a FILE that only you can read.
 
-    def take(outcome: GossipOutcome) -> None:
-        outcomes[outcome.plan] = outcome
-        told()
-
-    if wants_spark(engine):
-        from contrada.spark.sweeps import GOSSIPS
-
-        sweep_spread(plans, GOSSIPS, jobs, take)
+    Whoever has it can read all that a group says, and say anything in it.
+    """
+    made = GroupKey.new()
+    if file is None:
+        click.echo(made.text)
     else:
-        for outcome in disseminate_all(plans, jobs):
-            take(outcome)
-    return outcomes
+        made.write(file)
 
 
-def _written(
-    figure: GossipFigure, rows: Sequence[FigureRow], folder: Path, form: str
-) -> list[Path]:
-    table, chart = (folder / f"figure-{figure.name}.{each}" for each in ("csv", form))
-    write_csv(rows, table)
-    draw_figure(figure, rows, chart)
-    return [table, chart]
+_GROUP_OPTIONS: Final = (
+    click.option(
+        "--protocol", type=click.Choice(sorted(PROTOCOLS)), default="hpmcast", show_default=True
+    ),
+    click.option(
+        "--period",
+        default=USUAL.period_us / 1000,
+        show_default=True,
+        metavar="MS",
+        type=click.FloatRange(1, 3_600_000),
+        help="P, milliseconds between two rounds.",
+    ),
+    click.option(
+        "--fanout", default=USUAL.fanout, show_default=True, help="F, how many are told in a round."
+    ),
+    click.option("--levels", type=int, help="l, digits of an address.  [default: 4]"),
+    click.option("--branching", type=int, help="a, values of a digit.  [default: 64]"),
+    click.option(
+        "--redundancy",
+        default=USUAL.redundancy,
+        show_default=True,
+        help="R, delegates of a subsystem.",
+    ),
+    click.option(
+        "--loss", default=USUAL.loss, show_default=True, help="ε, share of messages that is lost."
+    ),
+    click.option(
+        "--crashes",
+        default=USUAL.crashes,
+        show_default=True,
+        help="τ, share of participants that crash.",
+    ),
+    click.option(
+        "--audience",
+        default=USUAL.audience,
+        show_default=True,
+        help="D, how many count as interested at least where somebody is.",
+    ),
+    click.option(
+        "--constant", default=USUAL.constant, show_default=True, help="c, rounds beyond expected."
+    ),
+)
+"""What all participants have alike."""
+
+_OWN_OPTIONS: Final = (
+    click.option(
+        "--key",
+        "key_file",
+        required=True,
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="The group's key, as `contrada gossip key FILE` makes it.",
+    ),
+    click.option(
+        "--at",
+        metavar="HOST:PORT",
+        help="Where others reach this: an IP address of this machine. By default the one from "
+        "which the group is reached, and a free port.",
+    ),
+    click.option(
+        "--address",
+        metavar="DIGITS",
+        help="Where it stands in the hierarchy: l digits joined by dots, or `ip` at all "
+        "participants for those of IP address and port (l = 6, a = 256). By default anywhere.",
+    ),
+    click.option("--publisher", metavar="NAME", help="Who publishes; a random name otherwise."),
+    click.option(
+        "--wait",
+        default=GROUP_JOIN_WAIT_S,
+        show_default=True,
+        metavar="S",
+        type=click.FloatRange(0.1, 3_600),
+        help="How long it asks for a place in the group.",
+    ),
+    log_option,
+)
+_WISHES: Final = (
+    click.option("--subscribe", metavar="FILTER", help="Print what matches, as JSON lines."),
+    click.option("--publish", is_flag=True, help="Publish the JSON lines of standard input."),
+    click.option("--count", type=click.IntRange(1), metavar="N", help="End after N were printed."),
+    click.option("--envelope", is_flag=True, help="Also @id, @publisher and @time."),
+    extension_option,
+)
 
 
-def _table(figure: GossipFigure, rows: Sequence[FigureRow]) -> Table:
-    title = f"Figure {figure.name}: {figure.title}, {rows[0].runs} runs a point"
-    table = Table(title=f"{title}\n{figure.group}")
-    for heading in (figure.varied, *COLUMNS):
-        table.add_column(heading, justify="left" if heading == "curve" else "right")
-    for row in rows:
-        table.add_row(
-            f"{row.x:g}",
-            row.curve,
-            f"{row.simulated:.4f}",
-            f"{row.low:.4f}, {row.high:.4f}",
-            f"{row.refined:.4f}",
-            f"{row.printed:.4f}",
-            f"{row.nearly_all:.0%}",
-            f"{row.messages:,.0f}",
-        )
-    return table
+def _options(*several: tuple[Callable[[F], F], ...]) -> Callable[[F], F]:
+    """Decorates with several options, which stand in this order in the help."""
+
+    def decorate(function: F) -> F:
+        for each in reversed([option for options in several for option in options]):
+            function = each(function)
+        return function
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _ParticipantPlan:
+    """What a participant is to do in its group."""
+
+    subscribe: str | None
+    publish: bool
+    count: int | None
+    envelope: bool
+
+
+@gossip.command()
+@_options(_WISHES, _OWN_OPTIONS, _GROUP_OPTIONS)
+def start(
+    subscribe: str | None, publish: bool, count: int | None, envelope: bool, **options: Any
+) -> None:
+    """Begin a group of one, on port 7656 of 127.0.0.1 unless --at says another place.
+
+    Where it is reached is told on standard error. It stays until Ctrl-C, and then leaves; the group
+    goes on without it.
+
+    \b
+    contrada gossip start --key group.key --at 10.0.0.7:7656
+    """  # noqa: D301 - click reads the escape
+    options["at"] = options["at"] or f"127.0.0.1:{GOSSIP_PORT_DEFAULT}"
+    _participate(_node_of((), **options), _ParticipantPlan(subscribe, publish, count, envelope))
+
+
+@gossip.command()
+@click.argument("places", nargs=-1, required=True, metavar="HOST:PORT...")
+@_options(_WISHES, _OWN_OPTIONS, _GROUP_OPTIONS)
+def join(
+    places: tuple[str, ...],
+    subscribe: str | None,
+    publish: bool,
+    count: int | None,
+    envelope: bool,
+    **options: Any,
+) -> None:
+    """Join the group that the participant at HOST:PORT is in; of several one has to answer.
+
+    It stays until Ctrl-C, and then leaves. With --publish and without --subscribe it leaves when
+    standard input has ended and what it published is on its way. The options of the group are those
+    that all its participants have.
+
+    \b
+    contrada gossip join 10.0.0.7:7656 --key group.key --subscribe "symbol = 'DIS'"
+    """  # noqa: D301 - click reads the escape
+    _participate(_node_of(places, **options), _ParticipantPlan(subscribe, publish, count, envelope))
+
+
+@gossip.command()
+@click.option("--broker", default=ADDRESS_DEFAULT, show_default=True, metavar="ADDRESS")
+@click.option(
+    "--group", "places", multiple=True, required=True, metavar="HOST:PORT", help="A participant."
+)
+@click.option("--to-group", metavar="FILTER", help="What goes from the broker to the group.")
+@click.option("--to-broker", metavar="FILTER", help="What goes from the group to the broker.")
+@_options(_OWN_OPTIONS, _GROUP_OPTIONS)
+@extension_option
+def bridge(
+    broker: str,
+    places: tuple[str, ...],
+    to_group: str | None,
+    to_broker: str | None,
+    **options: Any,
+) -> None:
+    """Carry notifications between a broker and a group, until Ctrl-C.
+
+    They keep their identity, and nothing goes back to where it came from.
+
+    \b
+    contrada gossip bridge --broker contrada://10.0.0.5 --group 10.0.0.7:7656 --key group.key \\
+        --to-group "symbol prefix 'D'" --to-broker "alarm any"
+    """  # noqa: D301 - click reads the escape
+    if to_group is None and to_broker is None:
+        raise click.UsageError("say what goes over: --to-group FILTER, --to-broker FILTER, or both")
+    for text in (to_group, to_broker):
+        if text is not None:
+            filters_of(text)  # A wrong filter is found out before connecting.
+    run(_bridge(broker, _node_of(places, **options), to_group, to_broker))
+
+
+async def _bridge(
+    broker: str, node: GossipNode, to_group: str | None, to_broker: str | None
+) -> None:
+    service = connect(broker)
+    async with service, node:
+        carrying = GroupBridge(service, node, to_group=to_group, to_service=to_broker)
+        try:
+            await carrying.run(partial(_tell_place, node))
+        finally:
+            for what, count in sorted(carrying.counts.items()):
+                click.echo(f"{count} {what}", err=True)
+
+
+def _node_of(
+    places: tuple[str, ...],
+    *,
+    key_file: str,
+    at: str | None,
+    address: str | None,
+    publisher: str | None,
+    wait: float,
+    protocol: Any,
+    **parameters: Any,
+) -> GossipNode:
+    """The participant that the options describe. Raises ContradaError for what is none."""
+    secret = GroupKey.of_file(Path(key_file))
+    space: AddressSpace | None = None
+    digits: LogicalAddress | None = None
+    if address == _IP:
+        at = asyncio.run(_placed(places, at))
+        host, port = split_place(at)
+        version = 6 if ":" in host else 4
+        space = AddressSpace.of_hosts(port_bits=_PORT_BITS, version=version)
+        digits = space.of_host(host, port, port_bits=_PORT_BITS)
+    elif address is not None:
+        digits = _digits(address)
+    group = GossipGroup(protocol, _parameters(protocol, space, **parameters), Conduct(), space)
+    return GossipNode(
+        secret,
+        group,
+        join=places,
+        at=at,
+        address=digits,
+        publisher=publisher,
+        join_wait_s=wait,
+    )
+
+
+def _parameters(
+    protocol: str, space: AddressSpace | None, period: float, **given: Any
+) -> Parameters:
+    levels, branching = given.pop("levels"), given.pop("branching")
+    usual = (USUAL.levels, USUAL.branching) if protocol == "hpmcast" else (1, 10_000)
+    if space is not None:
+        usual = space.levels, space.radix(1)
+        for letter, value, fixed in (("l", levels, usual[0]), ("a", branching, usual[1])):
+            if value not in (None, fixed):
+                reason = f"{letter} is {fixed} where addresses are of IP address and port"
+                raise InvalidValueError(value, reason)
+    return Parameters(
+        period_us=round(period * 1000),
+        levels=usual[0] if levels is None else levels,
+        branching=usual[1] if branching is None else branching,
+        **given,
+    )
+
+
+async def _placed(places: tuple[str, ...], at: str | None) -> str:
+    """The place of a participant, before it has one: its address is made of that."""
+    if at is None:
+        at = f"{own_host(await resolved(places[0]))}:0"
+    host, port = split_place(at)
+    host = check_own_host(host)
+    if port == 0:
+        port = 49_152 + secrets.randbelow(16_384)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _digits(text: str) -> LogicalAddress:
+    try:
+        return tuple(int(digit) for digit in text.split("."))
+    except ValueError:
+        reason = "an address: digits joined by dots, for example 3.0.21, or `ip`"
+        raise InvalidValueError(text, reason) from None
+
+
+def _participate(node: GossipNode, wishes: _ParticipantPlan) -> None:
+    if wishes.subscribe is None and (wishes.count is not None or wishes.envelope):
+        raise click.UsageError("--count and --envelope are for --subscribe FILTER")
+    run(_take_part(node, wishes))
+
+
+async def _take_part(node: GossipNode, wishes: _ParticipantPlan) -> None:
+    wanted = None if wishes.subscribe is None else node.subscribe(wishes.subscribe)
+    try:
+        async with node:
+            works = []
+            if wanted is not None:
+                await wanted.open()
+                show = partial(as_json_line, envelope=wishes.envelope)
+                works.append(print_each(wanted, wishes.count, None, show))
+            if wishes.publish:
+                works.append(_publish_lines(node, goes_on=wanted is not None))
+            _tell_place(node)
+            if works:
+                await first_of(*works)
+            else:
+                await asyncio.Event().wait()
+    finally:
+        if wanted is not None:
+            tell_losses(wanted)
+
+
+async def _publish_lines(node: GossipNode, *, goes_on: bool) -> None:
+    """Publishes standard input. Raises InputError for a bad line, after those before it."""
+    recording = LineRecords("standard input", notification_of_shown, None)
+    try:
+        async for block in arriving(sys.stdin.buffer):
+            for record in recording.records(block):
+                if isinstance(record, BadRecord):
+                    raise record.error()
+                await node.publish(record.notification)
+    finally:
+        await node.spread()
+        click.echo(f"published {node.statistics().published}", err=True)
+    if goes_on:
+        await asyncio.Event().wait()
+
+
+def _tell_place(node: GossipNode) -> None:
+    found = node.statistics()
+    click.echo(f"in the group at {found.place}, address {address_text(found.address)}", err=True)

@@ -6,17 +6,17 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.approach import approach_options
+from contrada.cli.async_command import run
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
 from contrada.cli.stats import answered
-from contrada.cli.tables import output
-from contrada.net.client import TcpService
-from contrada.net.content import packed_content
-from contrada.net.inspection import HeldText, Inspection
-from contrada.net.wire import Approach
-from contrada.records import BadRecord, notification_of_shown
-from contrada.records.record import record_of
+from contrada.cli.table_output import output
+from contrada.cli.tls_options import approach_options
+from contrada.integrations.files import BadRecord, notification_of_shown
+from contrada.integrations.files.record import record_of
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.inspection import HeldText, Inspection
+from contrada.net.wire.payload_codec import packed_content
 
 
 @click.command()

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import click
 
-from contrada.security.keys import new_private_key, private_key_in, public_text, write_private_key
+from contrada.service.security.signing_keys import (
+    new_private_key,
+    private_key_in,
+    public_text,
+    write_private_key,
+)
 
 _KEY_FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 

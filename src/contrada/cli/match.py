@@ -12,9 +12,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from contrada.cli.extension import extension_option
-from contrada.cli.lazy import EXIT_BAD_INPUT, EXIT_UNMET
-from contrada.cli.reading import (
+from contrada.cli.extension_option import extension_option
+from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNMET
+from contrada.cli.read_flags import (
     cell_options,
     constants,
     document_options,
@@ -22,10 +22,9 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.tables import progress_of
-from contrada.dialects.rules import Rule
+from contrada.cli.table_output import progress_of
 from contrada.errors import InputError
-from contrada.records import (
+from contrada.integrations.files import (
     FORMATS,
     BadRecord,
     Matcher,
@@ -37,10 +36,11 @@ from contrada.records import (
     plain_attributes,
     plain_time,
 )
-from contrada.records.matcher import Wish
-from contrada.records.objects import WHOLE_DOCUMENT
-from contrada.records.rule_files import DIALECTS, STANDARD_INPUT, about_of, load_rules
-from contrada.records.subscriptions import load_subscriptions
+from contrada.integrations.files.json_objects import WHOLE_DOCUMENT
+from contrada.integrations.files.record_matcher import Wish
+from contrada.integrations.files.rule_files import DIALECTS, STANDARD_INPUT, about_of, load_rules
+from contrada.integrations.files.subscription_files import load_subscriptions
+from contrada.model.rule import Rule
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)

@@ -7,16 +7,17 @@ from typing import Any, Final
 
 import click
 
-from contrada.cli.approach import PEM, approach_options
-from contrada.cli.logs import log
+from contrada.cli.async_command import run
+from contrada.cli.log_output import log
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
+from contrada.cli.tls_options import PEM, approach_options
 from contrada.errors import InputError
-from contrada.gateway.mqtt.bridge import MQTT_IN_FLIGHT_MAX, MqttBridge
-from contrada.gateway.mqtt.messages import TopicTemplate
-from contrada.gateway.mqtt.session import MqttPlace, MqttSession, parse_mqtt_place
-from contrada.net import Tls, connect
-from contrada.net.wire import Approach
+from contrada.integrations.mqtt.mqtt_bridge import MQTT_IN_FLIGHT_MAX, MqttBridge
+from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
+from contrada.integrations.mqtt.mqtt_session import MqttPlace, MqttSession, parse_mqtt_place
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from contrada.service.requests import filters_of
 

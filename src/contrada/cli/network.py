@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
+from contrada.cli.broker_settings import settings_of_network
 from contrada.cli.processes import Processes
-from contrada.cli.settings import settings_of_network
 
 BROKER_END_WAIT_S: Final = 15.0
 """How long a broker may take to end when its network is stopped: longer than HANDOVER_WAIT_S and

@@ -9,19 +9,21 @@ import click
 import msgspec
 
 from contrada.cli.adv import show
-from contrada.cli.approach import approach_options
-from contrada.cli.extension import extension_option
-from contrada.cli.places import without_password
+from contrada.cli.async_command import lost, run, seconds_option
+from contrada.cli.database_argument import without_password
+from contrada.cli.extension_option import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import lost, run, seconds_option
-from contrada.net import connect
-from contrada.net.wire import Approach
-from contrada.query import DataSource, FileSource, Question, TableSource
-from contrada.query.sources.describing import FRESH_S
-from contrada.query.sources.files import FileFormat
-from contrada.routing.messages import Offer
-from contrada.runtime.calling import checked_timeout, first_of
+from contrada.cli.tls_options import approach_options
+from contrada.integrations.sources.file_source import FileFormat, FileSource
+from contrada.integrations.sources.table_source import TableSource
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import Approach
+from contrada.routing.router_messages import Offer
 from contrada.service import Service, SourceOffer
+from contrada.service.loop_guards import checked_timeout, first_of
+from contrada.service.query.question import Question
+from contrada.service.query.source import DataSource
+from contrada.service.query.source_description import FRESH_S
 
 SHOWN_EVERY_S: Final = 0.25
 """Seconds from one look at what it is described by to the next."""

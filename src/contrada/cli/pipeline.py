@@ -16,21 +16,26 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from contrada.cli.extension import extension_option
-from contrada.cli.lazy import EXIT_UNMET
+from contrada.cli.extension_option import extension_option
+from contrada.cli.lazy_group import EXIT_UNMET
 from contrada.cli.literals import named_text
-from contrada.cli.logs import log_option
+from contrada.cli.log_output import log_option
 from contrada.errors import InputError
-from contrada.net import parse_addresses
-from contrada.spark.reaching import check_form
-from contrada.spark.session import check_requirements, checked_conf, interruptible, spark_session
+from contrada.integrations.spark.spark_address import check_form
+from contrada.integrations.spark.spark_session import (
+    check_requirements,
+    checked_conf,
+    interruptible,
+    spark_session,
+)
+from contrada.net.wire.address import parse_addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from contrada.spark.pipeline.counting import PipelineSummary
-    from contrada.spark.pipeline.description import Pipeline
-    from contrada.spark.pipeline.watching import ProgressListener
+    from contrada.integrations.spark.pipeline.job_progress import ProgressListener
+    from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
+    from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
 
 SUBSCRIPTIONS_LISTED_MAX: Final = 100
 """Subscriptions that the terminal lists, those with the most matches. Beyond it: how many more
@@ -90,7 +95,7 @@ def run(
     conf = checked_conf((named_text(text, "--conf") for text in asked.conf), "--conf")
     if not asked.remote:
         check_requirements()
-    from contrada.spark.pipeline.description import read_pipeline
+    from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
 
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
     described = replace(described, spark={**described.spark, **conf})
@@ -124,12 +129,12 @@ def _run(
     described: "Pipeline", asked: _RunOptions, told: "ProgressListener", *, as_json: bool
 ) -> None:
     """Carry out the command, and report."""
-    from contrada.spark.pipeline.checking import check_places, plan_lines, problems
-    from contrada.spark.pipeline.output import unfinished_run
-    from contrada.spark.pipeline.publishing import publish_rest
-    from contrada.spark.pipeline.reporting import write_report
-    from contrada.spark.pipeline.run import run_pipeline
-    from contrada.spark.pipeline.streams import run_stream
+    from contrada.integrations.spark.pipeline.match_publisher import publish_rest
+    from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+    from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
+    from contrada.integrations.spark.pipeline.preflight import check_places, plan_lines, problems
+    from contrada.integrations.spark.pipeline.run_folder import unfinished_run
+    from contrada.integrations.spark.pipeline.run_report import write_report
 
     address = asked.publish or described.publish
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from contrada.cli.lazy import EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from contrada.cli.lazy_group import EXIT_INTERRUPTED, EXIT_UNREACHABLE
 
 LOGGED_BYTES_MAX: Final = 2**16
 """Bytes of a line that a process logs. Beyond it: it is shown as several."""

@@ -9,26 +9,34 @@ from typing import Any, Final
 
 import click
 
-from contrada.cli.approach import approach_options
-from contrada.cli.arriving import LineRecords, Make, Recording, RowRecords, arriving, size_of_stream
+from contrada.cli.async_command import run
 from contrada.cli.literals import attributes_of
-from contrada.cli.reading import cell_options, hint_for, naming_options, reading_of
-from contrada.cli.running import run
-from contrada.cli.tables import progress_of_bytes
-from contrada.model import Notification
-from contrada.net import PORT_DEFAULT, connect
-from contrada.net.wire import Approach
-from contrada.records import (
+from contrada.cli.publication_source import (
+    LineRecords,
+    Make,
+    Recording,
+    RowRecords,
+    arriving,
+    size_of_stream,
+)
+from contrada.cli.read_flags import cell_options, hint_for, naming_options, reading_of
+from contrada.cli.table_output import progress_of_bytes
+from contrada.cli.tls_options import approach_options
+from contrada.integrations.files import (
     BadRecord,
     Reading,
     notification_of_object,
     notification_of_shown,
 )
-from contrada.records.lines import Block, open_blocks
-from contrada.records.rule_files import STANDARD_INPUT
-from contrada.security.signing import Signer
+from contrada.integrations.files.lines import Block, open_blocks
+from contrada.integrations.files.rule_files import STANDARD_INPUT
+from contrada.model import Notification
+from contrada.net.connect import connect
+from contrada.net.wire.address import PORT_DEFAULT
+from contrada.net.wire.endpoint import Approach
 from contrada.service import Service, ServiceStatistics, transmitted
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
+from contrada.service.security.signatures import Signer
 
 ADDRESS_DEFAULT: Final = f"contrada://127.0.0.1:{PORT_DEFAULT}"
 

@@ -18,26 +18,26 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import structs
 
-from contrada.cli.approach import tls_files, token_from
-from contrada.cli.arriving import arriving
-from contrada.cli.extension import extension_option
-from contrada.cli.lazy import EXIT_INTERRUPTED
-from contrada.cli.logs import log, log_line
-from contrada.cli.places import without_password
-from contrada.cli.settings import LEVELS, BrokerSettings, settings_of
+from contrada.cli.broker_settings import LEVELS, BrokerSettings, settings_of
+from contrada.cli.database_argument import without_password
+from contrada.cli.extension_option import extension_option
+from contrada.cli.lazy_group import EXIT_INTERRUPTED
+from contrada.cli.log_output import log, log_line
+from contrada.cli.publication_source import arriving
+from contrada.cli.tls_options import tls_files, token_from
 from contrada.errors import ContradaError
-from contrada.extensions.loading import load
 from contrada.matching.kernels import jit
-from contrada.net import PORT_DEFAULT, Broker, BrokerStatistics
-from contrada.net.broker import CONNECTIONS_MAX
-from contrada.net.tls import Tls
-from contrada.net.users import Users
+from contrada.model.extensions.extension_loader import load
+from contrada.net.broker.broker import CONNECTIONS_MAX, Broker, BrokerStatistics
+from contrada.net.broker.users import Users
+from contrada.net.wire.address import PORT_DEFAULT
+from contrada.net.wire.tls import Tls
 from contrada.routing.links.topology import TREES_MAX
-from contrada.runtime.kernels import load_beside
-from contrada.runtime.tracing import start_by_environment
+from contrada.service.kernel_loader import load_beside
+from contrada.service.trace_spans import start_by_environment
 
 if TYPE_CHECKING:
-    from contrada.gateway import Gateway
+    from contrada.integrations.http import Gateway
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -298,7 +298,11 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
     if not settings.http.listen:
         yield None
         return
-    from contrada.gateway import CarriedArrivals, Gateway, beside  # An extra brings what it needs.
+    from contrada.integrations.http import (  # An extra brings what it needs.
+        CarriedArrivals,
+        Gateway,
+        beside,
+    )
 
     host, port = settings.http.place()
     gateway = Gateway(

@@ -9,19 +9,13 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.gossip import gossip
 from contrada.cli.match import FILE
-from contrada.cli.overlay import overlay
-from contrada.cli.tables import output, progress_bar
-from contrada.simulation.steps import from_text
-from contrada.simulation.world import run
-from contrada.simulation.worlds import (
-    WORLDS_DEFAULT,
-    Ran,
-    kinds,
-    run_worlds,
-    shortest,
-)
+from contrada.cli.simulate_gossip import gossip
+from contrada.cli.simulate_overlay import overlay
+from contrada.cli.table_output import output, progress_bar
+from contrada.lab.simulation.script_steps import from_text
+from contrada.lab.simulation.world import run
+from contrada.lab.simulation.worlds import WORLDS_DEFAULT, Ran, kinds, run_worlds, shortest
 
 EXIT_VIOLATED: Final = 1
 SHORTENED_MAX: Final = 3

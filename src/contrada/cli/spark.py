@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from contrada.cli.processes import Processes
-from contrada.spark import archive, cluster
-from contrada.spark.session import check_requirements
+from contrada.integrations.spark import class_archive, cluster
+from contrada.integrations.spark.spark_session import check_requirements
 
 SPARK_END_WAIT_S: Final = 15.0
 """How long a master or worker may take to end. Beyond it: it is killed."""
@@ -67,8 +67,8 @@ def prepare() -> None:
     Java that other sessions may have as their spark.driver.extraJavaOptions.
     """
     check_requirements()
-    archive.keep_classes()
-    click.echo(archive.java_options())
+    class_archive.keep_classes()
+    click.echo(class_archive.java_options())
 
 
 class _Cluster:

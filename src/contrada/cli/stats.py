@@ -8,15 +8,15 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.approach import approach_options
+from contrada.cli.async_command import run
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
-from contrada.cli.tables import output
+from contrada.cli.table_output import output
+from contrada.cli.tls_options import approach_options
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
-from contrada.net.client import TcpService
-from contrada.net.reconnecting import CONNECT_WAIT_S
-from contrada.net.wire import Approach
+from contrada.net.client.reconnection import CONNECT_WAIT_S
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.endpoint import Approach
 
 T = TypeVar("T")
 

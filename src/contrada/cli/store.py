@@ -7,11 +7,17 @@ from typing import Final
 import click
 from rich.table import Table
 
-from contrada.cli.places import without_password
-from contrada.cli.settings import MEMORY
-from contrada.cli.tables import output
+from contrada.cli.broker_settings import MEMORY
+from contrada.cli.database_argument import without_password
+from contrada.cli.table_output import output
 from contrada.errors import InputError
-from contrada.runtime.copies import StoreShown, back_up, look_at, restore, shown_as_json
+from contrada.service.stores.store_copies import (
+    StoreShown,
+    back_up,
+    look_at,
+    restore,
+    shown_as_json,
+)
 
 DAMAGED: Final = 1
 """The status where a store is damaged."""

@@ -9,20 +9,20 @@ from typing import Any, TypeAlias, get_args
 
 import click
 
-from contrada.cli.approach import approach_options
-from contrada.cli.extension import extension_option
+from contrada.cli.async_command import end_options, run
+from contrada.cli.extension_option import extension_option
+from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import end_options, run
-from contrada.cli.showing import ENVELOPE, json_line, parts_of
+from contrada.cli.tls_options import approach_options
+from contrada.integrations.files import plain_time
 from contrada.model import Notification
-from contrada.net import connect
-from contrada.net.wire import Approach
-from contrada.records import plain_time
-from contrada.runtime.calling import checked_timeout
-from contrada.runtime.outlet import BLOCK
-from contrada.runtime.subscription import UNSUBSCRIBED
-from contrada.security.signing import Verifier
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import Approach
 from contrada.service import ConnectionState, Kept, Service, Subscription, WhenFull
+from contrada.service.loop_guards import checked_timeout
+from contrada.service.queued_subscription import UNSUBSCRIBED
+from contrada.service.security.signatures import Verifier
+from contrada.service.subscription_queue import BLOCK
 
 Show: TypeAlias = Callable[[Notification], str]
 Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]

@@ -12,15 +12,15 @@ from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
-from contrada.cli.approach import approach_options
-from contrada.cli.lazy import EXIT_UNREACHABLE
+from contrada.cli.async_command import run
+from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.running import run
 from contrada.cli.stats import answered
-from contrada.cli.tables import output
+from contrada.cli.table_output import output
+from contrada.cli.tls_options import approach_options
 from contrada.errors import ServiceError
-from contrada.net.client import TcpService
-from contrada.net.wire import Approach
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.endpoint import Approach
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
 """Counts of a broker of which the change in a second is shown."""

@@ -13,14 +13,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from contrada.cli.extension import extension_option
-from contrada.cli.lazy import EXIT_BAD_INPUT
+from contrada.cli.extension_option import extension_option
+from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.match import FILE, PLACES
-from contrada.cli.tables import progress_of
-from contrada.dialects.rules import ReadRules, RefusedRule, Rule
+from contrada.cli.table_output import progress_of
 from contrada.errors import InputError
-from contrada.model.syntax.parsing import TEXT_CHARACTERS_MAX
-from contrada.records.rule_files import (
+from contrada.integrations.files.rule_files import (
     DIALECTS,
     PREPARED,
     RuleNames,
@@ -31,6 +29,8 @@ from contrada.records.rule_files import (
     rule_files,
     rules_in,
 )
+from contrada.model.rule import ReadRules, RefusedRule, Rule
+from contrada.model.syntax.parser import TEXT_CHARACTERS_MAX
 
 PROGRESS_RULES: Final = 100
 """The progress display is told after so many rules."""

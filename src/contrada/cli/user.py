@@ -15,12 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 from tomlkit.exceptions import TOMLKitError
 
-from contrada.cli.changing import changing, write_anew
-from contrada.cli.tables import output
+from contrada.cli.shared_file import changing, write_anew
+from contrada.cli.table_output import output
 from contrada.errors import InputError
-from contrada.net.tokens import new_token
-from contrada.net.users import Users, UserSettings
-from contrada.security.files import write_secret
+from contrada.net.broker.users import Users, UserSettings
+from contrada.net.wire.tokens import new_token
+from contrada.service.security.secret_files import write_secret
 
 USERS_FILE: Final = "users.toml"
 

@@ -12,12 +12,14 @@ import click
 import msgspec
 from rich.table import Table
 
-from contrada.cli.approach import approach_options
-from contrada.cli.lazy import EXIT_BAD_INPUT
-from contrada.cli.logs import log
-from contrada.cli.places import without_password
+from contrada.cli.async_command import end_options, lost, run, seconds_option
+from contrada.cli.broker_settings import MEMORY
+from contrada.cli.database_argument import without_password
+from contrada.cli.lazy_group import EXIT_BAD_INPUT
+from contrada.cli.log_output import log
+from contrada.cli.notification_output import json_line, parts_of
 from contrada.cli.pub import ADDRESS_DEFAULT
-from contrada.cli.reading import (
+from contrada.cli.read_flags import (
     check_named,
     constants,
     document_options,
@@ -25,25 +27,23 @@ from contrada.cli.reading import (
     naming_options,
     reading_of,
 )
-from contrada.cli.running import end_options, lost, run, seconds_option
-from contrada.cli.settings import MEMORY
-from contrada.cli.showing import json_line, parts_of
-from contrada.cli.tables import output
+from contrada.cli.table_output import output
+from contrada.cli.tls_options import approach_options
 from contrada.errors import InputError, ServiceClosedError
-from contrada.feeds.fetching import Fetcher, is_address, shown_source
-from contrada.feeds.names import NAMES_WAIT_S, Names
-from contrada.feeds.naming import NamingService
-from contrada.feeds.receiving import Receiver
-from contrada.feeds.sending import Sender
+from contrada.integrations.documents import document_of
+from contrada.integrations.documents.naming_table import NamingTable
+from contrada.integrations.feeds.document_receiver import Receiver
+from contrada.integrations.feeds.document_sender import Sender
+from contrada.integrations.feeds.fetcher import Fetcher, is_address, shown_source
+from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
+from contrada.integrations.feeds.naming_service import NamingService
+from contrada.integrations.files import BadRecord, Reading, Record, Renderer, plain_time
 from contrada.model import Filter, Notification
-from contrada.net import connect
-from contrada.net.wire import Approach
-from contrada.records import BadRecord, Reading, Record, Renderer, plain_time
-from contrada.runtime.calling import checked_timeout, first_of
-from contrada.runtime.subscription import UNSUBSCRIBED
+from contrada.net.connect import connect
+from contrada.net.wire.endpoint import Approach
 from contrada.service import Service
-from contrada.xml import document_of
-from contrada.xml.naming import NamingTable
+from contrada.service.loop_guards import checked_timeout, first_of
+from contrada.service.queued_subscription import UNSUBSCRIBED
 
 REPEATED_SHOWN_MAX: Final = 50
 """Names of repeated elements that are told of. Beyond it: they are only counted."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from contrada.delivery.classes import BEST_EFFORT
+from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.model import Envelope
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
 

@@ -20,7 +20,7 @@ Source: EPFL 2503 §5.2.2 (causal order).
 
 from collections.abc import Mapping
 
-from contrada.delivery.messages import CausalRow, Context
+from contrada.delivery.delivery_messages import CausalRow, Context
 from contrada.delivery.notes import Notes
 from contrada.routing.links.link_states import SERVERS_MAX
 

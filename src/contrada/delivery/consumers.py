@@ -9,10 +9,10 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 
 from typing import NamedTuple
 
-from contrada.delivery.access import AccessPoint
-from contrada.delivery.logs import ConsumerKey, Logs
-from contrada.delivery.messages import Closed, CloseLog, Consuming, OpenLog, Records
-from contrada.delivery.standing import StandingTable
+from contrada.delivery.access_point import AccessPoint
+from contrada.delivery.delivery_messages import Closed, CloseLog, Consuming, OpenLog, Records
+from contrada.delivery.durable_table import StandingTable
+from contrada.delivery.owned_logs import ConsumerKey, Logs
 from contrada.errors import CannotPublishError
 
 

@@ -20,7 +20,7 @@ from sys import maxsize
 from typing import Final, TypeAlias
 
 from contrada.delivery.causality import waits_for
-from contrada.delivery.messages import Context, Destination, Notice, Parcel, ToSequence
+from contrada.delivery.delivery_messages import Context, Destination, Notice, Parcel, ToSequence
 from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, NumberedRun
 

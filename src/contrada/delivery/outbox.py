@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from contrada.delivery.messages import (
+from contrada.delivery.delivery_messages import (
     Context,
     Destination,
     Notice,

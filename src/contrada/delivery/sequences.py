@@ -17,7 +17,7 @@ Source: EPFL 2503 §5.2.2 (total order).
 from collections.abc import Iterator
 from typing import Final
 
-from contrada.delivery.messages import Context, Sequenced
+from contrada.delivery.delivery_messages import Context, Sequenced
 from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
 

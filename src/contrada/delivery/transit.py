@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from contrada.delivery.messages import (
+from contrada.delivery.delivery_messages import (
     AnnounceHome,
     Carry,
     DeliveryMessage,
@@ -20,7 +20,7 @@ from contrada.delivery.messages import (
     Taken,
 )
 from contrada.routing.links.topology import HOPS_MAX
-from contrada.routing.messages import Neighbour
+from contrada.routing.router_messages import Neighbour
 
 
 class Tell(NamedTuple):

@@ -19,13 +19,13 @@ from functools import lru_cache
 from typing import Final
 
 from contrada.errors import EncodingError, LimitError, UnknownOperatorError
-from contrada.gossip.messages import INTERESTS_BYTES_MAX
+from contrada.gossip.gossip_messages import INTERESTS_BYTES_MAX
 from contrada.model import Filter, FilterSet, Notification, ValueSet, from_msgpack, to_msgpack
-from contrada.model.algebra.simplify import simplify
-from contrada.model.algebra.valueset import of_cuts
+from contrada.model.algebra.simplification import simplify
+from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import MARK_PREFIX
-from contrada.model.languages.work import Work, spend
+from contrada.model.languages.work_budget import Work, spend
 
 INTERESTS_KEPT_MAX: Final = 16_384
 """Sets of filters that were read and are kept, so that participants share equal ones. Beyond it:

@@ -26,17 +26,7 @@ from collections.abc import Iterable, Sequence
 
 from contrada.gossip.addresses import AddressSpace, distance
 from contrada.gossip.condensation import packed_interests
-from contrada.gossip.conduct import (
-    LOST_MAX,
-    PINGS_MAX,
-    REFRESH_ROUNDS,
-    Chance,
-    Conduct,
-    silence_rounds,
-)
-from contrada.gossip.exchange import STAMP_AHEAD_MAX_US, LineExchange, fitting
-from contrada.gossip.joining import Newcomer
-from contrada.gossip.messages import (
+from contrada.gossip.gossip_messages import (
     LINES_SENT_MAX,
     Alive,
     AskJoin,
@@ -51,13 +41,18 @@ from contrada.gossip.messages import (
     ViewLine,
     Welcome,
 )
-from contrada.gossip.parameters import Parameters
-from contrada.gossip.views import (
-    Condensate,
-    HeldLine,
-    View,
-    condense_table,
+from contrada.gossip.group_policy import (
+    LOST_MAX,
+    PINGS_MAX,
+    REFRESH_ROUNDS,
+    Chance,
+    Conduct,
+    silence_rounds,
 )
+from contrada.gossip.line_exchange import STAMP_AHEAD_MAX_US, LineExchange, fitting
+from contrada.gossip.newcomer import Newcomer
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.views import Condensate, HeldLine, View, condense_table
 from contrada.model import FilterSet
 
 Outgoing = list[tuple[str, GossipMessage]]

@@ -20,10 +20,8 @@ from msgspec.structs import replace
 from contrada.errors import EncodingError
 from contrada.gossip.addresses import AddressSpace, distance
 from contrada.gossip.condensation import interested
-from contrada.gossip.conduct import Chance, Conduct
-from contrada.gossip.dissemination import EVENT_BYTES_MAX, Dissemination, Mail
-from contrada.gossip.membership import GroupMembership, Outgoing
-from contrada.gossip.messages import (
+from contrada.gossip.event_dissemination import EVENT_BYTES_MAX, Dissemination, Mail
+from contrada.gossip.gossip_messages import (
     RUMOURS_SENT_MAX,
     AckEvents,
     Alive,
@@ -56,6 +54,8 @@ from contrada.gossip.messages import (
     decode_gossip,
     event_id,
 )
+from contrada.gossip.group_policy import Chance, Conduct
+from contrada.gossip.membership import GroupMembership, Outgoing
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rounds import with_digests
 from contrada.gossip.views import KnownContact

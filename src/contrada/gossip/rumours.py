@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from contrada.gossip.messages import EventId, event_id
+from contrada.gossip.gossip_messages import EventId, event_id
 from contrada.model import Notification
 
 RUMOURS_MAX: Final = 10_000

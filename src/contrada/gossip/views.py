@@ -23,7 +23,7 @@ import msgspec
 
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, branch_of
 from contrada.gossip.condensation import Accuracy, packed_interests, read_interests
-from contrada.gossip.messages import Contact, LineStamp, ToldLine, ViewLine
+from contrada.gossip.gossip_messages import Contact, LineStamp, ToldLine, ViewLine
 from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import FilterSet
 

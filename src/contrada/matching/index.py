@@ -15,20 +15,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from contrada.dialects.rules import Rule, says_yes
 from contrada.errors import EncodingError, LimitError
 from contrada.matching.kernels import jit
-from contrada.matching.plain import PlainEngine
-from contrada.matching.spans import EMPTY_SPAN, Bundle, Given, whole
+from contrada.matching.packed import EMPTY_SPAN, Bundle, Given, whole
+from contrada.matching.plain_engine import PlainEngine
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.filter import Selects, selection
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.relations import covers, witness
-from contrada.model.languages.work import Unbounded, spend
+from contrada.model.languages.work_budget import Unbounded, spend
+from contrada.model.rule import Rule, says_yes
 
 if TYPE_CHECKING:
-    from contrada.matching.arrayed import ArrayEngine
+    from contrada.matching.array_engine import ArrayEngine
 
 K = TypeVar("K", bound=Hashable)
 
@@ -195,7 +195,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             return
         self._may_compile = jit.loaded()
         if self._may_compile:
-            from contrada.matching.arrayed import ArrayEngine
+            from contrada.matching.array_engine import ArrayEngine
 
             self._begin_arrays(ArrayEngine())
             if len(self) <= AT_ONCE_MAX or not self._in_pieces:
@@ -272,7 +272,8 @@ class Index(Mapping[K, Filter | FilterSet]):
     def match_runs(self, notifications: Sequence[Notification]) -> Iterator[tuple[list[K], int]]:
         """The keys for several notifications, matched by one call, and for how many in a row.
 
-        What the plain engine does for several is counted as work (see `model.languages.work`).
+        What the plain engine does for several is counted as work (see
+        `model.languages.work_budget`).
         """
         if len(notifications) <= 1:
             for each in notifications:
@@ -282,7 +283,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             for each in notifications:
                 yield self._match_counted(each), 1
             return
-        from contrada.matching.batches import runs_of
+        from contrada.matching.record_batches import runs_of
 
         offsets, keys = self.match_batch(notifications)
         bounds, found = offsets.tolist(), keys.tolist()
@@ -314,7 +315,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             found = self._engine.match_table(notifications)
             if not self._residues.of:
                 return found
-            from contrada.matching.batches import row_of
+            from contrada.matching.record_batches import row_of
 
             row = row_of(notifications, notifications.column_names)
             return self._residues.decided_each(*found, lambda number: whole(row(number)))
@@ -412,7 +413,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         self._check_residues()
         arrays = self._arrays
         if self._plain is not None or arrays is None:
-            from contrada.matching.arrayed import ArrayEngine
+            from contrada.matching.array_engine import ArrayEngine
 
             arrays = ArrayEngine()
             for key in self._engine:
@@ -433,7 +434,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         by `compiled=False`, its filters go to a plain engine.
         Raises EncodingError for another file or version, OSError where it cannot be read.
         """
-        from contrada.matching.arrayed import ArrayEngine
+        from contrada.matching.array_engine import ArrayEngine
 
         arrays: ArrayEngine[Any] = ArrayEngine.load(Path(path))
         index: Index[Any] = cls(compiled=compiled)

@@ -18,8 +18,8 @@ from contrada.model.algebra import (
     ValueSet,
     mark_name,
 )
+from contrada.model.codec import from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.domains import Value
-from contrada.model.encoding import from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.syntax import parse
 
 __all__ = [

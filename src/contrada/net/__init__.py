@@ -4,11 +4,11 @@
 `client`, `reconnecting` and `wire` use it.
 """
 
-from contrada.net.address import PORT_DEFAULT, Address, parse_address, parse_addresses
-from contrada.net.broker import Broker, BrokerStatistics
-from contrada.net.client import TcpService
-from contrada.net.connecting import connect, connect_sync
-from contrada.net.tls import Tls
+from contrada.net.broker.broker import Broker, BrokerStatistics
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect, connect_sync
+from contrada.net.wire.address import PORT_DEFAULT, Address, parse_address, parse_addresses
+from contrada.net.wire.tls import Tls
 
 __all__ = [
     "Address",

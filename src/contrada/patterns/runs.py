@@ -73,7 +73,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from contrada.errors import InvalidValueError
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.domains.values import ABSENT_KEY, Key
-from contrada.patterns.reordering import PENDING_MAX, Order, order_of
+from contrada.patterns.reorder_buffer import PENDING_MAX, Order, order_of
 
 Run: TypeAlias = tuple[Notification, ...]
 Stages: TypeAlias = dict[int, list[Run]]

@@ -15,7 +15,8 @@ from contrada.model import Filter, FilterSet
 from contrada.routing.delegation import PatternMessage
 from contrada.routing.duplicates import Duplicates
 from contrada.routing.links.topology import HOPS_MAX, Topology
-from contrada.routing.messages import (
+from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.router_messages import (
     VERSION,
     Advertise,
     Answer,
@@ -37,8 +38,7 @@ from contrada.routing.messages import (
     Undescribe,
     Unsubscribe,
 )
-from contrada.routing.refusals import RefusedError, check_label
-from contrada.routing.tables.next_hops import ITSELF
+from contrada.routing.tables.next_hop_cache import ITSELF
 
 HomeMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
 """What is asked for, or offered, on behalf of a home."""

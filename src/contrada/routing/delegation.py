@@ -28,7 +28,7 @@ import msgspec
 
 from contrada.model import Pattern
 from contrada.patterns import Match
-from contrada.patterns.assembly import Piece
+from contrada.patterns.pattern_assembly import Piece
 
 VERSION: Final = 1
 """The version of all messages. A router refuses any other."""

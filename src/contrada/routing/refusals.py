@@ -1,7 +1,7 @@
 """`RefusedError`: inside a router, an event that changes nothing, and why."""
 
 from contrada.errors import ContradaError, LimitError
-from contrada.routing.messages import LABEL_CHARS_MAX, Reason
+from contrada.routing.router_messages import LABEL_CHARS_MAX, Reason
 
 
 class RefusedError(Exception):

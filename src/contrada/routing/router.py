@@ -31,18 +31,20 @@ from contrada.errors import InvalidValueError
 from contrada.matching import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.model.languages.work import spend
+from contrada.model.languages.work_budget import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.admission import Admission, HoldingMessage, HomeMessage
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.held import CLOCK_AHEAD_MAX_US, AssemblerStatistics
-from contrada.routing.assembly.outlook import RouterOutlook
-from contrada.routing.assembly.segments import Action, Unwant, Want
+from contrada.routing.assembly.delegated_segments import Action, Unwant, Want
+from contrada.routing.assembly.held_patterns import CLOCK_AHEAD_MAX_US, AssemblerStatistics
+from contrada.routing.assembly.source_map import RouterOutlook
 from contrada.routing.delegation import PatternMessage, SubscribePattern
-from contrada.routing.downstream import Downstream
-from contrada.routing.forwarding import Forwarding, Strategy, entry_work
+from contrada.routing.interest_forwarder import Forwarding, Strategy, entry_work
 from contrada.routing.links.topology import TREES_MAX, Topology
-from contrada.routing.messages import (
+from contrada.routing.notification_forwarder import Downstream
+from contrada.routing.query_router import Questions
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import (
     Adjacency,
     Advertise,
     Answer,
@@ -81,13 +83,11 @@ from contrada.routing.messages import (
     Unsubscribe,
     Way,
 )
-from contrada.routing.questions import Questions
-from contrada.routing.refusals import RefusedError
-from contrada.routing.tables.front import MakeIndex
-from contrada.routing.tables.ledger import LedgerStatistics
-from contrada.routing.tables.merging import MergingStatistics
-from contrada.routing.tables.next_hops import ITSELF
+from contrada.routing.tables.covering_index import MakeIndex
+from contrada.routing.tables.filter_merger import MergingStatistics
+from contrada.routing.tables.next_hop_cache import ITSELF
 from contrada.routing.tables.poset import PosetStatistics, form_of
+from contrada.routing.tables.registrations import LedgerStatistics
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]
 

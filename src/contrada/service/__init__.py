@@ -5,16 +5,8 @@ and a subscription offer; `requests` turns what a caller hands over into notific
 filters, so that every service admits and refuses the same things with the same words.
 """
 
-from contrada.service.advertising import Advertisements, OfferChange, Offering
-from contrada.service.asking import (
-    Answers,
-    Askable,
-    Computed,
-    Description,
-    SourceLike,
-    SourceOffer,
-)
-from contrada.service.disseminating import dissemination_of, not_registered
+from contrada.service.advertisements import Advertisements, OfferChange, Offering
+from contrada.service.dissemination import dissemination_of, not_registered
 from contrada.service.interface import (
     ConnectionState,
     Disseminates,
@@ -26,6 +18,14 @@ from contrada.service.interface import (
     Subscription,
     SubscriptionStatistics,
     WhenFull,
+)
+from contrada.service.query_interface import (
+    Answers,
+    Askable,
+    Computed,
+    Description,
+    SourceLike,
+    SourceOffer,
 )
 from contrada.service.requests import (
     filters_of,

@@ -32,12 +32,13 @@ from typing import (
     overload,
 )
 
-from contrada.delivery.durable import Retention
+from contrada.delivery.durable_subscription import Retention
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
-from contrada.service.advertising import Advertisements, Offering
-from contrada.service.asking import (
+from contrada.service.advertisements import Advertisements, Offering
+from contrada.service.async_resource import InForce
+from contrada.service.query_interface import (
     Answers,
     Computed,
     ComputeOptions,
@@ -46,7 +47,6 @@ from contrada.service.asking import (
     SourceLike,
     SourceOffer,
 )
-from contrada.service.in_force import InForce
 from contrada.service.subjects import (
     EnvelopePredicate,
     Interest,
@@ -58,7 +58,7 @@ from contrada.service.subjects import (
 )
 
 if TYPE_CHECKING:  # It loads what only promises of delivery need.
-    from contrada.delivery.server import DeliveryStatistics
+    from contrada.delivery.delivery_server import DeliveryStatistics
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -321,7 +321,7 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
 
 
 class Disseminates(Protocol):
-    """What carries obvents of classes that choose it, as `contrada.net.gossip.GossipNode` does.
+    """What carries obvents of classes that choose it, as `contrada.gossip.udp.GossipNode` does.
 
     Who registers it opens and closes it.
     """
@@ -365,7 +365,7 @@ class Service(InForce):
         for how long it may be read, from the stamp of this access point on and by the reader's
         clock; `priority` 0 (lowest) to 9 says what leaves first where several wait for a reader;
         both act on best effort only. `delivery` is what is promised, for example "certified" (see
-        `delivery.classes`). Where they are None the envelope's own count.
+        `delivery.delivery_class`). Where they are None the envelope's own count.
 
         Returns when the service has taken it, what is certified when it is on stable storage;
         waits, a bounded time, for subscribers whose queues are full. Fields of the envelope that

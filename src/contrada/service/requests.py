@@ -10,13 +10,13 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from contrada.delivery.classes import BEST_EFFORT, delivery_class
-from contrada.dialects.rules import Rule
+from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.errors import ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.notification import OWN, Body
+from contrada.model.rule import Rule
 from contrada.patterns import Match
-from contrada.routing.messages import Offer
+from contrada.routing.router_messages import Offer
 from contrada.service.subjects import (
     Interest,
     Item,

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkabl
 
 import msgspec
 
-from contrada.dialects.rules import Rule
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
+from contrada.model.rule import Rule
 from contrada.patterns import Match
 
 T = TypeVar("T")

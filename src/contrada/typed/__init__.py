@@ -1,9 +1,6 @@
 """Obvents: objects of application-defined types as events."""
 
-from contrada.typed.obvent import Obvent, obvent, type_name_of
-from contrada.typed.publishers import Published, published_by
-from contrada.typed.qos import Qos, qos_of
-from contrada.typed.semantics import (
+from contrada.typed.delivery_semantics import (
     CausalOrder,
     Certified,
     Disseminated,
@@ -14,9 +11,12 @@ from contrada.typed.semantics import (
     TotalOrder,
     Unreliable,
 )
-from contrada.typed.sequences import ObventMatch, ObventPattern
+from contrada.typed.obvent import Obvent, obvent, type_name_of
+from contrada.typed.obvent_patterns import ObventMatch, ObventPattern
+from contrada.typed.publisher_types import Published, published_by
+from contrada.typed.qos import Qos, qos_of
 from contrada.typed.shapes import Alias
-from contrada.typed.structure import Structural, Tuple
+from contrada.typed.structural_types import Structural, Tuple
 
 __all__ = [
     "Alias",

@@ -25,15 +25,15 @@ Source: EPFL 2503 §3.2 to §3.4 (obvents, their types, conformance).
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar, overload
 
-from contrada.dialects.rules import Rule
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
+from contrada.model.rule import Rule
 from contrada.service import Predicate
-from contrada.typed.names import names_of, register
-from contrada.typed.narrowing import lifted_rule
-from contrada.typed.publishing import forget_arrivals, published, type_of
-from contrada.typed.receiving import received
-from contrada.typed.unknown import is_unknown
+from contrada.typed.obvent_reader import received
+from contrada.typed.obvent_type import forget_arrivals, published, type_of
+from contrada.typed.predicate_rule import lifted_rule
+from contrada.typed.type_names import names_of, register
+from contrada.typed.unknown_types import is_unknown
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from contrada.delivery.classes import BEST_EFFORT
+from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.errors import InvalidNotificationError, InvalidObventError
 from contrada.model import Envelope
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
-from contrada.typed.names import ancestors_of, names_of
-from contrada.typed.unknown import known_of
+from contrada.typed.type_names import ancestors_of, names_of
+from contrada.typed.unknown_types import known_of
 
 RELIABLE: Final = "Reliable"
 CERTIFIED: Final = "Certified"

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from contrada.model import ValueSet
-from contrada.model.algebra.valueset import of_cuts, of_keys
+from contrada.model.algebra.value_set import of_cuts, of_keys
 from contrada.model.domains import line
 from contrada.model.domains.values import (
     BOOL,

@@ -10,7 +10,7 @@ import contrada as ct
 from contrada.errors import InvalidObventError
 from contrada.model.languages.atoms import failures
 from contrada.model.syntax import parse_filter_set
-from contrada.runtime import EmbeddedService
+from contrada.service.embedded_service import EmbeddedService
 from contrada.typed.conditions import (
     Access,
     AndCondition,

@@ -18,10 +18,10 @@ _log = logging.getLogger("contrada.matching")
 PURE_VARIABLE: Final = "CONTRADA_PURE"
 """Set to anything but empty or 0, this environment variable keeps everything uncompiled."""
 
-KERNELS: Final = ("reading", "holding", "seeking", "checking", "updating", "passing")
+KERNELS: Final = ("scratch", "evaluate", "bucket_lookup", "match", "update", "batch_validate")
 """The modules of kernels of an index."""
 
-COLUMN_KERNELS: Final = ("writing", "walking", "parting")
+COLUMN_KERNELS: Final = ("msgpack_writer", "json_scanner", "csv_scanner")
 """The modules of kernels that write columns and read lines; loaded where they are first needed."""
 
 _SOURCES: Final = ("jit", "schema", "memory", "native", *COLUMN_KERNELS, *KERNELS)

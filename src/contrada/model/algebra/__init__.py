@@ -11,14 +11,9 @@ from contrada.model.algebra.constraint import Constraint
 from contrada.model.algebra.filter import Filter, FilterSet, Selection
 from contrada.model.algebra.notification import Envelope, Notification, mark_name
 from contrada.model.algebra.pattern import Pattern
-from contrada.model.algebra.product import (
-    ENVELOPE_SETS,
-    Product,
-    product_covers,
-    product_meets,
-)
+from contrada.model.algebra.product import ENVELOPE_SETS, Product, product_covers, product_meets
 from contrada.model.algebra.relations import covers, meets, merge, witness
-from contrada.model.algebra.valueset import (
+from contrada.model.algebra.value_set import (
     ABSENT,
     EVERYTHING,
     NOTHING,

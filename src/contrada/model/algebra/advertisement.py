@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter, checked_sets, mapping_of
 from contrada.model.algebra.product import ENVELOPE_SETS, HeldProduct, universe, within_universe
-from contrada.model.algebra.valueset import ABSENT, ValueSet, union
+from contrada.model.algebra.value_set import ABSENT, ValueSet, union
 from contrada.model.domains.values import Value
 
 

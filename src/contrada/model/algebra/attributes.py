@@ -26,7 +26,7 @@ from contrada.model.domains.values import (
     key_of,
     normal,
 )
-from contrada.model.languages.work import spend
+from contrada.model.languages.work_budget import spend
 
 Values: TypeAlias = Value | tuple[Value, ...]
 """One value, or several: distinct, in the order of the line."""

@@ -18,10 +18,10 @@ from typing import Final, TypeAlias
 from contrada.errors import LimitError
 from contrada.model.algebra.hulls import components, hull
 from contrada.model.algebra.product import ENVELOPE_SETS, Product, product_covers, universe
-from contrada.model.algebra.valueset import EVERYTHING, ValueSet, union
+from contrada.model.algebra.value_set import EVERYTHING, ValueSet, union
 from contrada.model.domains.line import TEXT_START, Cuts
 from contrada.model.languages import decision
-from contrada.model.languages.work import spend
+from contrada.model.languages.work_budget import spend
 
 BOX_WORK_MAX: Final = 3_000_000
 """Steps to subtract boxes in one question. About a second's worth. Beyond it: the safe answer,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from contrada.errors import InvalidFilterError, InvalidValueError
 from contrada.model.algebra.sets import of_operator
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains.values import Value, check_name, key_of
 
 

@@ -24,7 +24,7 @@ from contrada.errors import LimitError
 from contrada.model.algebra import boxes
 from contrada.model.algebra.boxes import AskingForms
 from contrada.model.algebra.boxes import Box as Sets
-from contrada.model.algebra.valueset import ValueSet, intersection, union
+from contrada.model.algebra.value_set import ValueSet, intersection, union
 
 CONJUNCTIONS_MAX: Final = 10_000
 """Filters that one condition becomes. Beyond it: LimitError; a rule of a dialect is refused."""

@@ -13,28 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, overload
 
-from contrada.errors import (
-    InvalidFilterError,
-    InvalidNameError,
-    InvalidValueError,
-    LimitError,
-)
+from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError, LimitError
 from contrada.model.algebra import boxes, notation
-from contrada.model.algebra.expression import (
-    And,
-    Formula,
-    Member,
-    Or,
-    conjunctions,
-    negation,
-)
+from contrada.model.algebra.expression import And, Formula, Member, Or, conjunctions, negation
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.product import HeldProduct, product_covers, universe
 from contrada.model.algebra.sets import in_
-from contrada.model.algebra.valueset import ValueSet, of_keys
+from contrada.model.algebra.value_set import ValueSet, of_keys
 from contrada.model.domains.values import Key, Value, check_name, key_of
 from contrada.model.languages import decision
-from contrada.model.languages.work import Work
+from contrada.model.languages.work_budget import Work
 
 RELATION_WORK_MAX: Final = 5_000_000
 """Steps of about a microsecond of a relation between unions of filters, or of a witness of one.

@@ -9,7 +9,7 @@ Invariant: each value of a set, its text folded (and backwards), is in the set's
 
 from collections.abc import Sequence
 
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains import line
 from contrada.model.domains.line import ALL_TEXT, Cut, Cuts, HalfOpen
 from contrada.model.domains.values import TEXT, Key

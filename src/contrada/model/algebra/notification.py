@@ -18,10 +18,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contrada.errors import (
-    InvalidNotificationError,
-)
-from contrada.model.algebra import nesting, notation
+from contrada.errors import InvalidNotificationError
+from contrada.model.algebra import nested_objects, notation
 from contrada.model.algebra.attributes import (
     ATTRIBUTES_MAX,
     Values,
@@ -37,7 +35,7 @@ from contrada.model.algebra.attributes import (
     values_in,
 )
 from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
-from contrada.model.algebra.valueset import ABSENT, ValueSet, of_keys
+from contrada.model.algebra.value_set import ABSENT, ValueSet, of_keys
 from contrada.model.domains import line
 from contrada.model.domains.values import (
     ABSENT_KEY,
@@ -201,7 +199,7 @@ class Notification(Product, Mapping[str, Values]):
         if span is None:
             if not isinstance(attributes, Mapping):
                 raise InvalidNotificationError("", attributes, "attributes are a mapping")
-            flat, is_whole = nesting.flattened(attributes)
+            flat, is_whole = nested_objects.flattened(attributes)
             span = span_of_any(flat, system=False)
             if not is_whole:
                 body = _body_for(attributes, body)
@@ -501,7 +499,7 @@ def _json_body(body: object, content_type: str) -> tuple[bytes, str]:
     """The body that a mapping is, and its content type."""
     if not isinstance(body, Mapping):
         raise InvalidNotificationError("@body", body, "the body is bytes, or a mapping")
-    return nesting.as_json(body), content_type or nesting.JSON_TYPE
+    return nested_objects.as_json(body), content_type or nested_objects.JSON_TYPE
 
 
 def _check_body(body: object, content_type: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from contrada.errors import UnknownOperatorError
 from contrada.model.algebra import sets
-from contrada.model.algebra.valueset import ValueSet
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains.values import Value, key_of
 from contrada.model.languages.atoms import registry
 

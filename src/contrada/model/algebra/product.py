@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from contrada.model.algebra import notation
-from contrada.model.algebra.valueset import EVERYTHING, ValueSet, of_cuts
+from contrada.model.algebra.value_set import EVERYTHING, ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT, TIME, Key
 

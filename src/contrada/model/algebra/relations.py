@@ -21,13 +21,7 @@ from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitE
 from contrada.model.algebra import boxes
 from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.boxes import Box
-from contrada.model.algebra.filter import (
-    RELATION_WORK_MAX,
-    Filter,
-    FilterSet,
-    Selects,
-    selection,
-)
+from contrada.model.algebra.filter import RELATION_WORK_MAX, Filter, FilterSet, Selects, selection
 from contrada.model.algebra.notification import Envelope, Notification
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,
@@ -38,11 +32,11 @@ from contrada.model.algebra.product import (
     product_meets,
 )
 from contrada.model.algebra.sets import matches
-from contrada.model.algebra.valueset import ValueSet, of_cuts
+from contrada.model.algebra.value_set import ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
-from contrada.model.languages.work import Work, spend
+from contrada.model.languages.work_budget import Work, spend
 
 Things: TypeAlias = Product | Selects
 """Products and unions of filters; a text, or a mapping, stands for the filters that it says."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from contrada.errors import InvalidFilterError, InvalidValueError
-from contrada.model.algebra.valueset import (
+from contrada.model.algebra.value_set import (
     ABSENT,
     EVERYTHING,
     PRESENT,
@@ -22,11 +22,11 @@ from contrada.model.algebra.valueset import (
 )
 from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NULL, NUMBER, TEXT, Key, Value, key_of
-from contrada.model.languages import casefold, network, regular, search
+from contrada.model.languages import casefold, ip_network, regex_operator, regex_syntax
 from contrada.model.languages import wildcard as wildcards
 from contrada.model.languages.atoms import Atom, checked, registry
 from contrada.model.languages.language import Literal, some
-from contrada.model.languages.search import Plain
+from contrada.model.languages.regex_operator import Plain
 
 ALL_TEXT: Final = ValueSet(line.ALL_TEXT)
 
@@ -124,8 +124,8 @@ def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
     if not isinstance(given, str):
         reason = "the flags are text; Filter(…).matches(…) tells whether a filter matches"
         raise InvalidFilterError("matches", (pattern, given), reason)
-    constant = regular.normal(text, flags)
-    plain = search.plain_forms(search.tree_of(constant.encode()))
+    constant = regex_syntax.normal(text, flags)
+    plain = regex_operator.plain_forms(regex_operator.tree_of(constant.encode()))
     if plain is None:
         return _text_atom("matches", constant)
     return union(map(of_plain, plain))
@@ -142,7 +142,7 @@ def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
 
 def cidr(value: str | bytes) -> ValueSet:
     """Every text that is an IP address of the network, as `10.0.0.0/8` or `2001:db8::/32`."""
-    return _text_atom("cidr", str(network.network_of(_text("cidr", value))))
+    return _text_atom("cidr", str(ip_network.network_of(_text("cidr", value))))
 
 
 def exists() -> ValueSet:

@@ -30,7 +30,7 @@ from contrada.model.languages.automaton import (
     without,
 )
 from contrada.model.languages.tally import Tally
-from contrada.model.languages.work import Work
+from contrada.model.languages.work_budget import Work
 
 AUTOMATON_WORK_MAX: Final = 4_000_000
 """Steps to build the automaton of one constant, of a microsecond at most. Beyond it: the safe

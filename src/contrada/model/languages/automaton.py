@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from contrada.errors import LimitError
 from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import TEXT
-from contrada.model.languages.work import spend
+from contrada.model.languages.work_budget import spend
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ that are not UTF-8 stay as they are.
 from functools import cache
 from typing import Final
 
-from contrada.model.languages.work import spend
+from contrada.model.languages.work_budget import spend
 
 UNICODE_VERSION: Final = "14.0.0"
 

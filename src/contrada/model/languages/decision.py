@@ -37,7 +37,7 @@ from contrada.model.languages.language import (
     some,
 )
 from contrada.model.languages.tally import Tally
-from contrada.model.languages.work import Work, spend
+from contrada.model.languages.work_budget import Work, spend
 
 OPAQUE_ATOMS_MAX: Final = 6
 """Distinct opaque atoms in one question. Their cases double with each. Beyond it: the safe

@@ -14,7 +14,7 @@ from contrada.model.domains import line
 from contrada.model.domains.line import ALL_TEXT, EMPTY, Cuts
 from contrada.model.domains.values import TEXT
 from contrada.model.languages.atoms import Atom, failures, registry
-from contrada.model.languages.work import spend
+from contrada.model.languages.work_budget import spend
 
 NESTING_MAX: Final = 50
 """How deep `and` and `or` alternate within one expression on text. Beyond it: LimitError."""

@@ -11,12 +11,20 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from contrada.errors import InvalidFilterError, LimitError
-from contrada.model.languages import casefold, characters, regular
+from contrada.model.languages import casefold, characters, regex_syntax
 from contrada.model.languages.atoms import Atom, Operator, registry
 from contrada.model.languages.automaton import Automaton
-from contrada.model.languages.machine import MACHINE_STATES_MAX, Machine
-from contrada.model.languages.regular import AT_END, AT_START, Anything, Chars, Look, Sequence, Tree
-from contrada.model.languages.search import Plain, first_of, machine_of
+from contrada.model.languages.regex_machine import MACHINE_STATES_MAX, Machine
+from contrada.model.languages.regex_operator import Plain, first_of, machine_of
+from contrada.model.languages.regex_syntax import (
+    AT_END,
+    AT_START,
+    Anything,
+    Chars,
+    Look,
+    Sequence,
+    Tree,
+)
 
 SHAPES_CACHED_MAX: Final = 8_192
 """Wildcards kept as they are looked for. Beyond it: the least recently used is read again."""
@@ -170,7 +178,7 @@ def _tree(constant: bytes, *, nocase: bool = False) -> Sequence:
         elif token == "?":
             parts.append(_ONE)
         else:
-            parts.append(regular.character(ord(token[-1]), nocase=nocase))
+            parts.append(regex_syntax.character(ord(token[-1]), nocase=nocase))
     return Sequence((*parts, Look(AT_END)))
 
 

@@ -5,20 +5,20 @@ Whoever imports `contrada.model` has it: values of the algebra then read and sho
 
 from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, Query, ValueSet
 from contrada.model.algebra.notation import readers, writers
-from contrada.model.syntax import parsing, printing
-from contrada.model.syntax.parsing import parse, parse_filter, parse_filter_set
-from contrada.model.syntax.printing import name_text, value_text
+from contrada.model.syntax import parser, printer
+from contrada.model.syntax.parser import parse, parse_filter, parse_filter_set
+from contrada.model.syntax.printer import name_text, value_text
 
 __all__ = ["name_text", "parse", "parse_filter", "parse_filter_set", "value_text"]
 
-readers[Advertisement] = parsing.parse_advertisement
-readers[Filter] = parsing.parse_filter
-readers[FilterSet] = parsing.parse_filter_set
-readers[Pattern] = parsing.parse_pattern
-readers[ValueSet] = parsing.parse_set
+readers[Advertisement] = parser.parse_advertisement
+readers[Filter] = parser.parse_filter
+readers[FilterSet] = parser.parse_filter_set
+readers[Pattern] = parser.parse_pattern
+readers[ValueSet] = parser.parse_set
 
-writers[Advertisement] = printing.advertisement_text
-writers[Filter] = writers[Query] = printing.filter_text
-writers[FilterSet] = printing.filter_set_text
-writers[Pattern] = printing.pattern_text
-writers[ValueSet] = printing.set_text
+writers[Advertisement] = printer.advertisement_text
+writers[Filter] = writers[Query] = printer.filter_text
+writers[FilterSet] = printer.filter_set_text
+writers[Pattern] = printer.pattern_text
+writers[ValueSet] = printer.set_text

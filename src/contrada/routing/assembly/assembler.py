@@ -27,12 +27,12 @@ from contrada.errors import (
 from contrada.model import Pattern, Product
 from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
-from contrada.patterns.assembly import Piece
-from contrada.patterns.engine import LATE, PATTERNS_MAX, check_pattern
-from contrada.routing.assembly.held import HeldPatterns, WholePattern
-from contrada.routing.assembly.phases import AT_ASKER, AT_DELEGATE, DelegationPhase
-from contrada.routing.assembly.segments import Action, Unwant, Want
-from contrada.routing.assembly.split import Segment, Span, SplitPattern, spans_of
+from contrada.patterns.pattern_assembly import Piece
+from contrada.patterns.pattern_engine import LATE, PATTERNS_MAX, check_pattern
+from contrada.routing.assembly.delegated_segments import Action, Unwant, Want
+from contrada.routing.assembly.delegation_phase import AT_ASKER, AT_DELEGATE, DelegationPhase
+from contrada.routing.assembly.held_patterns import HeldPatterns, WholePattern
+from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern, spans_of
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -47,8 +47,8 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.messages import Client, Neighbour, Origin, Reason, Send
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, Send
 
 DELEGATIONS_MAX: Final = 255
 """How often a pattern, or a part of it, is delegated on. Beyond it: it is handed back to be

@@ -21,9 +21,9 @@ from itertools import pairwise
 from typing import Final
 
 from contrada.errors import LimitError
-from contrada.routing.links.paths import ConfirmedLink, Graph
-from contrada.routing.messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
+from contrada.routing.links.shortest_paths import ConfirmedLink, Graph
 from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import LABEL_CHARS_MAX, Adjacency, LinkState, Reason, Role
 
 SERVERS_MAX: Final = 1_024
 """Servers of a network whose links are known, this one among them. Beyond it: unreachable servers

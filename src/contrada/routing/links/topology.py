@@ -52,7 +52,8 @@ from typing import Final
 
 from contrada.errors import LimitError
 from contrada.routing.links.link_states import COST_MAX, SERVERS_MAX, LinkStates
-from contrada.routing.links.paths import (
+from contrada.routing.links.shared_tree import tree_of
+from contrada.routing.links.shortest_paths import (
     Weights,
     beyond,
     distances,
@@ -60,8 +61,8 @@ from contrada.routing.links.paths import (
     towards,
     weights_of,
 )
-from contrada.routing.links.shared import tree_of
-from contrada.routing.messages import (
+from contrada.routing.refusals import RefusedError, check_label
+from contrada.routing.router_messages import (
     LABEL_CHARS_MAX,
     Adjacency,
     Client,
@@ -77,7 +78,6 @@ from contrada.routing.messages import (
     TookLinks,
     Way,
 )
-from contrada.routing.refusals import RefusedError, check_label
 
 NEIGHBOURS_MAX: Final = 1_024
 """Links of one server. Beyond it: refused, counted."""

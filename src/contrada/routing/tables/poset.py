@@ -40,8 +40,8 @@ import msgspec
 from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.algebra.product import example_of, product_covers
-from contrada.routing.messages import Party, Way
-from contrada.routing.tables.front import Front
+from contrada.routing.router_messages import Party, Way
+from contrada.routing.tables.covering_index import Front
 
 P = TypeVar("P", bound=Product)
 

@@ -1,6 +1,7 @@
 """The filter library: conditions on obvents, made of accessors and comparisons."""
 
 from contrada.typed.conditions.accessors import Access, Accessor, Invoke
+from contrada.typed.conditions.condition_set import ConditionSet
 from contrada.typed.conditions.conditions import (
     AndCondition,
     Compare,
@@ -17,7 +18,6 @@ from contrada.typed.conditions.conditions import (
     Same,
     XorCondition,
 )
-from contrada.typed.conditions.conditionset import ConditionSet
 
 __all__ = [
     "Access",

@@ -21,8 +21,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidObventError
-from contrada.typed.conditions import writing
-from contrada.typed.conditions.checking import (
+from contrada.typed.conditions import condition_source as writing
+from contrada.typed.conditions.condition_source import Writing
+from contrada.typed.conditions.type_checks import (
     StandInArgument,
     checked_call,
     checked_field,
@@ -30,7 +31,6 @@ from contrada.typed.conditions.checking import (
     text_of,
     united,
 )
-from contrada.typed.conditions.writing import Writing
 
 STAGES_MAX: Final = 32
 """Stages of an accessor, one applied to the other, arguments included. Beyond it:

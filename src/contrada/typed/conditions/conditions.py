@@ -29,8 +29,8 @@ from contrada.typed.conditions.accessors import (
     are_of_fields,
     constant_key,
 )
-from contrada.typed.conditions.checking import check_order, text_of
-from contrada.typed.conditions.writing import Writing, compiled, joined, negated, whole
+from contrada.typed.conditions.condition_source import Writing, compiled, joined, negated, whole
+from contrada.typed.conditions.type_checks import check_order, text_of
 
 CONDITION_DEPTH_MAX: Final = 64
 """Conditions within conditions, where several with one `&` or `|` count once. Beyond it:

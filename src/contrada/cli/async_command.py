@@ -1,0 +1,93 @@
+"""How commands run what awaits: Ctrl-C ends them at once."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn, TypeVar
+
+import click
+
+from contrada.cli.lazy_group import EXIT_INTERRUPTED
+from contrada.errors import ConnectionFailedError
+from contrada.service import Service
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+END_WAIT_S: Final = 1.0
+"""How long a command may take to end in order after Ctrl-C, such as to say goodbye to a broker.
+Beyond it: it ends as it is, as with the second Ctrl-C."""
+
+SECONDS: Final = click.FloatRange(0, min_open=True)
+
+
+def seconds_option(command: F) -> F:
+    """Adds the option --seconds."""
+    added = click.option("--seconds", type=SECONDS, metavar="S", help="End after S seconds.")
+    return added(command)
+
+
+def end_options(command: F) -> F:
+    """Adds the options --count, --timeout and --seconds of what prints notifications."""
+    silent = "End when nothing came for S seconds."
+    command = click.option("--timeout", type=SECONDS, metavar="S", help=silent)(
+        seconds_option(command)
+    )
+    most = "End after N notifications."
+    return click.option("--count", type=click.IntRange(1), metavar="N", help=most)(command)
+
+
+def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
+    """Run a coroutine to its end. Raises KeyboardInterrupt where Ctrl-C ended it.
+
+    SIGTERM ends what `is_endless` in the same way, with status 0: whoever supervises a service ends
+    it so.
+    """
+    statuses = {signal.SIGINT: EXIT_INTERRUPTED} | ({signal.SIGTERM: 0} if is_endless else {})
+    before = {number: signal.getsignal(number) for number in statuses}
+    ended_by: list[int] = []
+    ends: list[threading.Timer] = []
+
+    async def interruptible() -> T:
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        assert task is not None
+
+        def interrupt(number: int, _: object) -> None:
+            if ended_by:
+                os._exit(statuses[signal.Signals(number)])
+            ended_by.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+            # Not by the loop: a coroutine that works for long without awaiting would hold it up.
+            end = threading.Timer(END_WAIT_S, os._exit, (statuses[signal.Signals(number)],))
+            end.daemon = True
+            end.start()
+            ends.append(end)
+
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                # The loop would run its own handlers only when nothing else runs there.
+                signal.signal(number, interrupt)
+        return await work
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        if signal.SIGTERM in ended_by:
+            raise click.exceptions.Exit(0) from None
+        raise KeyboardInterrupt from None
+    finally:
+        for each in ends:
+            each.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def lost(service: Service) -> NoReturn:
+    """Waits until a broker is gone. Raises ConnectionFailedError."""
+    async for state in service.connection_states():
+        if state.state == "closed":
+            raise ConnectionFailedError(state.address, state.reason)
+    raise ConnectionFailedError(service.connection.address, "the service was closed")

@@ -1,0 +1,129 @@
+"""The options of commands that say how records are read, the `Reading` they make, and hints."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from contrada.cli.literals import literal, named_text
+from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
+from contrada.integrations.files import BadRecord, Reading
+from contrada.integrations.files.cells import CONVERTERS, TIME_WITH_ZONE
+from contrada.model import Value
+from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
+from contrada.service.settings import read_bytes
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_TYPES: Final = ", ".join(CONVERTERS)
+
+_NAMES: Final = (
+    click.option("--types", metavar="NAME=TYPE,…", help=f"Types: {_TYPES}."),
+    click.option("--rename", metavar="NAME=NEW,…", help="Other names of attributes."),
+    click.option("--drop", metavar="NAME,…", help="No attributes, nor what is below them."),
+    click.option("--zone", metavar="ZONE", help="Of times that name none, as Europe/Rome."),
+)
+
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+_CELLS: Final = (
+    click.option("--delimiter", default=",", show_default=True, help="CSV: what parts cells."),
+    click.option(
+        "--quote", default='"', show_default=True, help="CSV: around cells; may be empty."
+    ),
+    click.option("--absent", metavar="TEXT", multiple=True, help="A text that means no value."),
+)
+
+
+def cell_options(command: C) -> C:
+    """The options for records that are rows of cells."""
+    for option in reversed(_CELLS):
+        command = option(command)
+    return command
+
+
+def naming_options(command: C) -> C:
+    """The options for records that are objects."""
+    for option in reversed(_NAMES):
+        command = option(command)
+    return command
+
+
+_DOCUMENTS: Final = (
+    click.option(
+        "--strategy",
+        type=click.Choice(STRATEGIES),
+        default="multi",
+        show_default=True,
+        help="XML, JSON: how what is repeated in a document is named, or split.",
+    ),
+    click.option("--stylesheet", metavar="FILE", type=_FILE, help="XML: an XSLT that comes first."),
+    click.option(
+        "--schema", metavar="FILE", type=_FILE, help="XML: its DTD, XML Schema or RELAX NG."
+    ),
+)
+
+
+def document_options(command: C) -> C:
+    """The options for records that are documents."""
+    for option in reversed(_DOCUMENTS):
+        command = option(command)
+    return command
+
+
+def reading_of(
+    types: str | None,
+    rename: str | None,
+    drop: str | None,
+    zone: str | None,
+    absent: Iterable[str] = (),
+    stylesheet: Path | None = None,
+    schema: Path | None = None,
+    **others: Any,
+) -> Reading:
+    """How records are read. Raises InputError and InvalidNameError for wrong options."""
+    return Reading(
+        types=_pairs(_listed(types)),
+        rename=_pairs(_listed(rename), empty=True),
+        drop=frozenset(_listed(drop)),
+        zone=zone,
+        absent=frozenset(absent),
+        stylesheet=None if stylesheet is None else read_bytes(stylesheet),
+        schema=None if schema is None else read_bytes(schema),
+        **others,
+    )
+
+
+def check_named(reading: Reading, names: bool) -> None:
+    """Refuse to tell names of notifications that do not say of which document they are."""
+    if names and not is_escaping(reading.strategy):
+        raise click.UsageError("--names is for --strategy index, pattern or daemon")
+
+
+def constants(texts: Iterable[str]) -> dict[str, Value]:
+    """The attributes of `name=value` options."""
+    return {name: literal(value) for name, value in _pairs(texts).items()}
+
+
+def hint_for(bad: BadRecord) -> str:
+    """The option with which a bad record could be read; or nothing."""
+    if bad.reason.endswith(RESERVED):
+        dropped = ",".join(ENVELOPE_NAMES)
+        return f"; --rename @id=NAME names one anew, --drop {dropped} leaves them out"
+    if bad.reason.endswith(("without a name, expected one", "bytes, this one 0")):
+        return "; --rename =NAME gives it one"
+    if bad.reason.endswith(TIME_WITH_ZONE):
+        return "; --zone says the zone of times that name none"
+    if bad.text.strip() == "{":
+        return "; each line is one object: `jq -c .` writes them so"
+    return ""
+
+
+def _listed(text: str | None) -> list[str]:
+    return [each.strip() for each in text.split(",")] if text else []
+
+
+def _pairs(texts: Iterable[str], *, empty: bool = False) -> dict[str, str]:
+    return dict(named_text(text.strip(), "option", empty=empty) for text in texts)

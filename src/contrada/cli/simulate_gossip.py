@@ -1,0 +1,191 @@
+"""`contrada simulate gossip`: the thesis' figures of groups that gossip, again."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.table import Table
+
+from contrada.cli.sweep_runner import sweep_spread, wants_spark
+from contrada.cli.table_output import output, progress_bar
+from contrada.lab.gossip_rounds.gossip_charts import draw_figure
+from contrada.lab.gossip_rounds.gossip_figures import (
+    NEARLY_ALL,
+    AnalysedPoint,
+    FigureRow,
+    GossipFigure,
+    GossipPoint,
+    analyse_all,
+    figures,
+    plans_of,
+    rows_of,
+    write_csv,
+)
+from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, disseminate_all
+
+POINT_RUNS_MAX: Final = 100_000
+"""Runs of each point of a figure. Beyond it: the command is refused."""
+
+COLUMNS: Final = {
+    "curve": "what else than the figure's parameter differs",
+    "simulated": "the mean over all runs",
+    "from, to": "where the mean of any number of runs is, with 95 of 100",
+    "refined": "what refined analysis says",
+    "as printed": "what the thesis' equations say as they stand",
+    "nearly all": f"runs that reach {NEARLY_ALL:.0%} of the interested or more",
+    "messages": "of a run, on average",
+}
+"""What the columns of a figure say; the first one is what the figure varies."""
+
+
+def _explained() -> str:
+    lines = (f"  {name:12}  {meaning}" for name, meaning in COLUMNS.items())
+    return "\n".join(("\b", "The columns:", *lines))
+
+
+_WHOLE: Final = click.IntRange(1)
+
+
+@click.command(epilog=_explained())
+@click.option(
+    *("--figure", "names"),
+    multiple=True,
+    type=click.Choice(tuple(figures())),
+    help="This one; may be given several times.  [default: all]",
+)
+@click.option(
+    "--runs",
+    default=30,
+    show_default=True,
+    type=click.IntRange(1, POINT_RUNS_MAX),
+    help="Of each point.",
+)
+@click.option("--seed", default=0, show_default=True, help="Another one, other numbers.")
+@click.option(
+    "--engine",
+    type=click.Choice(("auto", "spark", "embedded")),
+    default="auto",
+    show_default=True,
+    help="Where runs are run; auto: on Spark if it is there.",
+)
+@click.option(
+    "--jobs",
+    default=os.cpu_count() or 1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many processes, or Spark's cores.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder; figures that it has are written over.",
+)
+@click.option("--form", type=click.Choice(("png", "svg")), default="png", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per point.")
+@click.option("--branching", type=_WHOLE, help="a, in place of a figure's own.")
+@click.option("--levels", type=_WHOLE, help="l, the same.")
+@click.option("--redundancy", type=_WHOLE, help="R, the same.")
+@click.option("--fanout", type=_WHOLE, help="F, the same.")
+@click.option("--loss", type=float, help="ε, the share of messages that is lost.")
+@click.option("--crashes", type=float, help="τ, the share of participants that crash.")
+@click.option("--audience", type=click.IntRange(0), help="D; in figure 6.13 of the tuned curve.")
+def gossip(
+    names: tuple[str, ...],
+    runs: int,
+    seed: int,
+    engine: str,
+    jobs: int,
+    out: Path | None,
+    form: str,
+    as_json: bool,
+    **given: float | None,
+) -> None:
+    """Draw figures 6.7 to 6.13 of the thesis anew: gossip simulated, and calculated.
+
+    Each point is run RUNS times, each run with a seed of its own, and calculated as the thesis
+    prints it and refined. The runs are spread over Spark, one per row, where Spark is there, else
+    over processes; the numbers are the same. A folder --out gets a table (CSV) and a chart of each
+    figure, with simulation and analysis in one plot.
+
+    Parameters of the group replace those of the figures, but for what a figure varies.
+
+    \b
+    contrada simulate gossip --out out/gossip
+    contrada simulate gossip --figure 6.7 --runs 100 --loss 0.05
+    """  # noqa: D301 - click reads the escape
+    told = {name: value for name, value in given.items() if value is not None}
+    every = figures(told)
+    chosen = [figure for name, figure in every.items() if not names or name in names]
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    plans = plans_of(chosen, runs, seed)
+    points = {point for figure in chosen for point in figure.points}
+    analysed: dict[GossipPoint, AnalysedPoint] = {}
+    with progress_bar() as progress:
+        task = progress.add_task("runs", total=len(plans))
+        outcomes = _outcomes(plans, engine, jobs, lambda: progress.advance(task))
+        task = progress.add_task("analysis", total=len(points))
+        for each in analyse_all(chosen, jobs):
+            analysed[each.point] = each
+            progress.advance(task)
+    for figure in chosen:
+        rows = rows_of(figure, runs, seed, outcomes, analysed)
+        if as_json:
+            for row in rows:
+                click.echo(msgspec.json.encode(row).decode())
+        else:
+            output().print(_table(figure, rows))
+        if out is not None:
+            for file in _written(figure, rows, out, form):
+                click.echo(str(file), err=True)
+
+
+def _outcomes(
+    plans: Sequence[GossipPlan], engine: str, jobs: int, told: Callable[[], None]
+) -> dict[GossipPlan, GossipOutcome]:
+    """What came of all runs."""
+    outcomes: dict[GossipPlan, GossipOutcome] = {}
+
+    def take(outcome: GossipOutcome) -> None:
+        outcomes[outcome.plan] = outcome
+        told()
+
+    if wants_spark(engine):
+        from contrada.integrations.spark.sweeps import GOSSIPS
+
+        sweep_spread(plans, GOSSIPS, jobs, take)
+    else:
+        for outcome in disseminate_all(plans, jobs):
+            take(outcome)
+    return outcomes
+
+
+def _written(
+    figure: GossipFigure, rows: Sequence[FigureRow], folder: Path, form: str
+) -> list[Path]:
+    table, chart = (folder / f"figure-{figure.name}.{each}" for each in ("csv", form))
+    write_csv(rows, table)
+    draw_figure(figure, rows, chart)
+    return [table, chart]
+
+
+def _table(figure: GossipFigure, rows: Sequence[FigureRow]) -> Table:
+    title = f"Figure {figure.name}: {figure.title}, {rows[0].runs} runs a point"
+    table = Table(title=f"{title}\n{figure.group}")
+    for heading in (figure.varied, *COLUMNS):
+        table.add_column(heading, justify="left" if heading == "curve" else "right")
+    for row in rows:
+        table.add_row(
+            f"{row.x:g}",
+            row.curve,
+            f"{row.simulated:.4f}",
+            f"{row.low:.4f}, {row.high:.4f}",
+            f"{row.refined:.4f}",
+            f"{row.printed:.4f}",
+            f"{row.nearly_all:.0%}",
+            f"{row.messages:,.0f}",
+        )
+    return table

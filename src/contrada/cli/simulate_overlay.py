@@ -1,0 +1,230 @@
+"""`contrada simulate overlay`: what topologies and strategies cost, against one another."""
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.table import Table
+
+from contrada.cli.match import FILE
+from contrada.cli.sweep_runner import sweep_spread, wants_spark
+from contrada.cli.table_output import output, progress_bar
+from contrada.integrations.files.subscription_files import load_subscriptions
+from contrada.lab.simulation.covering_savings import Saved, saved
+from contrada.lab.simulation.overlay_charts import draw
+from contrada.lab.simulation.overlay_cost import (
+    OBJECTS_MAX,
+    PARTIES_MAX,
+    Cost,
+    Plan,
+    filter_of,
+    plans,
+    sweep,
+)
+from contrada.lab.simulation.script_steps import BROKERS_MAX
+from contrada.lab.simulation.sites import sites_of
+from contrada.lab.simulation.worlds import SAVINGS
+
+EXIT_DIFFERENT: Final = 1
+
+COLUMNS: Final = {
+    "kind": "shape, strategy, and what is saved (plain: nothing)",
+    "parties": "interested parties, each with one subscription",
+    "delivered": "notifications delivered to parties, in all",
+    "a path": "how far a notification came to who was given it, on average",
+    "a notification": "cost of one notification, to all its receivers, on average",
+    "a subscription": "cost of one and of its withdrawal, on average",
+    "of plain": "that cost in percent of the same kind's without covering or merging",
+    "an advertisement": "cost of one and of its withdrawal, on average",
+    "total": "cost of all that was sent, but for link states",
+    "table": "distinct filters of a server when all ask, on average",
+    "largest": "those of the server with the most at that moment",
+}
+"""What the columns of the costs say."""
+
+COLUMNS_OF_SAVINGS: Final = {
+    "subscriptions of": "made: drawn as for the parties; or a file of --filters",
+    "all": "subscriptions",
+    "refused": "filters that match nothing or are beyond a limit",
+    "plain": "filters at the neighbour (messages to it), nothing saved",
+    "covering": "the same, where covered filters are not sent",
+    "merging": "the same, where filters are joined as well",
+}
+"""What the columns of the savings say."""
+
+
+def _explained() -> str:
+    """What all columns say, for the end of the help."""
+    tables = (("The costs", COLUMNS), ("The savings", COLUMNS_OF_SAVINGS))
+    parts = []
+    for title, columns in tables:
+        lines = (f"  {name:16}  {meaning}" for name, meaning in columns.items())
+        parts.append("\n".join(("\b", f"{title}:", *lines)))
+    return "\n\n".join(parts)
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers, with commas between them."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            numbers = tuple(sorted({int(each) for each in str(value).split(",")}))
+        except ValueError:
+            self.fail(f"{value!r}, expected numbers such as 10,100", param, ctx)
+        if numbers[0] < 1 or numbers[-1] > PARTIES_MAX:
+            self.fail(f"{value!r}, expected 1 to PARTIES_MAX = {PARTIES_MAX}", param, ctx)
+        return numbers
+
+
+@click.command(epilog=_explained())
+@click.option("--network", default="random", show_default=True, help="Or transit-stub, or a key.")
+@click.option("--sites", default=16, show_default=True, type=click.IntRange(1, BROKERS_MAX))
+@click.option("--parties", default="1,10,100,300", show_default=True, type=_Numbers())
+@click.option("--objects", default=20, show_default=True, type=click.IntRange(1, OBJECTS_MAX))
+@click.option("--notifications", default=5, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--only", default="", help="Only kinds whose name holds this text.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--engine", type=click.Choice(("auto", "spark", "embedded")), default="auto")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, type=click.IntRange(1))
+@click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="A folder.")
+@click.option("--form", type=click.Choice(("svg", "png")), default="svg", show_default=True)
+@click.option("--filters", multiple=True, type=FILE, help="Subscriptions, as for `match`.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per run.")
+def overlay(
+    network: str,
+    sites: int,
+    parties: tuple[int, ...],
+    objects: int,
+    notifications: int,
+    only: str,
+    seed: int,
+    engine: str,
+    jobs: int,
+    plots: Path | None,
+    form: str,
+    filters: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Compare what kinds of networks cost, with growing numbers of interested parties.
+
+    NETWORK is made (random, transit-stub; of so many --sites), or a real one by its key in
+    the package topohub, such as sndlib/germany50. Each kind of network gets the same objects
+    of interest and interested parties at the same sites, and must deliver the same. A cost is
+    the number of messages times the length of the links that they travel.
+
+    The runs are spread over Spark, one per row, where Spark is there, else over processes.
+
+    A second table says what covering and merging save at one server: of filters drawn as
+    for the parties, and of those of each file of --filters, one subscription per line as in
+    `name: filter`, which `contrada translate` writes for rules of others.
+
+    \b
+    contrada simulate overlay
+    contrada simulate overlay --network sndlib/germany50 --only acyclic --plots out/overlay
+    contrada simulate overlay --filters windows.filters --filters alerts.filters
+    """  # noqa: D301 - click reads the escape
+    count = sites_of(network, sites, seed).count
+    every = plans(network, count, parties, objects=objects, notifications=notifications, seed=seed)
+    chosen = [plan for plan in every if only in plan.kind.name]
+    if not chosen:
+        raise click.BadParameter(f"no kind has {only!r} in its name", param_hint="--only")
+    sets = {str(each): list(load_subscriptions(each).values()) for each in filters}
+    chance = random.Random(seed)
+    sets = {"made": [filter_of(chance) for _ in range(parties[-1])], **sets}
+    with progress_bar() as progress:
+        task = progress.add_task("runs", total=len(chosen))
+        costs = _costs(chosen, engine, jobs, lambda: progress.advance(task))
+        task = progress.add_task("savings", total=len(SAVINGS) * sum(map(len, sets.values())))
+        savings = [saved(name, each, lambda: progress.advance(task)) for name, each in sets.items()]
+    if as_json:
+        for record in (*costs, *savings):
+            click.echo(msgspec.json.encode(record).decode())
+    else:
+        output().print(_table(costs))
+        output().print(_table_of_savings(savings))
+    if plots is not None:
+        for file in draw(costs, plots, form):
+            click.echo(str(file), err=True)
+    _check(costs)
+
+
+def _costs(chosen: Sequence[Plan], engine: str, jobs: int, told: Callable[[], None]) -> list[Cost]:
+    """What all plans cost, in their order."""
+    place = {plan: number for number, plan in enumerate(chosen)}
+    costs: list[Cost] = []
+
+    def take(cost: Cost) -> None:
+        costs.append(cost)
+        told()
+
+    if wants_spark(engine):
+        from contrada.integrations.spark.sweeps import OVERLAYS
+
+        sweep_spread(chosen, OVERLAYS, jobs, take)
+    else:
+        for cost in sweep(chosen, jobs):
+            take(cost)
+    return sorted(costs, key=lambda cost: place[cost.plan])
+
+
+def _check(costs: Sequence[Cost]) -> None:
+    """All kinds of networks deliver the same."""
+    delivered: dict[int, set[int]] = {}
+    for cost in costs:
+        delivered.setdefault(cost.plan.parties, set()).add(cost.delivered)
+    for parties, counts in delivered.items():
+        if len(counts) > 1:
+            click.echo(f"with {parties} parties were delivered: {sorted(counts)}", err=True)
+            raise click.exceptions.Exit(EXIT_DIFFERENT)
+
+
+def _table(costs: Sequence[Cost]) -> Table:
+    plan = costs[0].plan
+    title = f"{plan.network}, {plan.sites} sites, {plan.objects} objects, seed {plan.seed}"
+    table = Table(title=title)
+    kind, *figures = COLUMNS
+    table.add_column(kind, no_wrap=True)
+    for heading in figures:
+        table.add_column(heading, justify="right")
+    plain = {
+        (cost.plan.kind.name.rpartition(", ")[0], cost.plan.parties): cost.per_subscription
+        for cost in costs
+        if not cost.plan.kind.covering
+    }
+    for cost in costs:
+        family = cost.plan.kind.name.rpartition(", ")[0]
+        compared = plain.get((family, cost.plan.parties))
+        table.add_row(
+            cost.plan.kind.name,
+            f"{cost.plan.parties:,}",
+            f"{cost.delivered:,}",
+            f"{cost.path:.3g}",
+            f"{cost.per_notification:.3g}",
+            f"{cost.per_subscription:.3g}",
+            f"{cost.per_subscription / compared:.0%}" if compared else "",
+            f"{cost.per_advertisement:.3g}",
+            f"{cost.total:,.0f}",
+            f"{cost.table_mean:.1f}",
+            f"{cost.table_max:,}",
+        )
+    return table
+
+
+def _table_of_savings(savings: Sequence[Saved]) -> Table:
+    table = Table(title="What covering and merging save: filters held by a neighbour (messages)")
+    name, *figures = COLUMNS_OF_SAVINGS
+    table.add_column(name, overflow="fold")
+    for heading in figures:
+        table.add_column(heading, justify="right")
+    for each in savings:
+        held = (f"{a:,} ({b:,})" for a, b in zip(each.filters, each.messages, strict=True))
+        table.add_row(each.name, f"{each.subscriptions:,}", f"{each.refused:,}", *held)
+    return table

@@ -1,0 +1,210 @@
+"""`StandingTable`: the standing subscriptions of all servers.
+
+A *standing* subscription is one for which its home keeps a log. All servers know all standing
+subscriptions. So an access point knows which homes must take a notification, reachable or not. Each
+home announces its own subscriptions, in versions. A server passes on an announcement that is news
+to it, and sends all that it knows to a new neighbour. So an announcement reaches every reachable
+server, after one delay per link.
+
+Invariants: of each home exactly what it announced with one version of its newest life is held; only
+a server itself changes its own announcements.
+
+Source: EPFL 2503 §5.3.6 (durable subscriptions); PODC 2000 §4 (subscriptions are forwarded).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Final, TypeAlias
+
+from contrada.delivery.delivery_messages import AnnounceHome, Standing
+from contrada.delivery.notes import Notes
+from contrada.errors import CannotPublishError, LimitError
+from contrada.matching import Index
+from contrada.model import Notification
+from contrada.routing.links.link_states import SERVERS_MAX
+
+STANDING_MAX: Final = 100_000
+"""Standing subscriptions of a network that a server knows. Beyond it: LimitError to who subscribes
+here; of what another server announces the rest is left out, counted, and gets best effort from
+here."""
+
+_Age: TypeAlias = tuple[int, int, int]
+
+Addressees: TypeAlias = dict[str, list[int]]
+"""Homes, and the numbers of the subscriptions there."""
+
+
+@dataclass(slots=True)
+class Home:
+    """What is known of a server: its life, its starts in this life, its standing subscriptions."""
+
+    life: int
+    boot: int
+    version: int
+    has_store: bool
+    sequences: bool
+    standing: dict[int, Standing] = field(default_factory=dict)
+
+    def is_before(self, said: AnnounceHome) -> bool:
+        """Whether an announcement is newer than this."""
+        return (self.life, self.boot, self.version) < (said.life, said.boot, said.version)
+
+
+class StandingTable:
+    """What stands, at this server and elsewhere."""
+
+    def __init__(self, name: str, own: Home, notes: Notes) -> None:
+        self.name = name
+        self.own = own
+        self.homes: dict[str, Home] = {name: own}
+        self.left_out = 0
+        self._notes = notes
+        self._names: dict[str, dict[tuple[str, int], None]] = {}  # who has a name, mostly one
+        self._index: Index[tuple[str, int]] = Index()
+        self._matched: tuple[list[Notification], list[Addressees]] = [], []
+        for home, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
+            self.homes[home] = Home(*start, has_store, sequences)
+        for note, standing in notes.of("standing", Standing):
+            number, _, home = note.partition("/")
+            self._set(home, self.homes[home], int(number), standing)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def change(self, number: int, standing: Standing | None) -> AnnounceHome:
+        """Something stands here from now on, or does not any longer; what to announce.
+
+        Raises LimitError where it cannot be held: see `Index.add`.
+        """
+        self._set(self.name, self.own, number, standing)
+        self.own.version += 1
+        changes = ((number, standing),)
+        return self._announce(self.name, self.own, changes, is_whole=False)
+
+    def tell(self) -> Iterator[AnnounceHome]:
+        """All that is known, for a new neighbour."""
+        for name, home in self.homes.items():
+            yield self._announce(name, home, tuple(home.standing.items()), is_whole=True)
+
+    def check_room(self, count: int) -> None:
+        """Raises LimitError where not so many more may stand."""
+        if len(self) + count > STANDING_MAX:
+            raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + count)
+
+    def learn(self, said: AnnounceHome) -> bool:
+        """Takes in what a home announced; whether it was news, to be passed on."""
+        home = self.homes.get(said.home)
+        if said.home == self.name or (home is not None and not home.is_before(said)):
+            return False
+        if home is None:
+            if len(self.homes) >= SERVERS_MAX:
+                self.left_out += 1
+                return False
+            home = Home(said.life, said.boot, -1, said.has_store, said.sequences)
+        changes = dict(said.changes)
+        if said.is_whole:
+            changes = dict.fromkeys(home.standing.keys() - changes.keys()) | changes
+        elif (said.life, said.boot, said.version) != (home.life, home.boot, home.version + 1):
+            return False  # A whole is on its way: a new neighbour tells all, and then its changes.
+        self.homes[said.home] = home
+        home.life, home.boot, home.version = said.life, said.boot, said.version
+        home.has_store, home.sequences = said.has_store, said.sequences
+        for number, standing in changes.items():
+            self._set(said.home, home, number, standing)
+            self._notes.put("standing", f"{number}/{said.home}", home.standing.get(number))
+        age = home.life, home.boot, home.version
+        self._notes.put("home", said.home, (age, home.has_store, home.sequences))
+        return True
+
+    def forget(self, name: str) -> None:
+        """A server will never be back: what stands there is given up."""
+        for number in list(self.homes[name].standing):
+            self._set(name, self.homes[name], number, None)
+            self._notes.put("standing", f"{number}/{name}", None)
+        del self.homes[name]
+        self._notes.put("home", name, None)
+
+    def _set(self, name: str, home: Home, number: int, standing: Standing | None) -> None:
+        """Raises LimitError for what cannot stand here; of others it is left out."""
+        key = name, number
+        self._matched = [], []
+        before = home.standing.get(number)
+        try:
+            if standing is None:
+                self._index.remove(key)
+            elif before is None or before.filters != standing.filters:
+                if name != self.name and before is None:
+                    self.check_room(1)
+                self._index.add(key, standing.filters)
+        except LimitError:
+            if name == self.name:
+                raise
+            self._index.remove(key)
+            self.left_out += 1
+            standing = None
+        home.standing.pop(number, None)
+        if before is not None:
+            named = self._names[before.name]
+            del named[key]
+            if not named:
+                del self._names[before.name]
+        if standing is not None:
+            home.standing[number] = standing
+            self._names.setdefault(standing.name, {})[key] = None
+
+    def _announce(
+        self,
+        name: str,
+        home: Home,
+        changes: tuple[tuple[int, Standing | None], ...],
+        *,
+        is_whole: bool,
+    ) -> AnnounceHome:
+        age = home.life, home.boot, home.version
+        return AnnounceHome(name, *age, is_whole, changes, home.has_store, home.sequences)
+
+    # --- publishing ---------------------------------------------------------------------------
+
+    def addressees(self, notifications: Sequence[Notification]) -> list[Addressees]:
+        """For each notification the homes that must take it, and for which subscriptions.
+
+        In order of their names and numbers, so that a run is a function of what happens.
+        """
+        (of, found), self._matched = self._matched, ([], [])
+        if len(of) == len(notifications) and all(map(is_, of, notifications)):
+            return found
+        found = []
+        for keys, count in self._index.match_runs(notifications):
+            keys.sort()
+            for _ in range(count):
+                homes: Addressees = {}
+                for home, number in keys:
+                    homes.setdefault(home, []).append(number)
+                found.append(homes)
+        return found
+
+    def match(self, notifications: Sequence[Notification]) -> None:
+        """Finds them ahead: when the same are asked for next, and nothing changed, that is free."""
+        self._matched = [*notifications], self.addressees(notifications)
+
+    def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:
+        """What `addressees` says. Raises CannotPublishError where something of it is full."""
+        found = self.addressees(notifications)
+        for homes in found:
+            for home, ids in homes.items():
+                standing = self.homes[home].standing
+                full = next((each for each in ids if standing[each].is_full), None)
+                if full is not None:
+                    raise CannotPublishError(standing[full].name)
+        return found
+
+    def home_of(self, name: str) -> tuple[str, int] | None:
+        """Where a subscription of this name stands, and its number there; the first of several."""
+        return min(self._names.get(name, ()), default=None)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        held = {(name, number) for name, home in self.homes.items() for number in home.standing}
+        assert held == set(self._index), "the index has others than what stands"
+        assert self.homes[self.name] is self.own, "this server is not among the homes"

@@ -1,0 +1,101 @@
+"""`Handler`: does what parcels are for, once it is their turn."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import groupby
+
+from contrada.delivery.access_point import AccessPoint
+from contrada.delivery.causality import Causality
+from contrada.delivery.consumers import Consumers
+from contrada.delivery.delivery_messages import (
+    AskPast,
+    Closed,
+    Context,
+    Notice,
+    Past,
+    Records,
+    Resumed,
+    Returned,
+    ToSequence,
+)
+from contrada.delivery.inbox import ArrivedParcel
+from contrada.delivery.owned_logs import Logs
+from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
+
+
+class Handler:
+    """Hands what has come to the parts of a server. `refused` counts what never could be done."""
+
+    def __init__(
+        self, name: str, logs: Logs, access: AccessPoint, causality: Causality, consumers: Consumers
+    ) -> None:
+        self.name = name
+        self.refused = 0
+        self._logs, self._access = logs, access
+        self._causality, self._consumers = causality, consumers
+
+    def use(self, source: str, turn: Sequence[ArrivedParcel], now_us: int) -> int:
+        """Does what parcels are for, in order; of how many it could be done now."""
+        done = 0
+        for is_notice, group in groupby(turn, key=_is_notice):
+            arrivals = list(group)
+            with suppress(LimitError):  # Of one that is too large: it is refused below, alone.
+                if is_notice and self._keep(arrivals, now_us):
+                    done += len(arrivals)
+                    continue
+            for arrival in arrivals:
+                if not self._use_one(source, arrival, now_us):
+                    return done
+                done += 1
+        return done
+
+    def _keep(self, arrivals: Sequence[ArrivedParcel], now_us: int) -> bool:
+        """Takes notifications into the logs; False where the stores have no room for all."""
+        found = [
+            (address.ids, parcel.body.notification)
+            for address, parcel in arrivals
+            if isinstance(parcel.body, Notice)
+        ]
+        if not self._logs.append(found, now_us):
+            return False
+        last: Context = ()
+        for _, parcel in arrivals:
+            if parcel.context is not last:  # what was published together has one
+                last = parcel.context
+                self._causality.merge(last)
+        return True
+
+    def _use_one(self, source: str, arrival: ArrivedParcel, now_us: int) -> bool:
+        parcel = arrival[1]
+        body = parcel.body
+        self._causality.merge(parcel.context)
+        try:
+            match body:
+                case Notice():
+                    if not self._keep([arrival], now_us):
+                        return False
+                case ToSequence():
+                    self._access.order(source, body, now_us, carries=bool(parcel.context))
+                case Returned():
+                    self._access.returned(source, body, now_us)
+                case Resumed():
+                    pass  # It is empty. Its number in the stream is what others may wait for.
+                case AskPast():
+                    past = self._access.past_of(body)
+                    if past is not None:
+                        self._access.send(source, past, now_us, self._access.context())
+                case Past(publisher):
+                    self._access.meet(publisher, source, body)
+                case Records() | Closed():
+                    self._consumers.given(source, body, now_us)
+                case _:
+                    self._consumers.serve(source, body, now_us)
+        except (CannotPublishError, StoreError):
+            return False
+        except ContradaError:
+            self.refused += 1  # It would always fail, and hold up the parcels behind it.
+        return True
+
+
+def _is_notice(arrival: ArrivedParcel) -> bool:
+    return isinstance(arrival[1].body, Notice)

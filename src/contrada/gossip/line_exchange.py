@@ -1,0 +1,257 @@
+"""`LineExchange`: the exchange of view lines between two participants, and which are accepted.
+
+The sender of a digest is answered with the lines that are newer here, and asked for those that are
+newer there. A line is accepted if it may stand at its place, is later than the line here, and is
+not too far in the future.
+
+Source: EPFL 2503 §6.4.2 (gossip pull), §6.1.2 (anti-entropy).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from contrada.errors import EncodingError
+from contrada.gossip.addresses import distance
+from contrada.gossip.gossip_messages import (
+    LINES_SENT_MAX,
+    Contact,
+    LineStamp,
+    ToldLine,
+    Update,
+    ViewLine,
+    Welcome,
+)
+from contrada.gossip.views import HeldLine, View
+
+STAMP_AHEAD_MAX_US: Final = 60_000_000
+"""Microseconds that a line's timestamp may be ahead of one's own clock. Beyond it: the line is
+refused, counted."""
+
+VOTERS_MAX: Final = 16
+"""Participants by whose last lines one's own clock is judged. Beyond it: who was not heard the
+longest counts no more."""
+
+UPDATE_LINES_BYTES_MAX: Final = 524_288
+"""Bytes of lines in one update or welcome. Beyond it: the other lines come with the next."""
+
+_LINE_BYTES: Final = 64
+
+STRANGERS_MAX: Final = 64
+"""Participants of whom a line shows that they are not known here, to be gossiped to in the next
+round. Beyond it: the others are not."""
+
+
+class LineExchange:
+    """Digests, lines and stamps, for one view.
+
+    `echoes` has, by level, the latest stamp of one's own line that others were seen to have;
+    `strangers` those whom a line of one's own subsystem names and who are not known there.
+    `refused` counts by reason.
+    """
+
+    def __init__(self, view: View, contact: Contact, redundancy: int, silence: list[int]) -> None:
+        self.echoes: dict[int, int] = {}
+        self.strangers: dict[str, Contact] = {}
+        self.refused: Counter[str] = Counter()
+        self._view = view
+        self._contact = contact
+        self._redundancy = redundancy
+        self._silence = silence
+        self._votes: dict[str, bool] = {}
+        self._verdict: bool | None = None
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the clocks of more of those heard last were refused than believed.
+
+        Each participant has one vote, so that a single liar is outvoted, however many lines it
+        sends.
+        """
+        return 2 * sum(self._votes.values()) < len(self._votes)
+
+    def forget(self) -> None:
+        """One is in no group any longer."""
+        self.echoes.clear()
+        self.strangers.clear()
+        self._votes.clear()
+
+    def _vote(self, sender: Contact) -> None:
+        """What a message said of the time is over: it counts as its sender's vote."""
+        if self._verdict is not None:
+            self._votes.pop(sender.place, None)
+            self._votes[sender.place] = self._verdict
+            if len(self._votes) > VOTERS_MAX:
+                del self._votes[next(iter(self._votes))]
+        self._verdict = None
+
+    def admit(self, newcomer: Contact, line: ViewLine, now_us: int) -> None:
+        """Takes the line of a newcomer."""
+        self.take(ToldLine(1, 0, line), now_us)
+        self._vote(newcomer)
+
+    def compare(self, sender: Contact, digest: Sequence[LineStamp], now_us: int) -> Update | None:
+        """The answer to a digest: the lines that are newer here, and those wanted of the sender.
+
+        The sender lacks lines that its digest does not name, unless the digest is as long as it may
+        be.
+        """
+        lowest = distance(self._contact.address, sender.address)
+        told: list[ToldLine] = []
+        stamps: list[LineStamp] = []
+        wanted: list[tuple[int, int]] = []
+        seen: set[tuple[int, int]] = set()
+        for stamp in digest:
+            if not self._is_shared(lowest, stamp.level, stamp.digit):
+                continue
+            seen.add((stamp.level, stamp.digit))
+            held = self._view.table(stamp.level).get(stamp.digit)
+            self._note_echo(stamp, held)
+            if held is None or held.line.timestamp_us < stamp.timestamp_us:
+                if not self._touch(stamp, now_us) and not self._is_old(stamp.level, stamp.age):
+                    wanted.append((stamp.level, stamp.digit))
+            elif held.line.timestamp_us > stamp.timestamp_us and not held.is_silent:
+                age = self._view.age_of(held)
+                if held.mark == stamp.mark:
+                    stamps.append(_stamp_of(stamp.level, held, age))
+                else:
+                    told.append(ToldLine(stamp.level, age, held.line))
+                    if self._is_contested(stamp.level, held, stamp.timestamp_us):
+                        wanted.append((stamp.level, stamp.digit))
+        self._vote(sender)
+        if seen and len(digest) < LINES_SENT_MAX:
+            told += [
+                each
+                for each in self._view.told(lowest)
+                if (each.level, each.line.digit) not in seen
+            ]
+        if not (told or stamps or wanted):
+            return None
+        return Update(self._contact, fitting(told), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
+
+    def _note_echo(self, stamp: LineStamp, held: HeldLine | None) -> None:
+        """Somebody has this version of a line; of one's own, that is what others believed."""
+        is_own = held is not None and self._view.is_own(stamp.level, stamp.digit)
+        if is_own and held is not None and stamp.timestamp_us <= held.line.timestamp_us:
+            echo = self.echoes.get(stamp.level, stamp.timestamp_us)
+            self.echoes[stamp.level] = max(echo, stamp.timestamp_us)
+
+    def learn(self, message: Update | Welcome, now_us: int) -> Update | None:
+        """Takes what is newer; what the sender wants of it is the answer."""
+        lowest = distance(self._contact.address, message.sender.address)
+        for told in message.lines:
+            if self._is_shared(lowest, told.level, told.line.digit):
+                self.take(told, now_us)
+        if isinstance(message, Welcome):
+            self._vote(message.sender)
+            return None
+        for stamp in message.stamps:
+            if self._is_shared(lowest, stamp.level, stamp.digit):
+                self._touch(stamp, now_us)
+        self._vote(message.sender)
+        lines = []
+        for level, digit in message.wanted:
+            if self._is_shared(lowest, level, digit):
+                held = self._view.table(level).get(digit)
+                if held is not None and not held.is_silent:
+                    lines.append(ToldLine(level, self._view.age_of(held), held.line))
+        return Update(self._contact, fitting(lines)) if lines else None
+
+    def _is_shared(self, lowest: int, level: int, digit: int) -> bool:
+        """Whether a line stands in a table that both have; else it is refused."""
+        tables = len(self._view.tables)
+        if lowest <= level <= tables and digit < self._view.space.radix(level):
+            return True
+        self.refused["level"] += 1
+        return False
+
+    def _touch(self, stamp: LineStamp, now_us: int) -> bool:
+        """Takes a later timestamp for a line that says the same. Whether it does."""
+        table = self._view.table(stamp.level)
+        held = table.get(stamp.digit)
+        if held is None or held.mark != stamp.mark:
+            return False
+        if (
+            stamp.timestamp_us > held.line.timestamp_us
+            and not self._is_old(stamp.level, stamp.age)
+            and self._is_believed(stamp.timestamp_us, now_us)
+        ):
+            table.restamp(held, stamp.timestamp_us, self._view.round - stamp.age)
+        return True
+
+    def _is_old(self, level: int, age: int) -> bool:
+        return age >= self._silence[level - 1]
+
+    def _is_believed(self, timestamp_us: int, now_us: int) -> bool:
+        """Whether a timestamp is not too far ahead of the clock; counted."""
+        if timestamp_us <= now_us + STAMP_AHEAD_MAX_US:
+            self._verdict = True
+            return True
+        self._verdict = self._verdict or False
+        self.refused["clock"] += 1
+        return False
+
+    def take(self, told: ToldLine, now_us: int) -> None:
+        """Holds a line that is later than the one here, if it may be."""
+        line, level = told.line, told.level
+        table = self._view.table(level)
+        held = table.get(line.digit)
+        if held is not None and line.timestamp_us <= held.line.timestamp_us:
+            if self._is_contested(level, held, line.timestamp_us):
+                self._meet(level, line)
+            return
+        if self._is_old(level, told.age) or not self._is_believed(line.timestamp_us, now_us):
+            return
+        fault = self._view.line_faults(level, line, self._redundancy)
+        if fault:
+            self.refused[fault] += 1
+            return
+        is_own = self._view.is_own(level, line.digit)
+        if level == 1 and is_own and held is not None:
+            # Nobody but oneself says what one is: it is said again, later than that.
+            table.restamp(held, line.timestamp_us + 1, self._view.round)
+            return
+        if is_own:
+            self._meet(level, line)
+        try:
+            table.put(line, self._view.round - told.age)
+        except EncodingError:
+            self.refused["interests"] += 1
+
+    def _is_contested(self, level: int, held: HeldLine, timestamp_us: int) -> bool:
+        """Whether somebody else writes a line of one's own subsystem, and something else."""
+        is_own = level > 1 and self._view.is_own(level, held.line.digit)
+        return is_own and held.first_us < timestamp_us
+
+    def _meet(self, level: int, line: ViewLine) -> None:
+        """A line of one's own subsystem names delegates that are not known below: to be met."""
+        if level == 1:
+            return
+        if self._view.line_faults(level, line, self._redundancy):
+            return
+        known = {each.contact for each in self._view.table(level - 1).known()}
+        for contact in line.delegates:
+            if contact not in known and len(self.strangers) < STRANGERS_MAX:
+                self.strangers[contact.place] = contact
+
+
+def _stamp_of(level: int, held: HeldLine, age: int) -> LineStamp:
+    return LineStamp(level, held.line.digit, held.line.timestamp_us, held.mark, age)
+
+
+def fitting(lines: Sequence[ToldLine]) -> tuple[ToldLine, ...]:
+    """As many of the lines as one message takes."""
+    left = UPDATE_LINES_BYTES_MAX
+    found: list[ToldLine] = []
+    for told in lines[:LINES_SENT_MAX]:
+        left -= len(told.line.interests) + _LINE_BYTES
+        left -= sum(_size_of(contact) for contact in told.line.delegates)
+        if left < 0:
+            break
+        found.append(told)
+    return tuple(found)
+
+
+def _size_of(contact: Contact) -> int:
+    """The bytes of a contact at most."""
+    return 8 + 4 * len(contact.place) + 4 * len(contact.address)

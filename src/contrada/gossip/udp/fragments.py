@@ -1,0 +1,136 @@
+"""Messages that are larger than a datagram: cut, and put together again.
+
+    bytes 0 to 3   the number of the message at its sender
+    4 and 5        which piece this is, from 0
+    6 and 7        how many pieces it has
+    8 …            the piece: `PIECE_BYTES`, but for the last, which has 1 to as many
+
+Each piece is sealed, so only the group can make one. What is held of incomplete messages is bounded
+in number, in bytes, in time and by sender; whoever has too much loses the oldest of its own first.
+"""
+
+import struct
+from collections import Counter, OrderedDict
+from typing import Final
+
+from contrada.gossip.gossip_messages import GOSSIP_BYTES_MAX
+from contrada.gossip.udp.datagram_seal import SEAL_BYTES
+
+DATAGRAM_BYTES_MAX: Final = 1_400
+"""Bytes of a datagram, so that it goes whole through usual networks. Beyond it: a message is cut;
+what comes larger is refused, counted."""
+
+_HEAD: Final = struct.Struct(">IHH")
+PIECE_BYTES: Final = DATAGRAM_BYTES_MAX - SEAL_BYTES - _HEAD.size
+PIECES_MAX: Final = -(-GOSSIP_BYTES_MAX // PIECE_BYTES)
+"""Pieces of a message: as many as GOSSIP_BYTES_MAX takes. Beyond it: refused, counted."""
+
+INCOMPLETE_OF_SENDER_MAX: Final = 8
+"""Messages of one sender of which pieces are missing. Beyond it: its oldest is dropped, counted."""
+
+INCOMPLETE_MAX: Final = 1_024
+"""Messages of all senders that lack pieces. Beyond it: the oldest is dropped, counted."""
+
+INCOMPLETE_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of pieces that wait for others. Beyond it: the oldest message is dropped, counted."""
+
+INCOMPLETE_WAIT_US: Final = 5_000_000
+"""Microseconds that a message waits for its pieces. Beyond it: dropped, counted."""
+
+MALFORMED: Final = "malformed fragment"
+INCOMPLETE: Final = "incomplete message"
+
+
+def pieces_of(content: bytes, number: int) -> list[bytes]:
+    """What goes into datagrams, each to be sealed, of a message with a number."""
+    count = max(1, -(-len(content) // PIECE_BYTES))
+    return [
+        _HEAD.pack(number & 0xFFFFFFFF, index, count)
+        + content[index * PIECE_BYTES : (index + 1) * PIECE_BYTES]
+        for index in range(count)
+    ]
+
+
+class _Incomplete:
+    __slots__ = ("begun_us", "count", "pieces", "size")
+
+    def __init__(self, count: int, begun_us: int) -> None:
+        self.count = count
+        self.begun_us = begun_us
+        self.pieces: dict[int, bytes] = {}
+        self.size = 0
+
+
+class Assembling:
+    """Messages of which pieces are missing. `refused` counts by reason."""
+
+    def __init__(self) -> None:
+        self.refused: Counter[str] = Counter()
+        self._held: OrderedDict[tuple[bytes, str, int], _Incomplete] = OrderedDict()
+        self._of_sender: Counter[bytes] = Counter()
+        self.bytes_ = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take(self, sender: bytes, place: str, piece: bytes, passed_us: int) -> bytes | None:
+        """Takes a piece of a sender at a place. Returns the message that it completes, else None.
+
+        Cost: linear in a completed message, else next to nothing.
+        """
+        if len(piece) < _HEAD.size:
+            return self._refuse()
+        number, index, count = _HEAD.unpack_from(piece)
+        content = piece[_HEAD.size :]
+        is_full = len(content) == PIECE_BYTES
+        is_last = index == count - 1 and 0 < len(content) <= PIECE_BYTES
+        if not (index < count <= PIECES_MAX and (is_full or is_last)):
+            return self._refuse()
+        if count == 1:
+            return content
+        self.forget(passed_us)
+        key = sender, place, number
+        held = self._held.get(key)
+        if held is None:
+            self._make_room(sender)
+            held = self._held[key] = _Incomplete(count, passed_us)
+            self._of_sender[sender] += 1
+        if held.count != count or index in held.pieces:
+            return self._refuse()
+        held.pieces[index] = content
+        held.size += len(content)
+        self.bytes_ += len(content)
+        if len(held.pieces) == count:
+            self._drop(key)
+            return b"".join(held.pieces[each] for each in range(count))
+        while self.bytes_ > INCOMPLETE_BYTES_MAX:
+            self._lose(next(iter(self._held)))
+        return None
+
+    def forget(self, passed_us: int) -> None:
+        """Drops what has waited for too long."""
+        while self._held:
+            key, oldest = next(iter(self._held.items()))
+            if passed_us - oldest.begun_us <= INCOMPLETE_WAIT_US:
+                return
+            self._lose(key)
+
+    def _make_room(self, sender: bytes) -> None:
+        if self._of_sender[sender] >= INCOMPLETE_OF_SENDER_MAX:
+            self._lose(next(key for key in self._held if key[0] == sender))
+        if len(self._held) >= INCOMPLETE_MAX:
+            self._lose(next(iter(self._held)))
+
+    def _lose(self, key: tuple[bytes, str, int]) -> None:
+        self._drop(key)
+        self.refused[INCOMPLETE] += 1
+
+    def _drop(self, key: tuple[bytes, str, int]) -> None:
+        self.bytes_ -= self._held.pop(key).size
+        self._of_sender[key[0]] -= 1
+        if not self._of_sender[key[0]]:
+            del self._of_sender[key[0]]
+
+    def _refuse(self) -> bytes | None:
+        self.refused[MALFORMED] += 1
+        return None

@@ -1,0 +1,153 @@
+"""What the participants of a group over UDP agree on, and how places are written.
+
+A *place* is where a participant is reached: `10.0.0.7:7656`, `[fd00::7]:7656`. It is the one that
+it sends from: others hear nothing that comes from elsewhere.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from contrada.errors import AddressError, InvalidValueError
+from contrada.gossip.addresses import AddressSpace, LogicalAddress
+from contrada.gossip.gossip_messages import Contact
+from contrada.gossip.group_policy import Chance, Conduct
+from contrada.gossip.hpmcast import Hpmcast
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.participant import GossipParticipant
+from contrada.gossip.pmcast import Pmcast
+from contrada.gossip.rfpbcast import Rfpbcast
+from contrada.gossip.udp.rate_limits import UdpAddress
+from contrada.net.wire.address import check_host
+
+GOSSIP_PORT_DEFAULT: Final = 7656
+
+USUAL: Final = Parameters(
+    levels=4, branching=64, fanout=3, loss=0.05, crashes=0.01, audience=8, constant=2.0
+)
+"""The parameters of a group by default: surer for few participants than the smallest rounds.
+
+It has 2^24 addresses, so that participants that draw theirs at the same time seldom draw the same
+one: among a thousand the chance is 3 in 100.
+"""
+
+ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
+
+PROTOCOLS: Final[dict[str, type[GossipParticipant]]] = {
+    "hpmcast": Hpmcast,
+    "pmcast": Pmcast,
+    "rfpbcast": Rfpbcast,
+}
+
+_PLACE_EXPECTED: Final = "HOST:PORT, for example 10.0.0.7:7656 or [fd00::7]:7656"
+
+
+@dataclass(frozen=True, slots=True)
+class GossipGroup:
+    """What all participants of a group have alike; whoever has another is in another group.
+
+    Without a `space`, addresses have l digits below a. Raises InvalidValueError, LimitError.
+    """
+
+    protocol: ProtocolName = "hpmcast"
+    parameters: Parameters = USUAL
+    conduct: Conduct = field(default_factory=Conduct)
+    space: AddressSpace | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what no participant could be made of."""
+        if self.protocol not in PROTOCOLS:
+            raise InvalidValueError(self.protocol, f"expected one of {', '.join(PROTOCOLS)}")
+        if self.protocol != "hpmcast" and self.parameters.levels != 1:
+            reason = f"levels l: {self.protocol} has one, in which all know all"
+            raise InvalidValueError(self.parameters.levels, reason)
+        if self.addresses.levels != self.parameters.levels:
+            reason = f"levels l: addresses have {self.addresses.levels} digits"
+            raise InvalidValueError(self.parameters.levels, reason)
+
+    @property
+    def addresses(self) -> AddressSpace:
+        """The addresses that there are."""
+        if self.space is not None:
+            return self.space
+        return AddressSpace.regular(self.parameters.levels, self.parameters.branching)
+
+    @property
+    def agreed(self) -> bytes:
+        """The configuration as bytes, from which keys are derived."""
+        parts = (self.protocol, self.parameters, self.conduct, self.addresses)
+        return msgspec.json.encode(parts)
+
+    def participant(self, address: LogicalAddress, place: str, rng: Chance) -> GossipParticipant:
+        """One of the group. Raises InvalidValueError for no address of it."""
+        contact = Contact(self.addresses.check(address), place)
+        made = PROTOCOLS[self.protocol]
+        return made(contact, self.addresses, self.parameters, rng, self.conduct)
+
+
+def place_text(place: UdpAddress) -> str:
+    """A place as it is written."""
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str, int]:
+    """Host and port of a text, which may name a host; without a port it is the given one.
+
+    Raises AddressError, which says what was expected.
+    """
+    host, colon, digits = text.rpartition(":")
+    if not colon or digits.endswith("]") or (":" in host and not host.endswith("]")):
+        host, digits = text, "" if port is None else str(port)
+    host = host.removeprefix("[").removesuffix("]")
+    is_port = digits.isascii() and digits.isdigit() and len(digits) < 6 and int(digits) < 1 << 16
+    if not is_port or any(each.isspace() or not each.isprintable() for each in host):
+        raise AddressError(text, _PLACE_EXPECTED)
+    try:
+        check_host(host)
+    except AddressError:
+        raise AddressError(text, _PLACE_EXPECTED) from None
+    return host, int(digits)
+
+
+async def resolved(text: str) -> UdpAddress:
+    """The place that a text names, by IP address. Raises AddressError where there is none."""
+    host, port = split_place(text)
+    if port == 0:
+        raise AddressError(text, _PLACE_EXPECTED)
+    try:
+        return str(ipaddress.ip_address(host)), port
+    except ValueError:
+        loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except OSError:
+        raise AddressError(text, "a host that can be found, or its IP address") from None
+    return str(found[0][4][0]), port
+
+
+def own_host(towards: UdpAddress) -> str:
+    """The IP address of this machine from which a place is reached; nothing is sent."""
+    family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(towards)
+        except OSError as error:
+            reason = f"a place that is reached from here ({error.strerror})"
+            raise AddressError(place_text(towards), reason) from None
+        return str(probe.getsockname()[0])
+
+
+def check_own_host(host: str) -> str:
+    """The IP address at which a participant is reached. Raises AddressError."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise AddressError(host, "the IP address at which this is reached") from None
+    if address.is_unspecified or address.is_multicast:
+        raise AddressError(host, "the one IP address at which others reach this")
+    return str(address)

@@ -1,0 +1,585 @@
+"""`GossipNode`: one participant of a group, over UDP.
+
+    async with GossipNode(key, join=["10.0.0.7:7656"]) as node:
+        async with node.subscribe("price < 100") as quotes:
+            await node.publish({"symbol": "DIS", "price": 61.5})
+
+It owns a `GossipParticipant`, gives it a tick each period P, hands it received messages and carries
+out its effects. Each datagram is checked in this order, and refused at the first check that fails:
+its size; whether it belongs to the group; the rates; its clock, number and seal; its pieces; then
+the participant checks the message. A refused datagram is not answered. Refusals are counted, by
+reason.
+
+Source: EPFL 2503 §6.4 to §6.6.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contrada.errors import (
+    AddressError,
+    ConnectionFailedError,
+    LimitError,
+    ServiceClosedError,
+    ServiceError,
+    TooSlowError,
+)
+from contrada.gossip.addresses import LogicalAddress
+from contrada.gossip.gossip_messages import (
+    Datagram,
+    Desire,
+    GiveEvent,
+    GossipEffect,
+    GossipEvent,
+    GossipMessage,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Multicast,
+    SendGossip,
+    Tick,
+    TurnedDown,
+    Undesire,
+    encode_gossip,
+)
+from contrada.gossip.participant import GossipParticipant, GossipStatistics
+from contrada.gossip.udp.datagram_seal import GroupKey, GroupSeal
+from contrada.gossip.udp.fragments import DATAGRAM_BYTES_MAX, Assembling, pieces_of
+from contrada.gossip.udp.gossip_group import (
+    GossipGroup,
+    check_own_host,
+    own_host,
+    place_text,
+    resolved,
+    split_place,
+)
+from contrada.gossip.udp.rate_limits import Inflow, Outflow, Rates, UdpAddress
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.notification import Body
+from contrada.service import (
+    Item,
+    WhenFull,
+    filters_of,
+    narrowing_of,
+    publication_of,
+    reader_of,
+    residue_of,
+)
+from contrada.service.async_resource import InForce
+from contrada.service.embedded_service import LocalQueue
+from contrada.service.envelope_factory import identified, stamp_of, wall_clock_us
+from contrada.service.loop_guards import check_loop, checked_when_full, running_loop
+from contrada.service.queued_subscription import QueuedSubscription
+from contrada.service.security.signatures import Signer
+from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, entry_of
+
+GROUP_JOIN_WAIT_S: Final = 10.0
+"""How long a newcomer asks for its place in a group, if it does not say otherwise. Beyond it:
+ConnectionFailedError."""
+
+UNDER_WAY_MAX: Final = 512
+"""Events that are gossiped at a participant while its user publishes. Beyond it: who publishes
+waits, then ServiceError."""
+
+ADDRESSES_DRAWN_MAX: Final = 16
+"""Addresses that a newcomer without one of its own tries. Beyond it: ServiceError."""
+
+LEAVE_WAIT_S: Final = 0.5
+"""How long what is to be sent at the end may take, as that one leaves. Beyond it: dropped."""
+
+SPREAD_WAIT_S: Final = 30.0
+"""How long who has published waits, before it leaves, for what is under way. Beyond it: dropped."""
+
+OVERSIZED: Final = "oversized"
+_TAKEN: Final = "the address is taken"
+_EPHEMERAL: Final = "127.0.0.1:0"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatistics:
+    """What a node holds and did. `participant` counts messages, all others datagrams.
+
+    `refused` says by reason what came and was not taken, that of the participant too; `dropped`
+    what was not sent. `senders` are remembered against replay; `incomplete` messages lack pieces.
+    """
+
+    place: str
+    address: LogicalAddress
+    participant: GossipStatistics
+    published: int
+    sent: int
+    sent_bytes: int
+    received: int
+    received_bytes: int
+    refused: Mapping[str, int]
+    dropped: Mapping[str, int]
+    senders: int
+    incomplete: int
+    waiting_bytes: int
+
+
+class _UdpEnd(asyncio.DatagramProtocol):
+    """Hands what comes to a node."""
+
+    def __init__(self, node: "GossipNode") -> None:
+        self._node = node
+
+    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        self._node.arrived(data, (addr[0], addr[1]))
+
+    def error_received(self, exc: Exception) -> None:
+        self._node.refused[f"socket: {getattr(exc, 'strerror', None) or exc}"] += 1
+
+    def pause_writing(self) -> None:
+        self._node.hold_up(is_full=True)
+
+    def resume_writing(self) -> None:
+        self._node.hold_up(is_full=False)
+
+
+class GossipNode(InForce):
+    """A participant of a group, in it inside its own `async with`.
+
+    A best effort is made: what is published reaches who wants it with a probability that
+    `contrada.lab.analysis` computes.
+    """
+
+    def __init__(
+        self,
+        key: GroupKey,
+        group: GossipGroup | None = None,
+        *,
+        join: Sequence[str] = (),
+        at: str | None = None,
+        address: LogicalAddress | None = None,
+        publisher: str | Signer | None = None,
+        rates: Rates | None = None,
+        join_wait_s: float = GROUP_JOIN_WAIT_S,
+    ) -> None:
+        """`join` are places of participants, of which one suffices; without any, a group begins.
+
+        `at` is the place where this one is reached, by default on a free port of the IP address
+        from which it reaches the first of `join`, else of 127.0.0.1. `address` is where it stands
+        in the hierarchy, by default anywhere. Raises AddressError, InvalidValueError, ServiceError.
+        """
+        self.group = group if group is not None else GossipGroup()
+        if address is not None:
+            self.group.addresses.check(address)
+        for each in join:
+            split_place(each)
+        self._join = tuple(join)
+        self._at = at
+        self._address = address
+        self._join_wait_s = join_wait_s
+        self._rates = rates or Rates()
+        self._stamp = stamp_of(publisher)
+        self._seal = GroupSeal(key, self.group.agreed)
+        self._assembling = Assembling()
+        self._inflow = Inflow(self._rates, passed_us())
+        self._outflow = Outflow(self._rates, self._transmit, passed_us)
+        self.refused: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._subscriptions: dict[str, GroupSubscription] = {}
+        self._places: dict[str, UdpAddress] = {}
+        self._messages = self._identities = 0
+        self._participant: GossipParticipant | None = None
+        self._transport: asyncio.DatagramTransport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._joined: asyncio.Future[str] | None = None
+        self._ticked: asyncio.Event = asyncio.Event()
+        self._is_closed = False
+
+    # --- being in the group ----------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Enter the group.
+
+        Raises AddressError, ServiceError, and ConnectionFailedError where nobody there answers.
+        """
+        if self._is_closed:
+            raise ServiceClosedError("this participant has left; make another")
+        if self._transport is not None:
+            check_loop(self._loop)
+            return
+        self._loop = running_loop()
+        towards = [await resolved(each) for each in self._join]
+        try:
+            await self._bind(towards)
+            await self._enter(towards)
+        except BaseException:
+            self._close()
+            raise
+
+    async def _bind(self, towards: list[UdpAddress]) -> None:
+        host, port = split_place(self._at, 0) if self._at else split_place(_EPHEMERAL)
+        if self._at is None and towards:
+            host = own_host(towards[0])
+        assert self._loop is not None, "it is being opened"
+        try:
+            self._transport, _ = await self._loop.create_datagram_endpoint(
+                lambda: _UdpEnd(self), local_addr=(check_own_host(host), port)
+            )
+        except OSError as error:
+            reason = f"a place that this machine can have ({error.strerror or error})"
+            raise AddressError(place_text((host, port)), reason) from None
+        name = self._transport.get_extra_info("sockname")
+        self.place = place_text((name[0], name[1]))
+
+    async def _enter(self, towards: list[UdpAddress]) -> None:
+        """Asks for a place until there is one; another one where that is taken."""
+        places = tuple(map(place_text, towards))
+        addresses, refusal = self.group.addresses, _TAKEN
+        for _ in range(ADDRESSES_DRAWN_MAX):
+            address = self._address or addresses.of_number(secrets.randbelow(addresses.size))
+            chance = secrets.SystemRandom()
+            self._participant = self.group.participant(address, self.place, chance)
+            self._joined = running_loop().create_future()
+            if self._timer is None:
+                self._plan(first=True)
+            self.do(JoinGroup(places))
+            try:
+                async with asyncio.timeout(self._join_wait_s):
+                    refusal = await self._joined
+            except TimeoutError:
+                raise ConnectionFailedError(", ".join(places), self._why_not()) from None
+            if not refusal:
+                return
+            if refusal != _TAKEN or self._address is not None:
+                break
+        raise ServiceError(f"{place_text(towards[0])} does not let this in: {refusal}")
+
+    def _why_not(self) -> str:
+        said = (
+            f"no participant let this in for {self._join_wait_s:g} s; it is reached at "
+            f"{self.place}: are key, protocol and parameters the same there, and the clocks?"
+        )
+        heard = ", ".join(f"{count} {reason}" for reason, count in self.refused.items())
+        return f"{said} What came was refused: {heard}" if heard else said
+
+    async def aclose(self) -> None:
+        """Leave the group, and say so; iterations end after what they hold. Twice is once."""
+        if self._transport is not None and not self._is_closed:
+            check_loop(self._loop)
+            for subscription in list(self._subscriptions.values()):
+                subscription.end()
+            self._is_closed = True
+            self.do(LeaveGroup())
+            await self._outflow.emptied(LEAVE_WAIT_S)
+        self._close()
+
+    async def _end(self) -> None:
+        await self.aclose()
+
+    def _close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._outflow.close()
+        self._ticked.set()
+        if self._transport is not None:
+            self._transport.close()
+
+    def require_open(self) -> None:
+        """Raise unless it is in the group."""
+        if self._is_closed:
+            raise ServiceClosedError("this participant has left")
+        if self._participant is None:
+            raise ServiceError("use the participant inside `async with`")
+        check_loop(self._loop)
+
+    @property
+    def participant(self) -> GossipParticipant:
+        """The state machine. Raises ServiceError before it is open."""
+        if self._participant is None:
+            raise ServiceError("use the participant inside `async with`")
+        return self._participant
+
+    # --- the user's wishes -----------------------------------------------------------------------
+
+    async def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+    ) -> Envelope:
+        """Multicast one notification; what has an identity keeps it, and goes once.
+
+        Waits while much is under way. Raises as `Service.publish`; ServiceError where the group
+        takes no more, or it is too large.
+        """
+        notification = publication_of(item, body, content_type, ttl_s, priority, None)
+        self.require_open()
+        await self._room()
+        (stamped,) = self._stamp.stamped((identified(notification),), self._stamp.now_us())
+        refusal = self.do(Multicast(stamped))
+        if refusal and refusal != "published before":
+            raise ServiceError(f"the group does not take {stamped.envelope.id}: {refusal}")
+        self._counts["published"] += not refusal
+        return stamped.envelope
+
+    async def _room(self) -> None:
+        buffers = self.participant.dissemination.buffers
+        if len(buffers) < UNDER_WAY_MAX:
+            return
+        try:
+            async with asyncio.timeout(PUBLISH_WAIT_S):
+                while len(buffers) >= UNDER_WAY_MAX:
+                    self._ticked.clear()
+                    await self._ticked.wait()
+                    self.require_open()
+        except TimeoutError:
+            held = f"{len(buffers)} events are under way here"
+            raise ServiceError(f"{held}, and no fewer after {PUBLISH_WAIT_S:g} s") from None
+
+    async def spread(self, wait_s: float = SPREAD_WAIT_S) -> None:
+        """Waits until nothing is gossiped here any more, for so long at most.
+
+        Who leaves before takes with him what he was to tell.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while len(self.participant.dissemination.buffers) and not self._is_closed:
+                    self._ticked.clear()
+                    await self._ticked.wait()
+
+    def subscribe(
+        self, subject: Any, where: Any = None, *, when_full: WhenFull = "drop-newest"
+    ) -> "GroupSubscription":
+        """A subscription, in force inside `async with`; see `Service.subscribe`.
+
+        A group waits for nobody: `block` drops the newest. It takes some rounds until all know.
+        """
+        where = narrowing_of(subject, where)
+        return GroupSubscription(
+            self,
+            filters_of(subject, where),
+            reader_of(subject),
+            residue_of(subject, where),
+            checked_when_full(when_full),
+        )
+
+    def new_identity(self) -> str:
+        """A name for a subscription; no other has it."""
+        self._identities += 1
+        return str(self._identities)
+
+    def enter(self, identity: str, filters: FilterSet, subscription: "GroupSubscription") -> None:
+        """Have the group told what is wanted. Raises ServiceError where it is not taken."""
+        self.require_open()
+        if refusal := self.do(Desire(identity, filters)):
+            raise ServiceError(f"the group does not take the subscription: {refusal}")
+        self._subscriptions[identity] = subscription
+
+    def leave(self, identity: str) -> None:
+        """It is not wanted any longer."""
+        if self._subscriptions.pop(identity, None) is not None and not self._is_closed:
+            self.do(Undesire(identity))
+
+    def now_us(self) -> int:
+        """The time of what is published here."""
+        return self._stamp.now_us()
+
+    # --- the participant -------------------------------------------------------------------------
+
+    def do(self, event: GossipEvent) -> str:
+        """Hands an event to the participant, and does what it wants; why it turned it down."""
+        refusal = ""
+        for effect in self.participant.handle(event, self._stamp.now_us()):
+            if isinstance(effect, TurnedDown) and effect.event is event:
+                refusal = effect.reason
+            self._carry_out(effect)
+        return refusal
+
+    def _carry_out(self, effect: GossipEffect) -> None:
+        match effect:
+            case SendGossip(place, message):
+                self._send(place, message)
+            case GiveEvent(event):
+                for subscription in list(self._subscriptions.values()):
+                    subscription.give(event)
+            case Joined():
+                self._settle_join("")
+            case TurnedDown(Datagram(), reason):
+                self._settle_join(reason)
+            case TurnedDown():
+                pass  # Told by `do` to who asked for it.
+
+    def _settle_join(self, refusal: str) -> None:
+        if self._joined is not None and not self._joined.done():
+            self._joined.set_result(refusal)
+
+    def _plan(self, *, first: bool = False) -> None:
+        period_s = self.group.parameters.period_us / 1e6
+        wait_s = period_s * secrets.randbelow(1000) / 1000 if first else period_s
+        assert self._loop is not None, "it is open"
+        self._timer = self._loop.call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self._plan()
+        self._assembling.forget(passed_us())
+        self.do(Tick())
+        self._ticked.set()
+
+    # --- datagrams -------------------------------------------------------------------------------
+
+    def arrived(self, datagram: bytes, source: UdpAddress) -> None:
+        """A datagram has come, from anybody."""
+        if self._is_closed or self._participant is None:
+            return
+        self._counts["received"] += 1
+        self._counts["received_bytes"] += len(datagram)
+        passed = passed_us()
+        reason = OVERSIZED if len(datagram) > DATAGRAM_BYTES_MAX else self._seal.is_ours(datagram)
+        reason = reason or self._inflow.refuses(source, len(datagram), passed)
+        if reason:
+            self.refused[reason] += 1
+            return
+        opened = self._seal.open(datagram, self.place, self._now_us(), passed)
+        if isinstance(opened, str):
+            self.refused[opened] += 1
+            return
+        place = place_text(source)
+        message = self._assembling.take(opened.incarnation, place, opened.content, passed)
+        if message is not None:
+            self.do(Datagram(place, message))
+
+    def _send(self, place: str, message: GossipMessage) -> None:
+        try:
+            to = self._place_of(place)
+            content = encode_gossip(message)
+        except AddressError:
+            self._outflow.dropped["no place"] += 1
+            return
+        except LimitError:
+            self._outflow.dropped[OVERSIZED] += 1
+            return
+        self._messages += 1
+        now_us = self._now_us()
+        pieces = pieces_of(content, self._messages)
+        self._outflow.put([self._seal.seal(each, place, now_us) for each in pieces], to)
+
+    def _place_of(self, text: str) -> UdpAddress:
+        """Where a place is that a participant told. Raises AddressError."""
+        found = self._places.get(text)
+        if found is None:
+            host, port = split_place(text, None)
+            found = check_own_host(host), port
+            if port == 0 or place_text(found) != text:
+                raise AddressError(text, "a place by IP address")
+            if len(self._places) >= PLACES_KNOWN_MAX:
+                self._places.clear()
+            self._places[text] = found
+        return found
+
+    def _transmit(self, datagram: bytes, place: UdpAddress) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._counts["sent"] += 1
+            self._counts["sent_bytes"] += len(datagram)
+            self._transport.sendto(datagram, place)
+
+    def _now_us(self) -> int:
+        """What the clock of this machine says, for seals."""
+        return wall_clock_us()
+
+    def hold_up(self, *, is_full: bool) -> None:
+        """Whether the socket takes no more at present."""
+        if is_full:
+            self._outflow.hold_up()
+        else:
+            self._outflow.go_on()
+
+    # --- what it says of itself ------------------------------------------------------------------
+
+    def statistics(self) -> NodeStatistics:
+        """What it holds and did. Cost: the whole view."""
+        participant = self.participant.statistics()
+        counts = self._counts
+        return NodeStatistics(
+            self.place,
+            self.participant.membership.contact.address,
+            participant,
+            counts["published"],
+            counts["sent"],
+            counts["sent_bytes"],
+            counts["received"],
+            counts["received_bytes"],
+            dict(self.refused + self._assembling.refused + Counter(participant.refused)),
+            dict(self._outflow.dropped),
+            self._seal.senders,
+            len(self._assembling),
+            self._outflow.waiting_bytes,
+        )
+
+
+class GroupSubscription(QueuedSubscription[Any]):
+    """A subscription to the events of a group, with its queue."""
+
+    __slots__ = ("_identity", "_node")
+
+    def __init__(
+        self,
+        node: GossipNode,
+        filters: Filter | FilterSet,
+        reader: Callable[[Any], Any] | None,
+        residue: Callable[[Notification], bool] | None,
+        when_full: WhenFull,
+    ) -> None:
+        outlet = LocalQueue(node.now_us, when_full, self.cut_off)
+        outlet.keeper = self
+        super().__init__(filters, outlet, reader, residue)
+        self._node = node
+        self._identity = node.new_identity()
+
+    def give(self, event: Notification) -> None:
+        """An event has come that somebody here wants."""
+        if not self.is_asked(event) or self.outlet.finished:
+            return
+        entry = entry_of(event)
+        if not self.outlet.offer_all([entry]):  # Only where another would be waited for.
+            self.count_dropped(QUEUE_FULL, 1)
+
+    def count_lost(self, reason: str, count: int, size: int) -> None:
+        """So many were dropped in the outlet."""
+        self.count_dropped(reason, count)
+
+    def cut_off(self) -> None:
+        """It does not keep up, and asked to be ended then."""
+        self.end(TooSlowError())
+        self._node.leave(self._identity)
+
+    async def _enter(self) -> None:
+        self._node.enter(self._identity, _set_of(self._filters), self)
+
+    async def _replace(self) -> None:
+        assert self._next is not None, "it is updated"
+        self._node.enter(self._identity, _set_of(self._next), self)
+
+    async def _leave(self) -> None:
+        with suppress(ServiceClosedError):
+            self._node.leave(self._identity)
+
+    def _lost_before(self) -> tuple[int, int]:
+        return 0, 0
+
+
+PLACES_KNOWN_MAX: Final = 65_536
+"""Places that were told and are remembered as the system has them. Beyond it: all are read anew."""
+
+
+def passed_us() -> int:
+    """Microseconds by a clock that nobody sets."""
+    return time.monotonic_ns() // 1000
+
+
+def _set_of(filters: Filter | FilterSet) -> FilterSet:
+    return filters if isinstance(filters, FilterSet) else FilterSet([filters])

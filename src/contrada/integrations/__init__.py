@@ -1,0 +1,1 @@
+"""Integrations: other filter languages, file formats, documents, feeds, HTTP, MQTT and Spark."""

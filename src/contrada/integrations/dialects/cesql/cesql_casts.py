@@ -1,0 +1,288 @@
+r"""Which values of an attribute satisfy a comparison with constants, casts included: as sets.
+
+A comparison is true for some values and false for some; for all others, and where the attribute is
+absent, it is an error. So `x = 5` is true for 5, for "5" and for "+005", false for 6, for "6", and
+for TRUE, which casts to 1, and an error for "five".
+
+LIKE asks for the text of a number or a time. The numbers whose text is like `12%` are no set of a
+few intervals: then all numbers are in both sets, which are not exact.
+
+Source: CloudEvents, CESQL 1.0.0 §3.4 and §3.7.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from itertools import product
+from typing import Final, NamedTuple
+
+from contrada.errors import InvalidValueError
+from contrada.integrations.dialects.cesql.cesql_values import (
+    INTEGER_FIRST,
+    INTEGER_LAST,
+    Interruption,
+    Type,
+    as_string,
+    cast_to,
+    time_text,
+)
+from contrada.integrations.dialects.cesql.expression_tree import CesqlValue
+from contrada.integrations.dialects.cesql.like_patterns import (
+    characters_of,
+    is_like,
+    literal_of,
+    shortest_like,
+    texts_like,
+)
+from contrada.model.algebra import sets
+from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT, ValueSet, union
+from contrada.model.domains import line
+from contrada.model.domains.values import BOOL, NUMBER, TIME, Value, key_of, time_us_of, value_of
+
+BOOLEANS: Final = ValueSet(line.domain(BOOL))
+NUMBERS: Final = ValueSet(line.domain(NUMBER)) - sets.eq(math.nan)
+TIMES: Final = ValueSet(line.domain(TIME))
+
+CESQL_INTEGERS_CACHED_MAX: Final = 1_024
+"""Ranges of integers kept as sets of texts. Beyond it: the least recently used is made again."""
+
+
+class TruthSets(NamedTuple):
+    """For which values of an attribute something is true, and false; for the others an error.
+
+    `defined` holds both. Where not `exact`, the sets may hold too much.
+    """
+
+    true: ValueSet
+    false: ValueSet
+    defined: ValueSet
+    exact: bool = True
+
+
+NEVER: Final = TruthSets(NOTHING, NOTHING, NOTHING)
+EXISTS: Final = TruthSets(PRESENT, ABSENT, EVERYTHING)
+
+
+def _spellings(word: str) -> list[str]:
+    """The word with each letter small or capital."""
+    return ["".join(letters) for letters in product(*zip(word, word.upper(), strict=True))]
+
+
+_TRUE: Final = sets.in_(True, *_spellings("true")) | (NUMBERS - sets.eq(0))
+_FALSE: Final = sets.in_(False, 0, *_spellings("false"))
+BOOLEAN: Final = TruthSets(_TRUE, _FALSE, _TRUE | _FALSE)
+"""The attribute itself, cast to a Boolean."""
+
+
+def compared(operator: str, constant: int) -> TruthSets:
+    """The attribute, cast to an Integer, compared with a constant by `= < <= > >=`."""
+    true = _integers(operator, constant)
+    return TruthSets(true, INTEGER - true, INTEGER)
+
+
+def equal_to_text(text: str) -> TruthSets:
+    """The attribute, cast to a String, equal to a text."""
+    equal = _with_text(text)
+    return TruthSets(equal, PRESENT - equal, PRESENT)
+
+
+def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
+    """The attribute equal to an element that is cast to the attribute's type; None is an error.
+
+    The elements are tried in order, so that an error counts only where none before it is equal.
+    """
+    true, false = NOTHING, NOTHING
+    for kind, domain in _DOMAINS.items():
+        values, complete = _all_cast(kind, elements)
+        equal = union(map(_with_text, values) if kind is Type.STRING else map(sets.eq, values))
+        true |= equal & domain
+        if complete:
+            false |= domain - equal
+    return TruthSets(true, false, true | false)
+
+
+def like(pattern: str) -> TruthSets:
+    """The attribute, cast to a String, like a pattern."""
+    literal = literal_of(pattern)
+    if literal is not None:
+        return equal_to_text(literal)
+    texts = texts_like(pattern)
+    true = texts | union(sets.eq(value) for value in _ODD if is_like(_ODD[value], pattern))
+    false = PRESENT - true
+    exact = True
+    for shape in _SHAPES:
+        if shape.has_like(pattern, texts):
+            every = shape.is_like(pattern, texts)
+            true, false = true | shape.domain, false - shape.domain if every else false
+            exact = exact and every
+    return TruthSets(true, false, PRESENT, exact)
+
+
+_NUMBER: Final = r"-?([0-9]+(\.[0-9]+)?(e[+-][0-9]+)?|inf)"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z"
+
+
+class _DomainTexts(NamedTuple):
+    """What the texts of a domain are among. A look at a few texts answers most questions."""
+
+    domain: ValueSet
+    texts: ValueSet
+    characters: frozenset[str]
+    characters_max: float
+    examples: tuple[str, ...]
+
+    def has_like(self, pattern: str, like: ValueSet) -> bool:
+        """Whether one of these texts is like the pattern, whose texts are given too."""
+        shortest = shortest_like(pattern)
+        if len(shortest) > self.characters_max or not characters_of(pattern) <= self.characters:
+            return False
+        return self.texts.contains(shortest) or self.texts.meets(like)
+
+    def is_like(self, pattern: str, like: ValueSet) -> bool:
+        """Whether all of these texts are like it."""
+        return all(is_like(each, pattern) for each in self.examples) and self.texts.issubset(like)
+
+
+_SHAPES: Final = (
+    _DomainTexts(
+        NUMBERS,
+        sets.matches(rf"\A({_NUMBER})\z"),
+        frozenset("0123456789+-.einf"),
+        math.inf,
+        ("0", "-inf"),
+    ),
+    _DomainTexts(
+        TIMES,
+        sets.matches(rf"\A({_TIME})\z"),
+        frozenset("0123456789-:.TZ"),
+        len("2000-01-01T00:00:00.000000Z"),
+        ("2000-01-01T00:00:00Z", "1999-12-31T23:59:59.999999Z"),
+    ),
+)
+
+NUMBER_CHARACTERS_MAX: Final = 40
+"""Characters of a number's text. Beyond it: no number has it."""
+
+_ODD: Final[dict[Value, str]] = {True: "true", False: "false", None: "null", math.nan: "nan"}
+"""The values of which there are few, and their texts."""
+
+_DOMAINS: Final = {
+    Type.BOOLEAN: BOOLEANS,
+    Type.INTEGER: NUMBERS,
+    Type.STRING: PRESENT - BOOLEANS - NUMBERS,
+}
+"""The values of each type."""
+
+
+def _all_cast(kind: Type, elements: Sequence[CesqlValue | None]) -> tuple[list[CesqlValue], bool]:
+    """The elements as values of a type, up to the first error; and whether there is none."""
+    values: list[CesqlValue] = []
+    for element in elements:
+        try:
+            if element is None:
+                return values, False
+            values.append(cast_to(kind, element))
+        except Interruption:
+            return values, False
+    return values, True
+
+
+def _with_text(value: CesqlValue) -> ValueSet:
+    """The values that are this text as a String: itself, a Boolean, a number, a time."""
+    text = as_string(value)
+    odd = [odd for odd in _ODD if _ODD[odd] == text]
+    return sets.in_(text, *odd, *_numbers_with(text), *_times_with(text))
+
+
+def _numbers_with(text: str) -> list[Value]:
+    if len(text) > NUMBER_CHARACTERS_MAX or not re.fullmatch(_NUMBER, text):
+        return []
+    try:
+        number = value_of(key_of(float(text) if set(text) & set(".ein") else int(text)))
+    except InvalidValueError:
+        return []
+    assert isinstance(number, int | float)
+    return [number] if as_string(number) == text else []
+
+
+def _times_with(text: str) -> list[Value]:
+    if not re.fullmatch(_TIME, text):
+        return []
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return []
+    return [time] if time_text(time_us_of(time)) == text else []
+
+
+def _integers(operator: str, constant: int) -> ValueSet:
+    """The values that, cast to an Integer, compare like this with a constant."""
+    low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, INTEGER_FIRST)
+    high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, INTEGER_LAST)
+    numbers = NUMBERS & sets.OPERATORS[operator](constant)
+    booleans = (sets.eq(b) for b in (True, False) if low <= b <= high)
+    return union((numbers, *booleans, integer_texts(low, high)))
+
+
+@lru_cache(maxsize=CESQL_INTEGERS_CACHED_MAX)
+def integer_texts(low: int, high: int) -> ValueSet:
+    """The texts that cast to an Integer from `low` to `high`, both within 32 bits."""
+    shapes = []
+    if low < 0:
+        shapes.append(f"-0*({_digits(max(1, -high), -low)})")
+    if low <= 0 <= high:
+        shapes.append("[+-]?0+")
+    if high > 0:
+        shapes.append(rf"\+?0*({_digits(max(1, low), high)})")
+    return sets.matches(rf"\A({'|'.join(shapes)})\z") if low <= high else NOTHING
+
+
+def _digits(low: int, high: int) -> str:
+    """A regular expression of the numbers from one to another, without a zero in front."""
+    shapes = []
+    while low <= high:
+        last = 10 ** len(str(low)) - 1
+        if set(str(low)[1:]) <= {"0"} and str(low)[0] == "1" and last <= high:
+            longest = len(str(high + 1)) - 1
+            shapes.append(f"[1-9]{_any_digits(len(str(low)) - 1, longest - 1)}")
+            low = 10**longest
+        else:
+            shapes.append(_as_long(str(low), str(min(high, last))))
+            low = last + 1
+    return "|".join(shapes)
+
+
+def _any_digits(least: int, most: int) -> str:
+    if most == 0:
+        return ""
+    count = f"{{{least},{most}}}" if least < most else f"{{{most}}}" if most > 1 else ""
+    return f"[0-9]{count}"
+
+
+def _as_long(low: str, high: str) -> str:
+    """As `_digits`, of numbers that have the same number of digits."""
+    if low == high:
+        return low
+    a, b, rest = low[0], high[0], len(low) - 1
+    if a == b:
+        return a + f"({_as_long(low[1:], high[1:])})"
+    shapes = []
+    if low[1:].strip("0"):
+        shapes.append(f"{a}({_as_long(low[1:], '9' * rest)})")
+        a = str(int(a) + 1)
+    if high[1:].strip("9"):
+        shapes.append(f"{b}({_as_long('0' * rest, high[1:])})")
+        b = str(int(b) - 1)
+    if a <= b:
+        shapes.append((a if a == b else f"[{a}-{b}]") + _any_digits(rest, rest))
+    return "|".join(shapes)
+
+
+INTEGER: Final = union((BOOLEANS, NUMBERS, integer_texts(INTEGER_FIRST, INTEGER_LAST)))
+"""What casts to an Integer."""
+
+IS_INTEGER: Final = TruthSets(INTEGER, PRESENT - INTEGER, PRESENT)
+IS_BOOLEAN: Final = TruthSets(BOOLEAN.defined, PRESENT - BOOLEAN.defined, PRESENT)
+"""Whether the attribute casts to an Integer, and to a Boolean."""

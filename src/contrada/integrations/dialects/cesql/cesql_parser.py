@@ -1,0 +1,233 @@
+"""CESQL text to expressions.
+
+The grammar is `grammar.lark`. A text that is not in the syntax raises ParseError with line,
+column, what was found and what was expected. AND, OR and XOR bind equally and are read from left
+to right, as the specification's text says; its published grammar files read them from right to
+left, so texts that mix them should have parentheses.
+
+Source: CloudEvents, CESQL 1.0.0 §1 (no data), §2 (the syntax; names), §3.6 (precedence).
+"""
+
+from functools import cache
+from typing import Any, Final, Literal, cast
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
+from lark.exceptions import UnexpectedToken
+
+from contrada.errors import InvalidFilterError, LimitError, ParseError
+from contrada.integrations.dialects.cesql import expression_tree
+from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
+from contrada.integrations.dialects.cesql.like_patterns import texts_like
+from contrada.integrations.dialects.dialect_grammar import parser_of
+from contrada.model.domains.values import NAME_BYTES_MAX
+
+CESQL_CHARACTERS_MAX: Final = 100_000
+"""Characters of a CESQL expression. Beyond it: LimitError."""
+
+CESQL_DEPTH_MAX: Final = 100
+"""CESQL expressions in one another. Parentheses alone, and a chain of one operator, are no level.
+Beyond it: LimitError."""
+
+RESERVED: Final = "data"
+"""No attribute of a CloudEvent has this name, and CESQL does not look into the data."""
+
+
+def parse(text: str) -> expression_tree.Expression:
+    """The expression that a text stands for.
+
+    Raises ParseError, and LimitError beyond CESQL_CHARACTERS_MAX or CESQL_DEPTH_MAX. Cost: as
+    the length of the text.
+    """
+    if len(text) > CESQL_CHARACTERS_MAX:
+        raise LimitError("CESQL_CHARACTERS_MAX", CESQL_CHARACTERS_MAX, len(text))
+    _check_characters(text)
+    try:
+        expression = cast(expression_tree.Expression, _parser().parse(text))
+    except UnexpectedInput as error:
+        raise _explained(text, error) from None
+    _check_depth(expression)
+    return expression
+
+
+@v_args(inline=True)
+class _ExpressionBuilder(Transformer[Token, Any]):
+    """Makes expressions, bottom up, while lark parses."""
+
+    def logic(self, first: expression_tree.Expression, *rest: Any) -> expression_tree.Expression:
+        left, run = "", [first]
+        for operator, operand in zip(map(str.upper, rest[::2]), rest[1::2], strict=True):
+            if operator != left and left:
+                run = [_joined(left, run)]
+            left = operator
+            run.append(operand)
+        return _joined(left, run)
+
+    def compared(
+        self, left: expression_tree.Expression, operator: Token, right: expression_tree.Expression
+    ) -> expression_tree.Expression:
+        if operator == "=":
+            return expression_tree.Equal(left, right)
+        if operator in ("!=", "<>"):
+            return expression_tree.Not(expression_tree.Equal(left, right))
+        return expression_tree.Ordered(str(operator), left, right)
+
+    def arithmetic(
+        self, left: expression_tree.Expression, operator: Token, right: expression_tree.Expression
+    ) -> expression_tree.Expression:
+        return expression_tree.Arithmetic(str(operator), left, right)
+
+    def like(
+        self, operand: expression_tree.Expression, pattern: Token
+    ) -> expression_tree.Expression:
+        constant = self.string(pattern)
+        try:
+            texts_like(str(constant.value))
+        except InvalidFilterError as error:
+            raise _at(pattern, f"a shorter pattern, this one has {error.reason}") from None
+        return expression_tree.Like(operand, constant)
+
+    def not_like(
+        self, operand: expression_tree.Expression, pattern: Token
+    ) -> expression_tree.Expression:
+        return expression_tree.Not(self.like(operand, pattern))
+
+    def among(
+        self, operand: expression_tree.Expression, *elements: expression_tree.Expression
+    ) -> expression_tree.Expression:
+        return expression_tree.In(operand, elements)
+
+    def not_among(
+        self, operand: expression_tree.Expression, *elements: expression_tree.Expression
+    ) -> expression_tree.Expression:
+        return expression_tree.Not(expression_tree.In(operand, elements))
+
+    def negation(self, operand: expression_tree.Expression) -> expression_tree.Expression:
+        return expression_tree.Not(operand)
+
+    def negative(self, _: Token, operand: expression_tree.Expression) -> expression_tree.Expression:
+        return expression_tree.Negative(operand)
+
+    def call(
+        self, name: Token, *arguments: expression_tree.Expression
+    ) -> expression_tree.Expression:
+        return expression_tree.Call(name.upper(), arguments)
+
+    def exists(self, name: Token) -> expression_tree.Expression:
+        return expression_tree.Exists(_name(name))
+
+    def attribute(self, name: Token) -> expression_tree.Expression:
+        return expression_tree.Attribute(_name(name))
+
+    def integer(self, digits: Token) -> expression_tree.Constant:
+        # Digits are counted first: reading a very long number costs as its square.
+        counting = digits.lstrip("+-0")
+        if len(counting) <= len(str(INTEGER_LAST)):
+            value = int(counting or "0") * (-1 if digits[0] == "-" else 1)
+            if INTEGER_FIRST <= value <= INTEGER_LAST:
+                return expression_tree.Constant(value)
+        raise _at(digits, f"an integer of 32 bits, {INTEGER_FIRST} to {INTEGER_LAST}")
+
+    def string(self, token: Token) -> expression_tree.Constant:
+        quote = token[0]
+        parts = token[1:-1].split("\\\\")
+        text = "\\\\".join(part.replace("\\" + quote, quote) for part in parts)
+        return expression_tree.Constant(text, quote)
+
+    def boolean(self, word: Token) -> expression_tree.Constant:
+        return expression_tree.Constant(word.upper() == "TRUE")
+
+
+@cache
+def _parser() -> Lark:
+    return parser_of(__file__, "grammar.lark", _ExpressionBuilder(), start="expression")
+
+
+def _check_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        before = text[: error.start]
+        line, column = _end_of(before)
+        found = repr(text[error.start])
+        raise ParseError(line, column, found, "text; a lone surrogate is none") from None
+
+
+def _joined(operator: str, run: list[expression_tree.Expression]) -> expression_tree.Expression:
+    return expression_tree.Logic(cast(Literal["AND", "OR", "XOR"], operator), tuple(run))
+
+
+def _name(token: Token) -> str:
+    if len(token) > NAME_BYTES_MAX:
+        raise _at(token, f"a name of at most {NAME_BYTES_MAX} characters")
+    if token.lower() == RESERVED:
+        raise _at(token, "an attribute, which is never called data")
+    return token.lower()
+
+
+def _check_depth(expression: expression_tree.Expression) -> None:
+    """Counts level by level, so that a deep expression is refused without recursion."""
+    level, depth = [expression], 0
+    while level:
+        if depth == CESQL_DEPTH_MAX:
+            raise LimitError("CESQL_DEPTH_MAX", CESQL_DEPTH_MAX)
+        level = [part for each in level for part in expression_tree.parts_of(each)]
+        depth += 1
+
+
+def _at(token: Token, expected: str) -> ParseError:
+    return ParseError(token.line or 1, token.column or 1, repr(token[:40]), expected)
+
+
+_EXPECTED: Final = {
+    "_LIKE": "LIKE",
+    "_IN": "IN",
+    "STRING": "a text in quotes",
+    "NAME": "an attribute",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "$END": "the end of the text",
+}
+_VALUE: Final = {
+    "_EXISTS",
+    "_NOT",
+    "FUNCTION",
+    "LPAR",
+    "MINUS",
+    "NAME",
+    "NUMBER",
+    "STRING",
+    "TRUTH",
+}
+_OPERATOR: Final = {"_IN", "_LIKE", "_NOT", "COMPARES", "LOGIC", "SIGN", "TIMES"}
+
+
+def _explained(text: str, error: UnexpectedInput) -> ParseError:
+    """What lark found, in our words."""
+    if isinstance(error, UnexpectedToken):
+        wanted = set(error.accepts or error.expected)
+        at_end = error.token.type == "$END"
+        found = "the end of the text" if at_end else repr(str(error.token)[:40])
+        line, column = _end_of(text) if at_end else (error.line, error.column)
+    else:
+        assert isinstance(error, UnexpectedCharacters)
+        wanted = set(error.allowed or ())
+        line, column = error.line, error.column
+        rest = text[error.pos_in_stream :]
+        found = f"an unfinished text: {rest[:30]}" if rest[0] in "\"'" else repr(rest[0])
+    return ParseError(line, column, found, _words_for(wanted))
+
+
+def _words_for(wanted: set[str]) -> str:
+    """What could stand there, the whole of values and of operators as one."""
+    words: list[str] = []
+    for whole, word in ((_VALUE, "a value"), (_OPERATOR, "an operator")):
+        if whole <= wanted:
+            words.append(word)
+            wanted = wanted - whole
+    words += (_EXPECTED.get(name, name) for name in sorted(wanted))
+    return " or ".join(words) or "something else"
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    return text.count("\n") + 1, len(text) - text.rfind("\n")

@@ -1,0 +1,137 @@
+"""The functions of CESQL.
+
+A function is known by its name and the number of its arguments, which are cast to the types of
+its parameters. What it returns beside a fault stands only where it is the whole expression;
+around it the expression's own zero does. Characters are code points; letters change case as
+Unicode has it, in the version of the interpreter.
+
+Source: CloudEvents, CESQL 1.0.0 §3.5; INT, BOOL and STRING are those of its conformance kit,
+IS_INT and IS_BOOL those of its software development kits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contrada.integrations.dialects.cesql import cesql_values
+from contrada.integrations.dialects.cesql.expression_tree import CesqlValue
+
+CESQL_JOINED_MAX: Final = 10_000_000
+"""Characters of what CONCAT and CONCAT_WS make. Beyond it: a FunctionEvaluationError."""
+
+# The characters of Unicode's property White_Space; str.strip takes away four more.
+_WHITE_SPACE: Final = (
+    "".join(map(chr, (*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))))
+    + "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CesqlFunction:
+    """One function: the types of its parameters, of any more, and of what it returns.
+
+    A parameter of the type None takes a value as it is.
+    """
+
+    parameters: tuple[cesql_values.Type | None, ...]
+    returns: cesql_values.Type
+    run: Callable[..., CesqlValue]
+    more: cesql_values.Type | None = None
+
+    def takes(self, arguments: int) -> bool:
+        """Whether it can be called with so many arguments."""
+        fixed = len(self.parameters)
+        return arguments == fixed or (self.more is not None and arguments > fixed)
+
+    def parameter(self, number: int) -> cesql_values.Type | None:
+        """The type to which an argument is cast, by its place from 0."""
+        return self.parameters[number] if number < len(self.parameters) else self.more
+
+
+def find(name: str, arguments: int) -> CesqlFunction | None:
+    """The function of a name, in capitals, that takes so many arguments."""
+    return next((each for each in _FUNCTIONS.get(name, ()) if each.takes(arguments)), None)
+
+
+def _casts(cast: Callable[[CesqlValue], CesqlValue]) -> Callable[[CesqlValue], bool]:
+    def can(value: CesqlValue) -> bool:
+        try:
+            cast(value)
+        except cesql_values.Interruption:
+            return False
+        return True
+
+    return can
+
+
+def _joined(mark: str, texts: Sequence[str]) -> str:
+    size = sum(map(len, texts)) + len(mark) * max(len(texts) - 1, 0)
+    if size > CESQL_JOINED_MAX:
+        reason = f"a text of {size} characters, more than CESQL_JOINED_MAX = {CESQL_JOINED_MAX}"
+        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason)
+    return mark.join(texts)
+
+
+def _absolute(number: int) -> int:
+    if number == cesql_values.INTEGER_FIRST:
+        raise cesql_values.Interruption(
+            cesql_values.ErrorKind.MATH,
+            f"ABS({number}) is beyond 32 bits",
+            cesql_values.INTEGER_LAST,
+        )
+    return abs(number)
+
+
+def _left(text: str, length: int) -> str:
+    _check_length("LEFT", text, length)
+    return text[:length]
+
+
+def _right(text: str, length: int) -> str:
+    _check_length("RIGHT", text, length)
+    return text[max(len(text) - length, 0) :]
+
+
+def _check_length(name: str, text: str, length: int) -> None:
+    if length < 0:
+        reason = f"{name} of {length} characters"
+        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason, text)
+
+
+def _substring(text: str, position: int, length: int | None = None) -> str:
+    if length is not None and length < 0:
+        reason = f"SUBSTRING of {length} characters"
+        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason, "")
+    if not -len(text) <= position <= len(text):
+        reason = f"SUBSTRING from {position} of {len(text)} characters"
+        raise cesql_values.Interruption(cesql_values.ErrorKind.FUNCTION_EVALUATION, reason, "")
+    if position == 0:
+        return ""
+    start = position - 1 if position > 0 else len(text) + position
+    return text[start:] if length is None else text[start : start + length]
+
+
+_TEXT: Final = cesql_values.Type.STRING
+_INT: Final = cesql_values.Type.INTEGER
+_BOOL: Final = cesql_values.Type.BOOLEAN
+
+_FUNCTIONS: Final[dict[str, tuple[CesqlFunction, ...]]] = {
+    "INT": (CesqlFunction((None,), _INT, cesql_values.as_integer),),
+    "BOOL": (CesqlFunction((None,), _BOOL, cesql_values.as_boolean),),
+    "STRING": (CesqlFunction((None,), _TEXT, cesql_values.as_string),),
+    "IS_INT": (CesqlFunction((None,), _BOOL, _casts(cesql_values.as_integer)),),
+    "IS_BOOL": (CesqlFunction((None,), _BOOL, _casts(cesql_values.as_boolean)),),
+    "ABS": (CesqlFunction((_INT,), _INT, _absolute),),
+    "LENGTH": (CesqlFunction((_TEXT,), _INT, len),),
+    "CONCAT": (CesqlFunction((), _TEXT, lambda *all_: _joined("", all_), _TEXT),),
+    "CONCAT_WS": (CesqlFunction((_TEXT,), _TEXT, lambda mark, *all_: _joined(mark, all_), _TEXT),),
+    "LOWER": (CesqlFunction((_TEXT,), _TEXT, str.lower),),
+    "UPPER": (CesqlFunction((_TEXT,), _TEXT, str.upper),),
+    "TRIM": (CesqlFunction((_TEXT,), _TEXT, lambda text: text.strip(_WHITE_SPACE)),),
+    "LEFT": (CesqlFunction((_TEXT, _INT), _TEXT, _left),),
+    "RIGHT": (CesqlFunction((_TEXT, _INT), _TEXT, _right),),
+    "SUBSTRING": (
+        CesqlFunction((_TEXT, _INT), _TEXT, _substring),
+        CesqlFunction((_TEXT, _INT, _INT), _TEXT, _substring),
+    ),
+}

@@ -1,0 +1,15 @@
+"""CloudEvents 1.0: events to notifications and back, subscriptions' filters to filters and back."""
+
+from contrada.integrations.dialects.cloudevents.cloudevent_json import (
+    event_of,
+    notification,
+    with_data,
+)
+from contrada.integrations.dialects.cloudevents.cloudevents_writer import filters_of
+from contrada.integrations.dialects.cloudevents.subscription_filters import (
+    filters,
+    read,
+    read_rules,
+)
+
+__all__ = ["event_of", "filters", "filters_of", "notification", "read", "read_rules", "with_data"]

@@ -1,0 +1,305 @@
+"""CloudEvents 1.0 in their JSON format to notifications, and back.
+
+A context attribute is an attribute of the same name: String, URI, Timestamp and Binary as the
+text that they have in JSON, Integer as a number, Boolean as a bool. One that is null is not set.
+The data is the body: JSON data as JSON, other data as its bytes; the content type is the data's.
+
+JSON data are attributes too, called `data` and, below objects, `data.…` with dots; an array of
+plain values is one with several values. What no attribute can hold (arrays of objects, arrays in
+arrays, names and integers that are too long) is in the body alone.
+
+Coming back, JSON data are `data`, so is text of a type that is text, and all else is
+`data_base64`; white space and the spelling of numbers in JSON data are not kept, nor null
+attributes.
+
+Source: CloudEvents 1.0.2 §3 (context attributes), JSON Event Format 1.0.2 §2 and §3.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from typing import Any, Final
+
+from contrada.errors import (
+    ContradaError,
+    EncodingError,
+    InvalidNameError,
+    InvalidNotificationError,
+    InvalidValueError,
+    LimitError,
+)
+from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
+from contrada.integrations.dialects.json_text import check_depth, decoded
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, Values
+from contrada.model.algebra.notification import Notification
+from contrada.model.domains.values import NAME_BYTES_MAX, Value, check_name, is_system_name, key_of
+
+SPEC_VERSION: Final = "1.0"
+REQUIRED: Final = ("id", "source", "specversion", "type")
+TEXTS: Final = (*REQUIRED, "datacontenttype", "dataschema", "subject", "time")
+"""The attributes of the specification: text, and not empty."""
+
+NAME: Final = re.compile(r"[a-z0-9]+", re.ASCII)
+"""What an attribute may be called."""
+
+DATA: Final = "data"
+"""What JSON data are called; no attribute has this name."""
+
+JSON_TYPE: Final = "application/json"
+BINARY_TYPE: Final = "application/octet-stream"
+
+_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)"
+    r"(?:\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_BELOW: Final = f"{DATA}."
+_DATA: Final = (DATA, "data_base64")
+_JSON: Final = re.compile(r"[^;/\s]+/(?:[^;/\s]+\+)?json", re.IGNORECASE)
+_TEXT: Final = re.compile(r"text/[^;]+|[^;/\s]+/(?:[^;/\s]+\+)?xml", re.IGNORECASE)
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([^";\s]+)', re.IGNORECASE)
+_CHARSETS: Final = frozenset(
+    ("utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be")
+)
+"""The charsets that the data of a text type may have."""
+
+
+def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
+    """The notification of an event, given as JSON text or as the object that it stands for.
+
+    Cost: linear. Raises EncodingError where it is no JSON object, InvalidNotificationError with
+    the attribute that is missing or wrong, and LimitError.
+    """
+    content = event if isinstance(event, Mapping) else decoded(event)
+    if not isinstance(content, Mapping):
+        raise EncodingError("CloudEvent", f"expected an object, found {type(content).__name__}")
+    attributes = dict(_attributes(content))
+    for name in REQUIRED:
+        if name not in attributes:
+            raise InvalidNotificationError(name, None, "a CloudEvent needs this attribute")
+    declared = attributes.get("datacontenttype")
+    body, content_type, data = _data(content, declared if isinstance(declared, str) else None)
+    return Notification({**attributes, **data}, body=body, content_type=content_type)
+
+
+def with_data(event: Notification, data: bytes, content_type: str) -> Notification:
+    """The notification of an event, given that without data, with data that came as bytes.
+
+    Raises InvalidNotificationError, LimitError.
+    """
+    found = _json_of(data) if is_json(content_type) else []
+    attributes = {**event.attributes, **_flat(found)}
+    return Notification(attributes, body=data, content_type=content_type)
+
+
+def event_of(notification: Notification) -> dict[str, Any]:
+    """The event, in its JSON format, that a notification is.
+
+    Raises EncodingError where it is none: an attribute is missing, or is no CloudEvent's.
+    """
+    event: dict[str, Any] = {}
+    named: dict[str, Values] = {}
+    for name, value in notification.attributes.items():
+        if is_system_name(name):
+            continue
+        if name == DATA or name.startswith(_BELOW):
+            named[name] = value
+            continue
+        try:
+            event[name] = _checked(name, value)
+        except ContradaError as error:
+            raise EncodingError("CloudEvent", str(error), writing=True) from None
+    missing = [name for name in REQUIRED if name not in event]
+    if missing:
+        reason = f"the notification has no attribute {missing[0]!r}"
+        raise EncodingError("CloudEvent", reason, writing=True)
+    member, data = _member(notification, event.get("datacontenttype"))
+    if named and not _are_data(named, data):
+        reason = "its attributes below 'data' are not those of its body"
+        raise EncodingError("CloudEvent", reason, writing=True)
+    return event | member
+
+
+def _attributes(content: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    """The context attributes that are set, checked."""
+    for name, value in content.items():
+        if name not in _DATA and value is not None:
+            yield name, _checked(name, value)
+
+
+def _checked(name: str, value: Values) -> Value:
+    """The value, which is one that the attribute of a CloudEvent can have."""
+    if not NAME.fullmatch(name):
+        reason = "an attribute's name is lower-case letters and digits"
+        raise InvalidNotificationError(name, value, reason)
+    if name in TEXTS:
+        if not isinstance(value, str) or not value:
+            raise InvalidNotificationError(name, value, "this attribute is text, and not empty")
+        if name == "specversion" and value != SPEC_VERSION:
+            raise InvalidNotificationError(name, value, f"expected {SPEC_VERSION!r}")
+        if name == "time" and not is_time(value):
+            raise InvalidNotificationError(name, value, "expected a time as in RFC 3339")
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, int) and INTEGER_FIRST <= value <= INTEGER_LAST:
+        return value
+    reason = "an attribute is text, a bool or an integer of 32 bits"
+    raise InvalidNotificationError(name, value, reason)
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a time of RFC 3339: a day that there is, leap seconds included."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day = map(int, match.groups())
+    try:
+        date(year or 2000, month, day)  # the year 0 has a leap day, as 2000
+    except ValueError:
+        return False
+    return True
+
+
+def is_json(content_type: str) -> bool:
+    """Whether data of this type are JSON."""
+    return _JSON.fullmatch(content_type.partition(";")[0].strip()) is not None
+
+
+def _data(
+    content: Mapping[str, Any], declared: str | None
+) -> tuple[bytes, str, dict[str, list[Value]]]:
+    """The body, its type, and the attributes that the data are."""
+    if content.get("data_base64") is not None:
+        if "data" in content:
+            raise InvalidNotificationError("data", content["data"], "beside data_base64")
+        body = _binary(content["data_base64"])
+        data = _json_of(body) if declared is not None and is_json(declared) else []
+        return body, declared or BINARY_TYPE, _flat(data)
+    if "data" not in content:
+        return b"", "", {}
+    data = content["data"]
+    if declared is None or is_json(declared):
+        return _json(data), declared or JSON_TYPE, _flat(data)
+    if not isinstance(data, str):
+        raise InvalidNotificationError("data", data, f"data of type {declared} are text")
+    return _encoded(data, declared), declared, {}
+
+
+def _member(notification: Notification, declared: str | None) -> tuple[dict[str, Any], object]:
+    """The data as a member of the event, if there are any; and what of them attributes are of."""
+    body, content_type = notification.body, notification.content_type
+    if not content_type:
+        if body:
+            raise EncodingError("CloudEvent", "the body has no content type", writing=True)
+        return {}, []
+    try:
+        if is_json(content_type):
+            data = _json_in(body)
+            return {DATA: data}, data
+        if declared is not None and _TEXT.match(content_type):
+            return {DATA: body.decode(_charset(content_type))}, []
+    except (ContradaError, UnicodeDecodeError):
+        pass  # what is not what its type says is binary
+    return {"data_base64": base64.b64encode(body).decode()}, []
+
+
+def _are_data(named: Mapping[str, Values], data: object) -> bool:
+    """Whether attributes below `data` are those of the data: else they would be lost."""
+    try:
+        flat = _flat(data)
+    except LimitError:  # No event comes with such data.
+        return False
+    return all(
+        set(value if isinstance(value, tuple) else (value,)) == set(flat.get(name, ()))
+        for name, value in named.items()
+    )
+
+
+def _json(data: object) -> bytes:
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidNotificationError("data", data, f"no JSON: {error}") from None
+
+
+def _json_of(body: bytes) -> object:
+    """The JSON of binary data of a JSON type; data that are no JSON, whatever their type says, give
+    none.
+    """
+    try:
+        return _json_in(body)
+    except EncodingError:
+        return []
+
+
+def _json_in(body: bytes) -> object:
+    """What JSON stands for. Raises as `decoded`, and EncodingError for what no bytes stand for."""
+    data = decoded(body)
+    if _SURROGATE.search(body):  # It may be half of a pair, for which no bytes stand.
+        try:
+            json.dumps(data, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise EncodingError("JSON", "half of a pair of surrogates is no character") from None
+    return data
+
+
+def _binary(text: object) -> bytes:
+    try:
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidNotificationError("data_base64", text, "not Base64")
+
+
+def _charset(content_type: str) -> str:
+    """The charset of a text type. Raises InvalidNotificationError where it is not known here."""
+    given = _CHARSET.search(content_type)
+    charset = given[1].lower() if given else "utf-8"
+    if charset not in _CHARSETS:
+        raise InvalidNotificationError("datacontenttype", content_type, "an unknown charset")
+    return charset
+
+
+def _encoded(data: str, content_type: str) -> bytes:
+    try:
+        return data.encode(_charset(content_type))
+    except UnicodeEncodeError as error:
+        reason = f"no text of type {content_type}: {error.reason}"
+        raise InvalidNotificationError("data", data, reason) from None
+
+
+def _flat(data: object) -> dict[str, list[Value]]:
+    """The attributes that JSON data are."""
+    found: dict[str, list[Value]] = {}
+    for name, values in _named("data", data, 1):
+        if len(found) > ATTRIBUTES_MAX:  # It is refused, before more is made of it.
+            raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX)
+        if values := [value for value in values if _fits(name, value)]:
+            found.setdefault(name, []).extend(values)
+    return found
+
+
+def _named(name: str, data: object, depth: int) -> Iterator[tuple[str, Iterable[Value]]]:
+    check_depth(depth)
+    if isinstance(data, dict):
+        for step, inner in data.items():
+            # Cut where it is too long anyway: all below would else copy what stands above.
+            yield from _named(f"{name}.{step}"[: NAME_BYTES_MAX + 1], inner, depth + 1)
+    elif not isinstance(data, list):
+        yield name, (data,)  # type: ignore[misc]
+    elif not any(isinstance(each, dict | list) for each in data):
+        yield name, data
+
+
+def _fits(name: str, value: Value) -> bool:
+    """Whether an attribute can hold it."""
+    try:
+        check_name(name)
+        key_of(value)
+    except (InvalidNameError, InvalidValueError):
+        return False
+    return True

@@ -1,0 +1,357 @@
+"""The filters of the CloudEvents Subscriptions API to filters.
+
+`exact`, `prefix` and `suffix` compare the text of attributes, which must all be there; the text
+of an Integer is its decimal digits, that of a Boolean `true` or `false`. `all`, `any` and `not`
+join filters, `sql` is a CESQL expression. `not` is true exactly where its filter is false, so
+`not exact` is also true of an event without the attribute. No attribute is called `data`, which is
+what JSON data are called: a filter that names it is refused, since it would look into the data.
+
+What is no set stays as a residue: which integers end with given digits, and what `sql` leaves
+open. The filters then cover the subscription's, and the residue is those of its filters that
+have such a part.
+
+Source: CloudEvents Subscriptions 1.0-wip §3.2.4; CloudEvents 1.0.2 §3.1 (type system).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NoReturn, TypeAlias
+
+from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
+from contrada.integrations.dialects import cesql, kleene
+from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
+from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
+from contrada.integrations.dialects.json_text import check_depth, decoded, json_lines
+from contrada.model.algebra import sets
+from contrada.model.algebra.expression import And, Formula, Member, Or
+from contrada.model.algebra.filter import FilterSet, filter_set
+from contrada.model.algebra.notification import Notification
+from contrada.model.algebra.value_set import NOTHING, ValueSet, union
+from contrada.model.domains.values import BOOL, NUMBER, TEXT, key_of
+from contrada.model.rule import RefusedRule, Rule, read_or_refused
+
+DIALECT: Final = "cloudevents"
+
+NOT_JSON: Final = "not JSON"
+NO_FILTERS: Final = "filters are an array of objects"
+ONE_DIALECT: Final = "a filter has one dialect"
+UNKNOWN: Final = "unknown dialect"
+ATTRIBUTES: Final = "exact, prefix and suffix take names of attributes with texts, not empty"
+SEVERAL: Final = "all and any take an array of filters, not empty"
+ONE_FILTER: Final = "not takes a filter"
+SQL: Final = "sql takes an expression"
+SOURCE: Final = "source is a text, not empty"
+TYPES: Final = "types are an array of texts, none empty"
+
+_OF_SUBSCRIPTIONS: Final = frozenset(("filters", "sink", "source", "types"))
+"""Names that tell a whole subscription from one filter."""
+
+EXPRESSIONS_CHARACTERS_MAX: Final = 200_000
+"""Characters of all CESQL expressions of a subscription. Beyond it: the rule is refused."""
+
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
+_INTEGER_CHARACTERS: Final = 11
+_BOOLS: Final = (("false", False), ("true", True))
+INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
+
+
+def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> Rule:
+    """The rule of a subscription, given as JSON text or as its decoded value.
+
+    It is given by its array `filters`, all of which must be true; one such filter; or the whole
+    subscription, an object with `filters`, `sink`, `source` or `types`, whose `id` is then the
+    rule's name. Its `source` must be the event's, and one of its `types` the event's type. Without
+    any of these every event passes.
+
+    Cost: linear, but for filters of `any` in `all`, which multiply up to
+    `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
+    CESQL's, and LimitError.
+    """
+    content = _decoded(given) if isinstance(given, str | bytes) else given
+    before: list[Any] = []
+    if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
+        name = str(content.get("id", name))
+        before, content = list(_asked(content)), content.get("filters", [])
+    listed = [content] if isinstance(content, Mapping) else content
+    if not isinstance(listed, list):
+        refuse(NO_FILTERS, listed, "")
+    _check_expressions(listed)
+    bounds = [_truth(each, f"[{n}]", 1).true for n, each in enumerate(listed)]
+    asked = [_truth(each, "", 1).true for each in before]
+    found = filter_set(kleene.all_of(asked + bounds).condition)
+    left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
+    if not left:
+        return Rule(name, found)
+    return Rule(name, found, json.dumps(left, ensure_ascii=False), _residue(left))
+
+
+def filters(given: str | bytes | list[Any] | Mapping[str, Any]) -> FilterSet:
+    """The filters that say those of a subscription, or the whole of it.
+
+    Raises as `read`, and where a residue is left open.
+    """
+    return read(given).exact_filters(DIALECT)
+
+
+def _asked(subscription: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a subscription asks for besides its filters, as such filters."""
+    source, types = subscription.get("source"), subscription.get("types")
+    if source is not None:
+        if not isinstance(source, str) or not source:
+            refuse(SOURCE, source, "source")
+        yield {"exact": {"source": source}}
+    if types is not None:
+        if not isinstance(types, list) or not all(isinstance(t, str) and t for t in types):
+            refuse(TYPES, types, "types")
+        if types:
+            yield {"any": [{"exact": {"type": each}} for each in types]}
+
+
+def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file: one subscription or array of filters; or lines of them.
+
+    A rule without an `id` is called by the number of its line, a single one not at all.
+    """
+    lines = json_lines(text)
+    if not lines:
+        yield read_or_refused("", partial(read, text))
+    for number, line in enumerate(lines, start=1):
+        yield read_or_refused(str(number), partial(read, line, str(number)))
+
+
+@dataclass(frozen=True, slots=True)
+class FiltersResidue:
+    """Filters of a subscription that are evaluated as they are."""
+
+    filters: list[Any]
+    expressions: dict[str, Rule]
+    """The rules of the filters' CESQL expressions."""
+
+    def __call__(self, notification: Notification) -> bool:
+        """Whether all filters are true of an event."""
+        return all(self._is_true(each, notification) for each in self.filters)
+
+    def _is_true(self, content: dict[str, Any], notification: Notification) -> bool:
+        [(dialect, inner)] = content.items()
+        match dialect:
+            case "all":
+                return all(self._is_true(each, notification) for each in inner)
+            case "any":
+                return any(self._is_true(each, notification) for each in inner)
+            case "not":
+                return not self._is_true(inner, notification)
+            case "sql":
+                return self.expressions[inner].matches(notification)
+        return all(_compares(dialect, text_of(notification, name), inner[name]) for name in inner)
+
+
+def _residue(filters: list[Any]) -> FiltersResidue:
+    """The residue of filters, their expressions read once."""
+    expressions: dict[str, Rule] = {}
+    waiting = list(filters)
+    while waiting:
+        [(dialect, inner)] = waiting.pop().items()
+        if dialect == "sql":
+            expressions[inner] = cesql.read(inner)
+        elif dialect == "not":
+            waiting.append(inner)
+        elif dialect in ("all", "any"):
+            waiting += inner
+    return FiltersResidue(filters, expressions)
+
+
+def _compares(dialect: str, text: str | None, wanted: str) -> bool:
+    if text is None:
+        return False
+    if dialect == "exact":
+        return text == wanted
+    return text.startswith(wanted) if dialect == "prefix" else text.endswith(wanted)
+
+
+def text_of(notification: Notification, name: str) -> str | None:
+    """An attribute's text; None where it is absent, or has no value that an event can have."""
+    [key, *more] = notification.keys_of(name)
+    domain, value = key
+    if more or domain not in (TEXT, NUMBER, BOOL) or (domain == NUMBER and not _fits(value)):
+        return None
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return str(value).lower()
+
+
+def _fits(number: object) -> bool:
+    return isinstance(number, int) and INTEGER_FIRST <= number <= INTEGER_LAST
+
+
+def _decoded(text: str | bytes) -> Any:
+    try:
+        return decoded(text)
+    except EncodingError as error:
+        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
+
+
+def refuse(reason: str, found: object, place: str) -> NoReturn:
+    """Raises RefusedRuleError of this dialect; the place is where in the filters."""
+    raise RefusedRuleError(DIALECT, reason, found, place)
+
+
+def _truth(content: object, place: str, depth: int) -> kleene.Truth:
+    """Where a filter is true and false."""
+    check_depth(depth)
+    if not isinstance(content, dict):
+        refuse(NO_FILTERS, content, place)
+    if len(content) != 1:
+        refuse(ONE_DIALECT, content, place)
+    [(dialect, inner)] = content.items()
+    place = f"{place}.{dialect}"
+    if dialect in _SETS:
+        return _compared(dialect, inner, place)
+    if dialect == "sql":
+        return _expression(inner, place)
+    if dialect == "not":
+        if not isinstance(inner, dict):
+            refuse(ONE_FILTER, inner, place)
+        return _truth(inner, place, depth + 1).inverse()
+    if dialect not in ("all", "any"):
+        refuse(UNKNOWN, dialect, place)
+    if not isinstance(inner, list) or not inner:
+        refuse(SEVERAL, inner, place)
+    parts = [_truth(each, f"{place}[{n}]", depth + 1) for n, each in enumerate(inner)]
+    return kleene.conjunction(parts) if dialect == "all" else kleene.disjunction(parts)
+
+
+def _compared(dialect: str, inner: object, place: str) -> kleene.Truth:
+    if not isinstance(inner, dict) or not inner:
+        refuse(ATTRIBUTES, inner, place)
+    truths = []
+    for name, text in inner.items():
+        if not NAME.fullmatch(name) or name == DATA or not isinstance(text, str) or not text:
+            refuse(ATTRIBUTES, {name: text}, place)
+        _check_text(text, place)
+        surely, perhaps = _sets(name, dialect, text)
+        exact = perhaps is surely
+        sides = kleene.member(name, perhaps, exact), kleene.member(name, ~surely, exact)
+        truths.append(kleene.Truth(*sides, kleene.any_of(sides)))
+    return kleene.conjunction(truths)
+
+
+def accepted(name: str, dialect: str, text: str) -> ValueSet | None:
+    """The values that `exact`, `prefix` or `suffix` accepts; None where they are no set."""
+    surely, perhaps = _sets(name, dialect, text)
+    return surely if perhaps is surely else None
+
+
+def _sets(name: str, dialect: str, text: str) -> "AcceptedSets":
+    surely, perhaps = _SETS[dialect](text)
+    if name not in TEXTS:
+        return surely, perhaps
+    surely &= sets.prefix("")
+    return surely, surely
+
+
+def _check_text(text: str, place: str) -> None:
+    try:
+        key_of(text)
+    except InvalidValueError:
+        refuse(ATTRIBUTES, text, place)
+
+
+def _check_expressions(content: object) -> None:
+    """Raises LimitError where the expressions, wherever they stand, are too long together."""
+    characters, waiting = 0, [content]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if isinstance(expression := each.get("sql"), str):
+                characters += len(expression)
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    if characters > EXPRESSIONS_CHARACTERS_MAX:
+        limit = "EXPRESSIONS_CHARACTERS_MAX"
+        raise LimitError(limit, EXPRESSIONS_CHARACTERS_MAX, characters)
+
+
+def _expression(inner: object, place: str) -> kleene.Truth:
+    """Where a residue is left open, nothing is known of where the expression is false."""
+    if not isinstance(inner, str):
+        refuse(SQL, inner, place)
+    try:
+        rule = cesql.read(inner)
+    except RefusedRuleError as error:
+        within = f"{place}, {error.place}" if error.place else place
+        raise RefusedRuleError(error.dialect, error.reason, error.found, within) from error
+    true = kleene.Bound(_condition(rule.filters))
+    if rule.residue_holds is None:
+        return kleene.certain(true)
+    return kleene.Truth(true.loose(), kleene.ALWAYS.loose(), kleene.ALWAYS)
+
+
+def _condition(filters: FilterSet) -> Formula:
+    return Or(
+        tuple(
+            And(tuple(Member(name, values) for name, values in each.sets.items()))
+            for each in filters
+        )
+    )
+
+
+AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
+"""The values that are surely accepted, and those that may be."""
+
+
+def _exact(text: str) -> AcceptedSets:
+    values = union((sets.eq(text), _bools(text == each for each, _ in _BOOLS), _integer(text)))
+    return values, values
+
+
+def _prefix(text: str) -> AcceptedSets:
+    bools = _bools(each.startswith(text) for each, _ in _BOOLS)
+    values = union((sets.prefix(text), bools, *_beginning(text)))
+    return values, values
+
+
+def _suffix(text: str) -> AcceptedSets:
+    """Only digits end many integers; with a sign before them the text is one whole integer."""
+    bools = _bools(each.endswith(text) for each, _ in _BOOLS)
+    surely = union((sets.suffix(text), bools, _integer(text)))
+    return surely, surely | INTEGERS if _DIGITS.fullmatch(text) else surely
+
+
+def _bools(accepted: Iterator[bool]) -> ValueSet:
+    pairs = zip(_BOOLS, accepted, strict=True)
+    return union(sets.eq(value) for (_, value), held in pairs if held)
+
+
+def _integer(text: str) -> ValueSet:
+    """The integer that has this text."""
+    return sets.eq(int(text)) & INTEGERS if _is_integer(text) else NOTHING
+
+
+def _is_integer(text: str) -> bool:
+    return len(text) <= _INTEGER_CHARACTERS and _INTEGER.fullmatch(text) is not None
+
+
+def _beginning(text: str) -> Iterator[ValueSet]:
+    """The integers whose text begins so: for each number of digits behind it an interval."""
+    if text == "-":
+        yield sets.lt(0) & INTEGERS
+    elif text == "0":
+        yield sets.eq(0)
+    elif _is_integer(text):
+        first, sign = abs(int(text)), -1 if text[0] == "-" else 1
+        for size in (10**digits for digits in range(_INTEGER_CHARACTERS)):
+            low, high = sorted((sign * first * size, sign * ((first + 1) * size - 1)))
+            if low <= INTEGER_LAST and high >= INTEGER_FIRST:
+                yield sets.between(max(low, INTEGER_FIRST), min(high, INTEGER_LAST))
+
+
+_SETS: Final[dict[str, Callable[[str], AcceptedSets]]] = {
+    "exact": _exact,
+    "prefix": _prefix,
+    "suffix": _suffix,
+}

@@ -1,0 +1,181 @@
+"""Whether an event matches where a pattern asks for absence, as AWS answers within arrays.
+
+AWS goes through the fields of a pattern in the order of their names. Each takes a value of the
+event that stands in no other element of an array than those before it; `exists: false` asks that
+the event has no such value. So what counts as absent depends on which fields were asked for before,
+and filters, of which each covers itself with one constraint more, cannot say it: they match
+whenever AWS does, and this residue decides.
+
+        {"e": [{"f": 1}, {"l": 2}]}
+        {"e": {"f": [1], "l": [{"exists": false}]}}      matches: in the element of `f` is no `l`
+        {"e": {"l": [{"exists": false}]}}                does not: some element has an `l`
+
+Source: AWS Event Ruler, README, "JSON Array Matching".
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+from contrada.errors import ContradaError, LimitError
+from contrada.integrations.dialects.eventbridge.eventbridge_events import JSON_TYPE, value_of_json
+from contrada.integrations.dialects.json_text import check_depth, decoded
+from contrada.integrations.dialects.kleene import filters_of
+from contrada.model.algebra.expression import CONJUNCTIONS_MAX, Formula, Member, Or
+from contrada.model.algebra.notification import Notification
+from contrada.model.algebra.value_set import ValueSet
+from contrada.model.domains.values import ABSENT_KEY, Key, key_of
+from contrada.model.languages.decision import safe_answers
+
+VALUES_TRIED_MAX: Final = 300_000
+"""Values that are tried for one event and pattern with `exists: false`, one after each choice of
+elements of arrays: half a second. Beyond it: the event is taken to match, counted in
+`safe_answers` as `eventbridge.arrays`."""
+
+Elements: TypeAlias = frozenset[tuple[int, int]]
+"""Arrays by number, each with the place of the element in which something stands."""
+
+ValuesByName: TypeAlias = Mapping[str, list[tuple[Key, Elements]]]
+"""The values of an event by name."""
+
+FieldConstraints: TypeAlias = tuple[tuple[str, ValueSet], ...]
+"""What is asked of fields, in the order of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayResidue:
+    """Decides a pattern on the whole event, which a notification has as its body.
+
+    One without such a body is an event of its attributes, without arrays of objects.
+    """
+
+    alternatives: tuple[FieldConstraints, ...]
+
+    def __call__(self, notification: Notification) -> bool:
+        """Whether the event matches. Cost: the alternatives, and the choices of elements."""
+        fields = _fields_of(notification)
+        return any(_holds(each, fields) for each in self.alternatives)
+
+
+def residue_of(condition: Formula) -> ArrayResidue | None:
+    """What filters of a condition leave open; None where nothing."""
+    members = {each.name: each for each in _members(condition)}
+    asks_absence = [name for name, each in members.items() if each.values.holds(ABSENT_KEY)]
+    # A field of a name without a dot stands in no array, unless it is asked for what is in it, too.
+    if not any(
+        "." in name or any(other.startswith(f"{name}.") for other in members)
+        for name in asks_absence
+    ):
+        return None
+    if filters_of(condition) > CONJUNCTIONS_MAX:
+        raise LimitError("CONJUNCTIONS_MAX", CONJUNCTIONS_MAX)
+    alternatives = (sorted(each, key=_name_in_order) for each in _alternatives(condition))
+    return ArrayResidue(
+        tuple(tuple((each.name, each.values) for each in asked) for asked in alternatives)
+    )
+
+
+def _name_in_order(member: Member) -> bytes:
+    """Names are compared as Java does."""
+    return member.name.encode("utf-16-be")
+
+
+def _members(condition: Formula) -> Iterator[Member]:
+    if isinstance(condition, Member):
+        yield condition
+    else:
+        for part in condition.parts:
+            yield from _members(part)
+
+
+def _alternatives(condition: Formula) -> Iterator[tuple[Member, ...]]:
+    """What must hold together, for each choice of alternatives."""
+    if isinstance(condition, Member):
+        yield (condition,)
+    elif isinstance(condition, Or):
+        for part in condition.parts:
+            yield from _alternatives(part)
+    else:
+        for chosen in product(*(list(_alternatives(part)) for part in condition.parts)):
+            yield tuple(member for members in chosen for member in members)
+
+
+def _holds(asked: FieldConstraints, fields: ValuesByName) -> bool:
+    """Whether elements can be chosen so that all that is asked holds."""
+    waiting: list[tuple[int, Elements]] = [(0, frozenset())]
+    seen = set(waiting)
+    tried = 0
+    while waiting:
+        place, chosen = waiting.pop()
+        if place == len(asked):
+            return True
+        name, values = asked[place]
+        given = fields.get(name, ())
+        tried += len(given) + 1
+        if tried > VALUES_TRIED_MAX:
+            safe_answers.add("eventbridge.arrays")
+            return True
+        is_there = False
+        following: set[Elements] = set()
+        for key, inside in given:
+            joined = chosen | inside
+            if len(joined) > len(dict(joined)):
+                continue  # It stands in another element of an array.
+            is_there = True
+            if values.holds(key):
+                following.add(joined)
+        if not is_there and values.holds(ABSENT_KEY):
+            following.add(chosen)
+        new = {(place + 1, each) for each in following} - seen
+        seen |= new
+        waiting += new
+    return False
+
+
+def _fields_of(notification: Notification) -> ValuesByName:
+    if notification.content_type == JSON_TYPE:
+        fields = _fields_in(notification.body)
+        if fields is not None:
+            return fields
+    return {
+        name: [(key, frozenset()) for key in notification.keys_of(name)] for name in notification
+    }
+
+
+@lru_cache(maxsize=1)  # An event becomes several notifications, and meets several patterns.
+def _fields_in(body: bytes) -> ValuesByName | None:
+    """The values of an event; None where the body is none."""
+    try:
+        content = decoded(body, exact=True)
+        if not isinstance(content, dict):
+            return None
+        return _EventFields(content).by_name
+    except ContradaError:
+        return None
+
+
+class _EventFields:
+    """Gathers the values of an event, each with the elements in which it stands."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.by_name: dict[str, list[tuple[Key, Elements]]] = {}
+        self._arrays = 0
+        self._take(content, None, frozenset(), 1)
+
+    def _take(self, content: Any, name: str | None, inside: Elements, depth: int) -> None:
+        check_depth(depth)
+        if isinstance(content, dict):
+            for step, inner in content.items():
+                self._take(inner, step if name is None else f"{name}.{step}", inside, depth + 1)
+            return
+        assert name is not None, "an event is an object"
+        if not isinstance(content, list):
+            found = key_of(value_of_json(name, content)), inside
+            self.by_name.setdefault(name, []).append(found)
+            return
+        array, self._arrays = self._arrays, self._arrays + 1
+        for place, inner in enumerate(content):
+            is_element = isinstance(inner, dict | list)
+            self._take(inner, name, inside | {(array, place)} if is_element else inside, depth + 1)

@@ -1,0 +1,272 @@
+"""The values and match expressions of event patterns as value sets.
+
+Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns";
+AWS Event Ruler, README.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final
+
+from contrada.errors import InvalidValueError
+from contrada.integrations.dialects.eventbridge import eventbridge_refusals
+from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
+from contrada.integrations.dialects.json_text import Inexact, is_exact
+from contrada.model.algebra import sets
+from contrada.model.algebra.value_set import ABSENT, PRESENT, ValueSet, of_keys, union
+from contrada.model.domains.values import INT_MAX, INT_MIN, Key, key_of
+
+_IPV6: Final = re.compile(r"[0-9a-fA-F:]*:[0-9a-fA-F:]*")
+_MASK: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_WILDCARD: Final = re.compile(r"(?:\\[*\\]|\*(?!\*)|[^\\*]+)*+")
+_BOUNDS: Final = ("=", "<", "<=", ">", ">=")
+
+
+def accepted(values: list[Any], place: str) -> ValueSet:
+    """The values that a field's array accepts. Cost: a sort of the plain values.
+
+    Raises RefusedRuleError.
+    """
+    if not values:
+        refuse(eventbridge_refusals.EMPTY_ARRAY, values, place)
+    keys: list[Key] = []
+    parts: list[ValueSet] = []
+    for value in values:
+        if isinstance(value, dict):
+            parts.append(_expression(value, place))
+        elif isinstance(value, str) and is_ipv6(value):
+            parts.append(sets.cidr(f"{value}/128"))
+        else:
+            keys.append(_key(value, place))
+    if keys:
+        parts.append(of_keys(keys))
+    return union(parts)
+
+
+def is_ipv6(text: str) -> bool:
+    """Whether a plain value is an IPv6 address, which accepts all its spellings."""
+    return _IPV6.fullmatch(text) is not None and _address(text) is not None
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address that a text spells. One with a zone (`%eth0`) is of no network."""
+    if "%" in text:
+        return None
+    try:
+        return IPv6Address(text) if ":" in text else IPv4Address(text)
+    except ValueError:
+        return None
+
+
+def _key(value: object, place: str) -> Key:
+    """The key of a plain value."""
+    if isinstance(value, str):
+        return _text_key(value, place)
+    if value is None or isinstance(value, bool):
+        return key_of(value)
+    _check_exact(value, place)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        refuse(eventbridge_refusals.VALUE, value, place)
+    return key_of(_held(value, place))
+
+
+def _text_key(text: str, place: str) -> Key:
+    try:
+        return key_of(text)
+    except InvalidValueError:
+        refuse(eventbridge_refusals.NOT_TEXT, text, place)
+
+
+def _check_exact(number: object, place: str) -> None:
+    if isinstance(number, Inexact):
+        refuse(eventbridge_refusals.INEXACT, number, place)
+
+
+def _held(number: int | float, place: str) -> int | float:
+    """The number, as a double where it is an integer of more than 64 bits."""
+    if isinstance(number, float) or INT_MIN <= number <= INT_MAX:
+        return number
+    if not is_exact(number):
+        refuse(eventbridge_refusals.INEXACT, number, place)
+    return float(number)
+
+
+def _expression(expression: dict[str, Any], place: str) -> ValueSet:
+    name, constant = _only(expression, place)
+    read = _OPERATORS.get(name)
+    if read is None:
+        refuse(eventbridge_refusals.UNKNOWN, name, place)
+    return read(constant, place)
+
+
+def _only(expression: dict[str, Any], place: str) -> tuple[str, Any]:
+    """The only key of an object, with its value."""
+    if len(expression) != 1:
+        refuse(eventbridge_refusals.ONE_KEY, dict(expression), place)
+    return next(iter(expression.items()))
+
+
+def _text(constant: object, place: str) -> str:
+    if not isinstance(constant, str):
+        refuse(eventbridge_refusals.STRING, constant, place)
+    _text_key(constant, place)
+    return constant
+
+
+def _equals_ignore_case(constant: object, place: str) -> ValueSet:
+    return sets.eq(_text(constant, place), nocase=True)
+
+
+def _at_end(build: Callable[..., ValueSet]) -> Callable[[object, str], ValueSet]:
+    """What begins or ends with a text, perhaps but for case."""
+
+    def read(constant: object, place: str) -> ValueSet:
+        if isinstance(constant, dict):
+            return build(_nocase_text(constant, place), nocase=True)
+        return build(_text(constant, place))
+
+    return read
+
+
+_prefix: Final = _at_end(sets.prefix)
+_suffix: Final = _at_end(sets.suffix)
+
+
+def _nocase_text(expression: dict[str, Any], place: str) -> str:
+    name, constant = _only(expression, place)
+    if name != "equals-ignore-case":
+        refuse(eventbridge_refusals.NOCASE, name, place)
+    return _text(constant, place)
+
+
+def _wildcard(constant: object, place: str) -> ValueSet:
+    """Here `?` is a character like any other; in the model's wildcards it is not."""
+    text = _text(constant, place)
+    if _WILDCARD.fullmatch(text) is None:
+        refuse(eventbridge_refusals.WILDCARD, text, place)
+    return sets.wildcard(text.replace("?", "\\?"))
+
+
+def _exists(constant: object, place: str) -> ValueSet:
+    if not isinstance(constant, bool):
+        refuse(eventbridge_refusals.EXISTS, constant, place)
+    return PRESENT if constant else ABSENT
+
+
+def _cidr(constant: object, place: str) -> ValueSet:
+    text = _text(constant, place)
+    address, _slash, mask = text.partition("/")
+    read = _address(address)
+    if read is None or not _MASK.fullmatch(mask) or int(mask) >= read.max_prefixlen:
+        refuse(eventbridge_refusals.CIDR, text, place)
+    if read.version == 6 and read.ipv4_mapped is not None:  # to AWS, IPv4 with too many bits
+        refuse(eventbridge_refusals.CIDR, text, place)
+    return sets.cidr(f"{address}/{int(mask)}")
+
+
+def _numeric(constant: object, place: str) -> ValueSet:
+    """`["=", n]`, a bound, or a lower bound and an upper one."""
+    if not isinstance(constant, list) or len(constant) not in (2, 4):
+        refuse(eventbridge_refusals.NUMERIC, constant, place)
+    operators, numbers = constant[::2], [_bound(each, place) for each in constant[1::2]]
+    if not all(isinstance(each, str) and each in _BOUNDS for each in operators):
+        refuse(eventbridge_refusals.NUMERIC, constant, place)
+    found = sets.OPERATORS[operators[0]](numbers[0])
+    if len(operators) == 1:
+        return found
+    lower, upper = operators
+    if lower not in (">", ">=") or upper not in ("<", "<=") or numbers[0] >= numbers[1]:
+        refuse(eventbridge_refusals.NUMERIC, constant, place)
+    return found & sets.OPERATORS[upper](numbers[1])
+
+
+def _bound(number: object, place: str) -> int | float:
+    _check_exact(number, place)
+    if not _is_number(number):
+        refuse(eventbridge_refusals.NUMERIC, number, place)
+    assert isinstance(number, int | float)
+    if not is_exact(number):
+        refuse(eventbridge_refusals.INEXACT, number, place)
+    return _held(number, place)
+
+
+def _anything_but(constant: object, place: str) -> ValueSet:
+    """Every present value outside."""
+    if isinstance(constant, dict):
+        name, texts = _only(constant, place)
+        inside = _INSIDE_BUT.get(name)
+        if inside is None:
+            refuse(eventbridge_refusals.BUT, name, place)
+        return PRESENT - union(inside(each, place) for each in _strings(texts, place))
+    listed = constant if isinstance(constant, list) else [constant]
+    if any(isinstance(each, str) for each in listed):
+        return PRESENT - of_keys(_text_key(each, place) for each in _strings(listed, place))
+    for each in listed:
+        _check_exact(each, place)
+    if not listed or not all(_is_number(each) for each in listed):
+        refuse(eventbridge_refusals.BUT, constant, place)
+    return PRESENT - of_keys(key_of(_bound(each, place)) for each in listed)
+
+
+def _strings(constant: object, place: str) -> list[str]:
+    """One string, or some."""
+    listed = constant if isinstance(constant, list) else [constant]
+    strings = [each for each in listed if isinstance(each, str)]
+    if not listed or len(strings) < len(listed):
+        refuse(eventbridge_refusals.BUT, constant, place)
+    return strings
+
+
+def _is_number(constant: object) -> bool:
+    return isinstance(constant, int | float) and not isinstance(constant, bool)
+
+
+def _filled(read: Callable[[object, str], ValueSet]) -> Callable[[object, str], ValueSet]:
+    """The operator, with the empty text refused."""
+
+    def inside(constant: object, place: str) -> ValueSet:
+        if not constant:
+            refuse(eventbridge_refusals.BUT_EMPTY, constant, place)
+        return read(constant, place)
+
+    return inside
+
+
+_OPERATORS: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
+    "exactly": lambda constant, place: sets.eq(_text(constant, place)),
+    "equals-ignore-case": _equals_ignore_case,
+    "prefix": _prefix,
+    "suffix": _suffix,
+    "wildcard": _wildcard,
+    "numeric": _numeric,
+    "cidr": _cidr,
+    "exists": _exists,
+    "anything-but": _anything_but,
+}
+
+_INSIDE_BUT: Final[dict[str, Callable[[Any, str], ValueSet]]] = {
+    "equals-ignore-case": _equals_ignore_case,
+    "prefix": _filled(_prefix),
+    "suffix": _filled(_suffix),
+    "wildcard": _wildcard,
+}
+
+OPERATOR_NAMES: Final = frozenset(
+    (
+        *_OPERATORS,
+        *_BOUNDS,
+        "regex",
+        "not-wildcard",
+        "not-equals-ignore-case",
+        "date-after",
+        "date-on-or-after",
+        "date-before",
+        "date-on-or-before",
+        "in-date-range",
+        "ip-address-in-range",
+        "ip-address-not-in-range",
+    )
+)
+"""Names that no field within `$or` has; AWS keeps some for later."""

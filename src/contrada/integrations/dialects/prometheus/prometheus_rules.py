@@ -1,0 +1,64 @@
+"""Files of Prometheus's rules in YAML: every map in them with a query in `expr`, or in `query`.
+
+A rule is called what its `alert`, `record` or `name` says. How long a query must have had a result
+before an alert fires (`for`) is no matter of filters: they match whenever it has one.
+
+Source: Prometheus 3's documentation, Configuration: alerting and recording rules.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from contrada.errors import ContradaError, RefusedRuleError
+from contrada.integrations.dialects.prometheus.labels import DIALECT
+from contrada.integrations.dialects.prometheus.promql import filters
+from contrada.integrations.dialects.yaml_documents import Document, documents
+from contrada.model.rule import RefusedRule, Rule, checked_text, read_or_refused
+
+NO_RULES: Final = "no rule in the file"
+
+_QUERIES: Final = ("expr", "query")
+_NAMES: Final = ("alert", "record", "name")
+
+
+def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file of YAML, in order; see `dialects.rules.ReadRules`.
+
+    `rows` says that a notification holds several metrics; see `query`.
+    """
+    found = 0
+    try:
+        for document in documents(DIALECT, text):
+            if isinstance(document, RefusedRuleError):
+                found += 1
+                yield RefusedRule("", document)
+                continue
+            for name, query in _queries(document):
+                found += 1
+                yield read_or_refused(name, partial(read, query, name, rows=rows))
+    except ContradaError as error:
+        yield RefusedRule("", error)
+        return
+    if not found:
+        yield RefusedRule("", RefusedRuleError(DIALECT, NO_RULES))
+
+
+def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
+    """The rule of a query; see `query.filters`. Raises RefusedRuleError, LimitError."""
+    return Rule(name, filters(checked_text(DIALECT, query), rows=rows))
+
+
+def _queries(document: Document) -> Iterator[tuple[str, Document]]:
+    """The names and queries of a document, in the order in which they stand there."""
+    if isinstance(document, list):
+        for each in document:
+            yield from _queries(each)
+    elif isinstance(document, dict):
+        key = next((key for key in _QUERIES if key in document), None)
+        if key is not None:
+            names = (document[key] for key in _NAMES if key in document)
+            yield str(next(names, "")), document[key]
+            return
+        for each in document.values():
+            yield from _queries(each)

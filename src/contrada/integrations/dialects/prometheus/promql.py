@@ -1,0 +1,312 @@
+r"""Queries of Prometheus that compare a metric with numbers, as filter sets.
+
+Read are `metric{label="x", other=~"a|b"} > 5`, chains of comparisons, numbers in front, and
+`and`, `or`, `unless` between such. What a query finds depends on how samples are told of:
+
+- A notification is a *sample*: the metric's name in `__name__`, its value in `value`, its labels
+  by their names. Then what is joined must be of one metric, as two samples never are one.
+- A notification is a *row*: the values of metrics by the metrics' names, and the labels that they
+  share by theirs. Then any metrics are joined, since a row has what has the same labels.
+
+The filters match where the query has a result for the sample, or for the row's labels. Labels
+are text in UTF-8. An absent label is the empty text, a regular expression is of the whole
+label, and its `.` is any character. A label that is no text differs from every text. A value
+that is NaN equals nothing and differs from every number.
+
+Refused is what needs more than one sample: functions, aggregations, arithmetic, ranges of time,
+comparisons of two metrics, and matching by other labels (`on`, `ignoring`).
+
+Source: Prometheus 3's documentation, Querying: basics, operators.
+"""
+
+import math
+import re
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
+
+from lark import Lark, Token, Transformer, UnexpectedInput, v_args
+
+from contrada.errors import InvalidNameError, LimitError, RefusedRuleError
+from contrada.integrations.dialects import dialect_grammar
+from contrada.integrations.dialects.prometheus.labels import DIALECT, label_values
+from contrada.model.algebra import sets
+from contrada.model.algebra.expression import MIRRORED, And, Formula, Member, Or, negation
+from contrada.model.algebra.filter import FilterSet, filter_set
+from contrada.model.algebra.value_set import NOTHING, ValueSet
+from contrada.model.domains.values import INT_MAX, check_user_name
+from contrada.model.languages.regex_syntax import repeats_in
+from contrada.model.rule import checked_text
+
+NAME: Final = "__name__"
+"""The attribute of a sample that is the metric's name, as Prometheus calls it too."""
+
+VALUE: Final = "value"
+"""The attribute of a sample that is its value."""
+
+QUERY_CHARACTERS_MAX: Final = 100_000
+"""Characters of a query of Prometheus. Beyond it: the rule is refused."""
+
+QUERY_NESTING_MAX: Final = 50
+"""Parentheses of a query of Prometheus in one another. Beyond it: the rule is refused."""
+
+QUERY_COUNTS_MAX: Final = 20_000
+"""What the counts `{…}` in the regular expressions of a query of Prometheus ask for together. Each
+makes its machine longer. Beyond it: the rule is refused."""
+
+NOT_A_QUERY: Final = "not a comparison of metrics with numbers"
+NO_COMPARISON: Final = "a metric that is compared with nothing"
+SEVERAL_METRICS: Final = "several metrics in one condition"
+NAME_TWICE: Final = "a metric named twice"
+NAMELESS: Final = "a metric without a name"
+ANY_SERIES: Final = "no label that must not be empty"
+STRING: Final = "a string that is no text"
+NUMBER: Final = "a number in an unusual form"
+LABEL: Final = "a label that no attribute can be called"
+
+_refused: Final = partial(RefusedRuleError, DIALECT)
+
+
+class Selected(NamedTuple):
+    """The series that a selector selects: the metric's name and what its labels must be."""
+
+    metric: str | None
+    labels: tuple[Member, ...]
+
+
+class Read(NamedTuple):
+    """A condition, and the metrics that its comparisons are about; None is one without name."""
+
+    condition: Formula
+    metrics: tuple[str | None, ...]
+
+
+def filters(query: str, *, rows: bool = False) -> FilterSet:
+    """The filters that match the samples, or with `rows` the rows, for which a query has a result.
+
+    Cost: linear, and the filters (see `expression.filter_set`). Raises RefusedRuleError with one
+    of the phrases above, and LimitError.
+    """
+    if len(checked_text(DIALECT, query)) > QUERY_CHARACTERS_MAX:
+        raise LimitError("QUERY_CHARACTERS_MAX", QUERY_CHARACTERS_MAX, len(query))
+    _check_size(query)
+    try:
+        read: Read = dialect_grammar.parsed(_reader(rows), query)
+    except UnexpectedInput as error:
+        raise _unreadable(query, dialect_grammar.end_of(query, error)) from None
+    several = len(read.metrics) > 1 and (None in read.metrics or len(set(read.metrics)) > 1)
+    if several and not rows:
+        raise _refused(SEVERAL_METRICS, query)
+    return filter_set(read.condition)
+
+
+@v_args(inline=True)
+class _QueryReader(Transformer[Token, Any]):
+    """Makes conditions, bottom up, while lark parses."""
+
+    rows = False
+
+    def alternatives(self, *parts: Read) -> Read:
+        conditions = tuple(part.condition for part in parts)
+        return Read(Or(conditions), tuple(m for part in parts for m in part.metrics))
+
+    def joined(self, first: Read, *others: Any) -> Read:
+        """What `and` and `unless` join, from left to right: all hold, or hold not."""
+        words, parts = others[::2], others[1::2]
+        held = (
+            negation(part.condition) if word.type == "UNLESS" else part.condition
+            for word, part in zip(words, parts, strict=True)
+        )
+        metrics = tuple(metric for part in (first, *parts) for metric in part.metrics)
+        return Read(And((first.condition, *held)), metrics)
+
+    def comparison(self, *parts: Any) -> Read:
+        """A vector with numbers before and behind it; all comparisons hold."""
+        at = 2 if isinstance(parts[2], Selected) else 0
+        selected: Selected = parts[at]
+        held = [_compared(MIRRORED[_operator(parts[1])], parts[0])] if at else []
+        behind = parts[at + 1 :]
+        held += map(_compared, map(_operator, behind[::2]), behind[1::2])
+        name = self.checked(selected)
+        values = tuple(Member(name, each) for each in held)
+        metric: tuple[Member, ...] = ()
+        if not self.rows and selected.metric is not None:
+            metric = (Member(NAME, sets.eq(selected.metric)),)
+        return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
+
+    def checked(self, selected: Selected) -> str:
+        """The attribute that has the value, which is none of the labels."""
+        name = selected.metric if self.rows else VALUE
+        if name is None or (self.rows and any(each.name == NAME for each in selected.labels)):
+            raise _refused(NAMELESS)
+        if any(each.name == name for each in selected.labels):
+            raise _refused(LABEL, name)
+        return _attribute(name)
+
+    def selector(self, *parts: Any) -> Selected:
+        """The metric and the matchers; a name may stand before them or among them."""
+        held = [each for part in parts for each in (part if isinstance(part, list) else [part])]
+        names = [str(each) for each in held if isinstance(each, str)]
+        labels = tuple(each for each in held if isinstance(each, Member))
+        if len(names) > 1 or (names and any(each.name == NAME for each in labels)):
+            raise _refused(NAME_TWICE, " ".join(names))
+        if not names and all(each.values.contains("") for each in labels):
+            raise _refused(ANY_SERIES)
+        return Selected(names[0] if names else None, labels)
+
+    def matchers(self, *parts: Member | str) -> list[Member | str]:
+        return list(parts)
+
+    def metric(self, name: Token) -> str:
+        return _text(name)
+
+    def matcher(self, label: Token, how: Token, constant: Token) -> Member | str:
+        name = _text(label) if label.type == "STRING" else str(label)
+        text = _text(constant)
+        if name == NAME and how == "=" and text:
+            return text
+        return Member(_attribute(name), label_values(how, text))
+
+
+class _RowReader(_QueryReader):
+    """As `_QueryReader`, for rows."""
+
+    rows = True
+
+
+@cache
+def _reader(rows: bool) -> Lark:
+    reader = _RowReader() if rows else _QueryReader()
+    return dialect_grammar.parser_of(__file__, "query.lark", reader, start="query")
+
+
+# --- values -------------------------------------------------------------------------------------
+
+_ALL_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
+
+
+def _operator(how: Token) -> str:
+    return how.replace("==", "=")
+
+
+def _compared(how: str, number: Token) -> ValueSet:
+    """The values of a metric; nothing compares with NaN, and everything differs from it."""
+    value = _number(number)
+    if value != value:
+        return _ALL_NUMBERS if how == "!=" else NOTHING
+    return sets.OPERATORS[how](value)
+
+
+_DIGITS: Final = "[0-9]+(?:_[0-9]+)*"
+_HEXADECIMAL: Final = re.compile("0x((?:_?[0-9a-f])+)")
+_OCTAL: Final = re.compile("0[0-9_]+")
+_DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+-]?[0-9]+)?")
+
+
+def _number(token: Token) -> float:
+    """The double that Prometheus reads; what Go reads in another way than most is refused."""
+    text = "".join(token.lower().split())
+    digits = text.lstrip("+-")
+    value = _unsigned(digits)
+    if value is None:
+        raise _refused(NUMBER, str(token))
+    return -value if text[0] == "-" else value
+
+
+def _unsigned(digits: str) -> float | None:
+    """The number without its sign; None where Go finds none, or reads octal digits."""
+    if digits in ("inf", "nan"):
+        return float(digits)
+    if hexadecimal := _HEXADECIMAL.fullmatch(digits):
+        whole = int(hexadecimal[1].replace("_", ""), 16)
+        return float(whole) if whole <= INT_MAX else None
+    if _OCTAL.fullmatch(digits) or not _DECIMAL.fullmatch(digits):
+        return None
+    value = float(digits.replace("_", ""))
+    return value if value < math.inf else None
+
+
+def _attribute(name: str) -> str:
+    try:
+        return check_user_name(name)
+    except InvalidNameError:
+        raise _refused(LABEL, name) from None
+
+
+def _text(token: Token) -> str:
+    """The text of a string, escapes as in Go; between backticks there are none."""
+    body = token[1:-1]
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        raise _refused(STRING, body) from None
+    if token[0] == "`" or "\\" not in body:
+        return body
+    parts = [_character(match) for match in _ESCAPED.finditer(body)]
+    try:
+        return b"".join(parts).decode()
+    except UnicodeDecodeError:
+        raise _refused(STRING, str(token)) from None
+
+
+_ESCAPED: Final = re.compile(
+    r"\\(?:([abfnrtv\\'\"])|([0-7]{3})|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))"
+    r"|(\\)|([^\\]+)"
+)
+_LETTERS: Final = dict(zip("abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
+
+
+def _character(match: re.Match[str]) -> bytes:
+    letter, octal, byte, short, long, wrong, plain = match.groups()
+    if plain is not None:
+        return plain.encode()
+    code = -1 if wrong else int(octal or byte or short or long or "0", 8 if octal else 16)
+    if letter is not None:
+        return bytes((_LETTERS.get(letter, ord(letter)),))
+    if (octal or byte) and code <= 0xFF:
+        return bytes((code,))
+    if code < 0 or code > 0x10FFFF or 0xD800 <= code <= 0xDFFF or octal:
+        raise _refused(STRING, match.string)
+    return chr(code).encode()
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+_BY_LABELS: Final = "matching by labels"
+_BEFORE: Final = re.compile(r"\b(?:on|ignoring|group_\w+)\s*\Z", re.IGNORECASE)
+_REASONS: Final = (
+    (re.compile(r"\s*[-+*/%^]|\s*atan2\b", re.IGNORECASE), "arithmetic"),
+    (re.compile(r"\s*\["), "a range of time"),
+    (re.compile(r"\s*(?:offset\b|@)", re.IGNORECASE), "another time"),
+    (
+        re.compile(r"\s*(?:on|ignoring|group_left|group_right)\b", re.IGNORECASE),
+        _BY_LABELS,
+    ),
+    (re.compile(r"\s*bool\b", re.IGNORECASE), "a comparison whose result is 0 or 1"),
+    (re.compile(r"\s*(?:\(|by\b|without\b)", re.IGNORECASE), "a function or an aggregation"),
+    (re.compile(r"\s*[a-zA-Z_:{(]"), "a comparison of two metrics"),
+)
+
+
+def _unreadable(query: str, at: int) -> RefusedRuleError:
+    """Why a query cannot be read, of which reading ended at a character."""
+    rest = query[at:]
+    if _BEFORE.search(query[max(0, at - 20) : at]):
+        return _refused(_BY_LABELS, rest, f"character {at + 1}")
+    if not rest.strip() or rest.startswith(")"):
+        return _refused(NO_COMPARISON if query.strip() else NOT_A_QUERY, query)
+    reason = dialect_grammar.reason_for(rest, _REASONS, NOT_A_QUERY)
+    return _refused(reason, rest, f"character {at + 1}")
+
+
+_TOKENS: Final = re.compile(
+    r""""(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|`[^`]*(?:`|\Z)|#[^\n]*|[()]""",
+    re.DOTALL,
+)
+"""Strings and comments as a whole, and parentheses around them."""
+
+
+def _check_size(query: str) -> None:
+    tokens = [match[0] for match in _TOKENS.finditer(query)]
+    dialect_grammar.check_nesting(tokens, "QUERY_NESTING_MAX", QUERY_NESTING_MAX)
+    if sum(map(repeats_in, tokens)) > QUERY_COUNTS_MAX:
+        raise LimitError("QUERY_COUNTS_MAX", QUERY_COUNTS_MAX)

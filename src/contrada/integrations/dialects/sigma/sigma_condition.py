@@ -1,0 +1,133 @@
+"""The conditions of Sigma rules: which of a rule's selections must hold.
+
+Names stand for selections, `1 of` (also `any of`) and `all of` for several: those whose names a
+pattern fits, or all with `them`. Selections whose names begin with an underscore are in neither.
+
+Source: Sigma specification 2.1.0, section on conditions.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Final
+
+from lark import Lark, Token, UnexpectedInput
+from lark.exceptions import VisitError
+from lark.visitors import Transformer_NonRecursive, v_args
+
+from contrada.errors import LimitError
+from contrada.integrations.dialects.dialect_grammar import check_nesting
+from contrada.integrations.dialects.sigma import sigma_refusals
+from contrada.integrations.dialects.sigma.sigma_refusals import refused
+from contrada.model.algebra.expression import And, Formula, Or, negation
+from contrada.model.languages.wildcard import Segments
+
+SIGMA_CONDITION_CHARACTERS_MAX: Final = 10_000
+"""Characters of the conditions of a Sigma rule. Beyond it: the rule is refused."""
+
+SIGMA_PARENTHESES_MAX: Final = 50
+"""Parentheses in one another in the condition of a Sigma rule. Beyond it: the rule is refused."""
+
+NAMES_LOOKED_AT_MAX: Final = 200_000
+"""Names of selections of a Sigma rule, times the patterns of its condition. Beyond it: the rule is
+refused."""
+
+
+def parsed(
+    texts: Collection[str], names: Mapping[str, object], selection: Callable[[str], Formula]
+) -> Formula:
+    """What conditions ask, of which one must hold.
+
+    `names` are those of the selections there are, `selection` reads one. Raises RefusedRuleError,
+    and LimitError.
+    """
+    _check_size(texts)
+    reader = _ConditionReader(names, selection)
+    return Or(tuple(_parsed(text, reader) for text in texts))
+
+
+def _parsed(text: str, reader: "_ConditionReader") -> Formula:
+    try:
+        return reader.transform(_grammar().parse(text))
+    except UnexpectedInput as error:
+        reason = sigma_refusals.AGGREGATION if "|" in text else sigma_refusals.CONDITION
+        raise refused(reason, text, f"condition, column {error.column}") from None
+    except VisitError as error:
+        raise error.orig_exc from None
+
+
+def _check_size(texts: Collection[str]) -> None:
+    size = sum(map(len, texts))
+    if size > SIGMA_CONDITION_CHARACTERS_MAX:
+        raise LimitError("SIGMA_CONDITION_CHARACTERS_MAX", SIGMA_CONDITION_CHARACTERS_MAX, size)
+    for text in texts:
+        check_nesting(text, "SIGMA_PARENTHESES_MAX", SIGMA_PARENTHESES_MAX)
+
+
+@cache
+def _grammar() -> Lark:
+    return Lark.open(
+        "condition.lark", rel_to=__file__, parser="lalr", lexer="basic", maybe_placeholders=False
+    )
+
+
+@v_args(inline=True)
+class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
+    """Conditions from the parse tree. What is said several times becomes the same object."""
+
+    def __init__(self, names: Mapping[str, object], selection: Callable[[str], Formula]) -> None:
+        super().__init__()
+        self._names = names
+        self._selection = selection
+        self._looked_at = 0
+        self._named: dict[str, list[str]] = {}
+        """Of each pattern the names that fit."""
+        self._joined: dict[tuple[type[And | Or], tuple[int, ...]], Formula] = {}
+        self._negated: dict[int, tuple[Formula, Formula]] = {}
+        """By id, a condition and its negation; so what is known by its id is kept."""
+
+    def some(self, *parts: Formula) -> Formula:
+        return self._join(Or, parts)
+
+    def every(self, *parts: Formula) -> Formula:
+        return self._join(And, parts)
+
+    def not_(self, *parts: Token | Formula) -> Formula:
+        *words, part = parts
+        assert not isinstance(part, Token), "words come before what they negate"
+        if not len(words) & 1:
+            return part
+        if id(part) not in self._negated:
+            self._negated[id(part)] = (part, negation(part))
+        return self._negated[id(part)][1]
+
+    def one(self, name: Token) -> Formula:
+        if name not in self._names:
+            raise refused(sigma_refusals.NO_SELECTION, str(name), "condition")
+        return self._selection(str(name))
+
+    def several(self, quantity: Token, pattern: Token) -> Formula:
+        if pattern not in self._named:
+            self._named[pattern] = self._fitting(pattern)
+        parts = tuple(self._selection(name) for name in self._named[pattern])
+        return self._join(And if quantity.lower() == "all" else Or, parts)
+
+    def _fitting(self, pattern: str) -> list[str]:
+        self._looked_at += len(self._names)
+        if self._looked_at > NAMES_LOOKED_AT_MAX:
+            raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
+        names = [name for name in self._names if name[:1] != "_" and _fits(pattern, name)]
+        if not names:
+            raise refused(sigma_refusals.NO_SELECTION, pattern, "condition")
+        return names
+
+    def _join(self, kind: type[And | Or], parts: tuple[Formula, ...]) -> Formula:
+        form = (kind, tuple(map(id, parts)))
+        if form not in self._joined:
+            self._joined[form] = kind(parts)
+        return self._joined[form]
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether the name fits the pattern. Linear."""
+    texts = tuple(pattern.encode(errors="surrogatepass").split(b"*"))
+    return pattern.lower() == "them" or Segments(texts).hold(name.encode(errors="surrogatepass"))

@@ -1,0 +1,64 @@
+"""Files of SQL's conditions: each ends with a semicolon, or with the file.
+
+A condition is called what a comment in front of it says, `-- name: cheap`, and otherwise by the
+line that it begins in.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from contrada.errors import RefusedRuleError
+from contrada.integrations.dialects.sql.sql_reader import DIALECT, TOKENS, filters
+from contrada.model.rule import RefusedRule, Rule, read_or_refused
+
+NO_CONDITIONS: Final = "no condition in the file"
+
+
+def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
+    """The conditions of a file, in order; see `dialects.rules.ReadRules`."""
+    found, line, at = 0, 1, 0
+    for begin, end in _statements(text):
+        line += text.count("\n", at, begin)
+        name = _name(text[at:begin].removeprefix(";")) or f"line {line}"
+        if begin < end:
+            found += 1
+            yield read_or_refused(name, partial(read, text[begin:end], name, line))
+        line += text.count("\n", begin, end)
+        at = end
+    if not found:
+        yield RefusedRule("", RefusedRuleError(DIALECT, NO_CONDITIONS))
+
+
+def read(condition: str, name: str = "", line: int = 1) -> Rule:
+    """The rule of a condition that begins in a line. Places of refusals are lines of the file.
+
+    Cost and errors: as of `filters`.
+    """
+    try:
+        return Rule(name, filters(condition, line))
+    except RefusedRuleError as error:
+        place = error.place or f"line {line}"
+        raise RefusedRuleError(DIALECT, error.reason, error.found, place) from None
+
+
+_COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)
+
+
+def _statements(text: str) -> Iterator[tuple[int, int]]:
+    """Where each condition begins, behind comments, and ends; it may have nothing in it."""
+    at = 0
+    ends = [match.start() for match in TOKENS.finditer(text) if match[0] == ";"]
+    for end in (*ends, len(text)):
+        comments = _COMMENTS.match(text, at, end)
+        assert comments is not None, "it matches the empty text"
+        yield comments.end(), end
+        at = end + 1
+
+
+def _name(comments: str) -> str:
+    """What the last comment of the kind `-- name: …` says."""
+    bodies = [each.strip()[2:].strip() for each in comments.split("\n") if "--" in each]
+    names = [each[len("name:") :].strip() for each in bodies if each.startswith("name:")]
+    return names[-1] if names else ""

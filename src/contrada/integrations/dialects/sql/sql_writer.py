@@ -1,0 +1,259 @@
+"""Filters to a condition of SQL with parameters, for SQLite, DuckDB and PostgreSQL.
+
+A column holds the values of the attribute of its name, all of one domain, and NULL where the
+attribute is absent. So what a filter asks of other domains is left out. Numbers are whole or
+doubles (and never NaN, which SQLite turns into NULL), truth values are `BOOLEAN`, or 0 and 1,
+times are whole microseconds since 1970 in UTC, and text is UTF-8 in the order of code points (in
+PostgreSQL the collation `C`; elsewhere the usual one), without the character NUL. Whole numbers
+beyond 2^53 compare exactly with doubles only where the database does so, as SQLite does.
+
+Suffixes, substrings and wildcards become LIKE with an escape, which must tell the case of letters
+apart; SQLite's does not, so that there they become GLOB. Refused is what has no such form:
+comparisons without case, regular expressions, networks, operators of extensions, and constants
+that are no text in UTF-8.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from contrada.errors import InvalidFilterError
+from contrada.integrations.dialects.sql import sql_bounds
+from contrada.integrations.dialects.sql.sql_reader import refused
+from contrada.model.algebra.filter import Filter, FilterSet
+from contrada.model.algebra.value_set import ABSENT, ValueSet
+from contrada.model.domains import line, values
+from contrada.model.domains.line import Cuts, HalfOpen
+from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME, Key
+from contrada.model.languages import language
+from contrada.model.languages.language import Every, Language, Pieces
+from contrada.model.languages.wildcard import tokens_of
+
+ColumnKind: TypeAlias = Literal["boolean", "number", "time", "text"]
+"""What a column holds."""
+
+Parameter: TypeAlias = bool | int | float | str
+
+NO_COLUMN: Final = "an attribute without a column"
+OPERATOR: Final = "an operator that SQL has not"
+NOT_TEXT: Final = "bytes that are no text"
+
+_TAGS: Final[dict[ColumnKind, int]] = {
+    "boolean": BOOL,
+    "number": NUMBER,
+    "time": TIME,
+    "text": TEXT,
+}
+
+
+class Clause(NamedTuple):
+    """A condition, with `?` for each parameter, and the parameters in their order."""
+
+    text: str
+    parameters: tuple[Parameter, ...] = ()
+
+
+TRUE: Final = Clause("1 = 1")
+FALSE: Final = Clause("1 = 0")
+
+
+class TypedColumn(NamedTuple):
+    """A column's name as it is written, what it holds, and whether the database is SQLite."""
+
+    text: str
+    tag: int
+    sqlite: bool
+
+    def compared(self, how: str, value: Parameter) -> Clause:
+        """The column and a parameter."""
+        return Clause(f"{self.text} {how} ?", (value,))
+
+    def listed(self, words: str, held: list[Parameter]) -> Clause:
+        """The column and a list of parameters."""
+        if len(held) == 1:
+            return self.compared({"IN": "=", "NOT IN": "<>"}[words], held[0])
+        return Clause(f"{self.text} {words} ({', '.join('?' * len(held))})", tuple(held))
+
+    def is_there(self) -> Clause:
+        """Every value but NULL."""
+        return Clause(f"{self.text} IS NOT NULL")
+
+
+def where(
+    of: Filter | FilterSet,
+    columns: Mapping[str, ColumnKind],
+    *,
+    sqlite: bool = False,
+    collation: str = "",
+) -> Clause:
+    """The condition that is true for just those rows that the filters match as notifications.
+
+    `columns` says what the column of each attribute holds, `collation` how texts are compared where
+    the columns have another. Cost: linear. Raises RefusedRuleError.
+    """
+    suffix = f" COLLATE {quoted(collation)}" if collation else ""
+    known = {
+        name: TypedColumn(quoted(name) + suffix * (kind == "text"), _TAGS[kind], sqlite)
+        for name, kind in columns.items()
+    }
+    filters = of.filters
+    return _any([_filter(each, known) for each in filters])
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever stands in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
+    """All constraints of one filter."""
+    for name in of.sets:
+        if name not in columns:
+            raise refused(NO_COLUMN, name)
+    return _all([_constraint(columns[name], held) for name, held in of.sets.items()])
+
+
+def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
+    """The values, or the absence, of one attribute."""
+    present = _present(column, held.canonical())
+    if not line.overlaps(held.line, ABSENT.line):
+        return present
+    if present == column.is_there():
+        return TRUE
+    return _any([Clause(f"{column.text} IS NULL"), present])
+
+
+def _present(column: TypedColumn, held: ValueSet) -> Clause:
+    """The values of the column's domain."""
+    tag = column.tag
+    if tag == TEXT and held.text is not None:
+        return _language(column, held.text)
+    domain = line.domain(tag)
+    if tag == NUMBER:
+        domain = line.difference(domain, line.point(values.NAN_KEY))
+    return _intervals(column, domain, line.intersection(held.line, domain))
+
+
+def _language(column: TypedColumn, of: Language) -> Clause:
+    """Text, as an expression says it. A row where the column is NULL is never matched."""
+    if isinstance(of, Pieces):
+        return _intervals(column, line.ALL_TEXT, of.cuts)
+    if isinstance(of, language.Literal):
+        return _shape(column, of)
+    parts = [_language(column, part) for part in of.parts]
+    return _all(parts) if isinstance(of, Every) else _any(parts)
+
+
+def _intervals(column: TypedColumn, domain: Cuts, inside: Cuts) -> Clause:
+    """Intervals of one domain: single values together, and what is all but a few shortly."""
+    if inside == domain:
+        return column.is_there()
+    held = _keyed(inside)
+    left_out = _keyed(line.difference(domain, inside))
+    if len(left_out) < len(held) and all(key is not None for _, key in left_out):
+        return _listed(column, "NOT IN", left_out) or column.is_there()
+    parts = [_interval(column, piece) for piece, key in held if key is None]
+    listed = _listed(column, "IN", held)
+    return _any([*parts, listed] if listed else parts)
+
+
+def _keyed(cuts: Cuts) -> list[tuple[HalfOpen, Key | None]]:
+    """The pieces, each with its value where it has only one."""
+    return [
+        (piece, line.single(tuple(cut for cut in piece if cut is not None)))
+        for piece in line.pieces(cuts)
+    ]
+
+
+def _listed(
+    column: TypedColumn, words: str, keyed: list[tuple[HalfOpen, Key | None]]
+) -> Clause | None:
+    """The single values, but for bytes that are no text, which no column holds; None for none."""
+    held = [found for _, key in keyed if key and (found := _parameter(key)) is not None]
+    return column.listed(words, held) if held else None
+
+
+def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
+    """From a value, to a value, or between two."""
+    low, high = sql_bounds.lower(piece[0]), sql_bounds.upper(piece[1])
+    if low is sql_bounds.NOWHERE:
+        return FALSE
+    ends = [end for end in (low, high) if end is not None and end is not sql_bounds.NOWHERE]
+    return (
+        _all([column.compared(how, value) for how, value in ends]) if ends else (column.is_there())
+    )
+
+
+def _parameter(key: Key) -> Parameter | None:
+    """A single value as a parameter; None for bytes that are no text."""
+    tag, comparable = key
+    if tag != TEXT:
+        return comparable  # type: ignore[return-value]
+    assert isinstance(comparable, bytes)
+    try:
+        return comparable.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+_SHAPES: Final = {"suffix": "*{}", "contains": "*{}*", "wildcard": "{}"}
+_GLOB: Final = {"*": "*", "?": "?", "\\*": "[*]", "\\?": "[?]", "[": "[[]", "\\\\": "\\"}
+_LIKE: Final = {
+    "*": "%",
+    "?": "_",
+    "\\*": "*",
+    "\\?": "?",
+    "%": "\\%",
+    "_": "\\_",
+    "\\\\": "\\\\",
+}
+"""How the parts of wildcards are written in patterns."""
+
+
+def _shape(column: TypedColumn, of: language.Literal) -> Clause:
+    """A suffix, a substring or a wildcard as a pattern of the database."""
+    operator, constant = of.atom
+    if operator not in _SHAPES:
+        raise refused(OPERATOR, operator)
+    if operator != "wildcard":
+        constant = _SHAPES[operator].encode().replace(b"{}", _SPECIAL.sub(rb"\\\g<0>", constant))
+    try:
+        tokens = tokens_of(constant)
+    except InvalidFilterError:
+        raise refused(NOT_TEXT, constant) from None
+    if "\0" in tokens:
+        raise refused(NOT_TEXT, constant)
+    written = _GLOB if column.sqlite else _LIKE
+    pattern = "".join(written.get(each, each) for each in tokens)
+    negative = "" if of.positive else "NOT "
+    if column.sqlite:
+        return column.compared(f"{negative}GLOB", pattern)
+    clause = column.compared(f"{negative}LIKE", pattern)
+    return Clause(f"{clause.text} ESCAPE '\\'", clause.parameters)
+
+
+_SPECIAL: Final = re.compile(rb"[*?\\]")
+
+
+def _all(parts: list[Clause]) -> Clause:
+    """All of the conditions; without parts true."""
+    held = [part for part in parts if part != TRUE]
+    if FALSE in held:
+        return FALSE
+    texts = [
+        f"({part.text})" if " OR " in part.text and len(held) > 1 else part.text for part in held
+    ]
+    return Clause(" AND ".join(texts), _parameters(held)) if held else TRUE
+
+
+def _any(parts: list[Clause]) -> Clause:
+    """One of the conditions; without parts false."""
+    held = [part for part in parts if part != FALSE]
+    if TRUE in held:
+        return TRUE
+    text = " OR ".join(part.text for part in held)
+    return Clause(text, _parameters(held)) if held else FALSE
+
+
+def _parameters(of: list[Clause]) -> tuple[Parameter, ...]:
+    return tuple(value for part in of for value in part.parameters)

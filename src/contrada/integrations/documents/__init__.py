@@ -1,0 +1,27 @@
+"""XML documents, and JSON, as named values: what occurs several times, by strategies.
+
+Source: Erenkrantz 2001, *Handling Hierarchical Events in an Internet-Scale Event Service*.
+"""
+
+from contrada.integrations.documents.document_shape import (
+    SHAPE_TYPE,
+    NamesIn,
+    document_of,
+    names_in,
+)
+from contrada.integrations.documents.element_tree import DOCUMENT_DEPTH_MAX, Element, parse_document
+from contrada.integrations.documents.naming_strategies import STRATEGIES, Original
+from contrada.integrations.documents.text_names import named_texts
+
+__all__ = [
+    "DOCUMENT_DEPTH_MAX",
+    "Element",
+    "NamesIn",
+    "Original",
+    "SHAPE_TYPE",
+    "STRATEGIES",
+    "document_of",
+    "named_texts",
+    "names_in",
+    "parse_document",
+]

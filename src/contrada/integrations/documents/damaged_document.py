@@ -1,0 +1,163 @@
+"""What can still be read of a document that is not well formed.
+
+An XML parser must stop at the first fault, and everything after it would be lost. Entries are
+cut out of the text instead, each is parsed alone, and the broken ones are blanked out (line
+ends stay, so that all places remain right). When the rest is well formed, or only ends too
+early, its entries are read. A document that is damaged outside its entries is not guessed at.
+
+The cost is that of a few passes over the document. What stands before the entries and says
+what is in them, namespaces and entities, is read with each.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from lxml import etree
+
+from contrada.errors import ContradaError, ParseError
+from contrada.integrations.documents.element_tree import element_name, parsed, tree_of
+
+DamagedPiece: TypeAlias = tuple[ParseError, bytes]
+"""What is wrong, at its place in the document, and the piece of the document it is in."""
+
+_NAMESPACE: Final = re.compile(rb"""\sxmlns(?::[\w.-]+)?\s*=\s*(?:"[^"<]*"|'[^'<]*')""")
+_DECLARATION: Final = re.compile(rb"<\?xml\s[^<>]*\?>")
+_DOCTYPE: Final = re.compile(
+    rb"""<!DOCTYPE\s[^\[<>]*\[(?:<!--.*?-->|<\?.*?\?>|"[^"]*"|'[^']*'|[^\]"'])*+\]\s*>""", re.DOTALL
+)
+_BLANKED: Final = bytes(byte if byte in b"\r\n" else 32 for byte in range(256))
+_ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+_CUT_TAG: Final = re.compile(rb"<[^<>]*\Z")
+_ENDED: Final = re.compile(rb"(</[^<>]*|/)>\Z")
+_INNER_LINE: Final = re.compile(r" line \d+")
+
+
+DECLARED_BYTES_MAX: Final = 16_384
+"""Bytes of the namespaces and the document type that stand before the entries of a document that is
+not well formed. Beyond it: the document is a bad record, and none of its entries is kept."""
+
+Root: TypeAlias = etree._Element | None
+
+
+def without_damage(
+    data: bytes, entries: str, *, instructions: bool = False
+) -> tuple[list[DamagedPiece], Root]:
+    """The faults of a document, and the root of what is whole in it; None where it has none."""
+    faults: list[DamagedPiece] = []
+    pieces: list[bytes] = []
+    opening: bytes | None = None
+    done = 0
+    line, line_start, counted = 1, 0, 0
+    for start, end in _spans(data, entries):
+        if opening is None:
+            opening = _opening(data[:start])
+            if not _is_whole(opening):
+                return [], None
+        line += data.count(b"\n", counted, start)
+        line_start = max(line_start, data.rfind(b"\n", counted, start) + 1)
+        counted = start
+        fault = _fault(data[start:end], opening, line, start - line_start)
+        if fault is not None:
+            faults.append((fault, data[start:end]))
+            pieces += (data[done:start], data[start:end].translate(_BLANKED))
+            done = end
+    pieces.append(data[done:])
+    return _parsed_rest(b"".join(pieces), faults, instructions)
+
+
+def _opening(before: bytes) -> bytes:
+    """What makes a document of an entry: encoding, document type and namespaces, on one line."""
+    encoding = _DECLARATION.match(before)
+    document_type = _DOCTYPE.search(before)
+    declared = _NAMESPACE.findall(before, document_type.end() if document_type else 0)
+    namespaces = {each.split(b"=")[0].strip(): each for each in declared}
+    parts = [each.group() for each in (encoding, document_type) if each]
+    return b"".join((*parts, b"<e", *namespaces.values(), b">")).translate(_ON_ONE_LINE)
+
+
+def _is_whole(opening: bytes) -> bool:
+    if len(opening) > DECLARED_BYTES_MAX:
+        return False
+    try:
+        parsed(opening + b"</e>")
+    except ContradaError:
+        return False
+    return True
+
+
+def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
+    """Where entries stand; one that is not closed ends where the next begins, or at the end."""
+    name = re.escape(entries.encode())
+    tag = re.compile(
+        rb"<" + name + rb"(?=[\s/>])[^<>]*?(/?)>|<(/)" + name + rb"\s*>|<" + name + rb"(?=[\s<]|$)"
+    )
+    start: int | None = None
+    for match in tag.finditer(data):
+        if match.group(2):
+            if start is not None:
+                yield start, match.end()
+            start = None
+        else:
+            if start is not None:
+                yield start, match.start()
+            start = None if match.group(1) else match.start()
+    if start is not None:
+        yield start, len(data)
+
+
+def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError | None:
+    """What is wrong with an entry, of which so many bytes stand `before` on its first line."""
+    if not _ENDED.search(entry):
+        return ParseError(line, before + 1, "an entry without an end", "its end tag")
+    try:
+        parsed(opening + entry + b"</e>")
+    except ParseError as fault:
+        column = fault.column + (before - len(opening) if fault.line == 1 else 0)
+        # Lines named inside the message count from the entry, not from the document.
+        found = _INNER_LINE.sub("", fault.found)
+        return ParseError(line + fault.line - 1, max(column, 1), found, fault.expected)
+    return None
+
+
+def _parsed_rest(
+    data: bytes, faults: list[DamagedPiece], instructions: bool
+) -> tuple[list[DamagedPiece], Root]:
+    try:
+        return faults, _checked(data, instructions)
+    except ParseError as error:
+        fault = error
+    except ContradaError:
+        return faults, None
+    try:
+        whole_tags = _CUT_TAG.sub(b"", data.rstrip())
+        root = _checked(whole_tags + _closing_tags(whole_tags), instructions)
+    except ContradaError:
+        return [], None
+    return [*faults, (fault, data[-200:])], root
+
+
+def _checked(data: bytes, instructions: bool) -> etree._Element:
+    """The root of a document that is no deeper than it may be and has no entities of its own."""
+    root = parsed(data)
+    tree_of(root)
+    return parsed(data, instructions=True) if instructions else root
+
+
+def _closing_tags(data: bytes) -> bytes:
+    """The end tags that a document lacks which ends too early."""
+    internal: Any = "internal"
+    parser = etree.XMLPullParser(
+        events=("start", "end"), resolve_entities=internal, no_network=True, load_dtd=False
+    )
+    open_tags: list[str] = []
+    try:
+        parser.feed(data)
+    except etree.XMLSyntaxError:
+        return b""
+    for event, node in parser.read_events():
+        if event == "end":
+            open_tags.pop()
+        elif isinstance(node, etree._Element):
+            open_tags.append(element_name(node))
+    return "".join(f"</{tag}>" for tag in reversed(open_tags)).encode()

@@ -1,0 +1,251 @@
+"""What a document must conform to: a DTD, an XML Schema, or RELAX NG, told apart by their text.
+
+Validation is lxml's. The types of an XML Schema, which `xmlschema` reads, also say which values the
+texts are: booleans, numbers and times. A text that is valid and is none of these values here (a
+time without a zone) stays text; so do texts of all other types. Of RELAX NG the types are those of
+XML Schema that its `data` and `value` say of an element or attribute, by its own name: all patterns
+for that name must give the same type. Where a schema gives no type, types are inferred from the
+values, as always with a DTD, which knows only text.
+
+A schema is one text: one that includes or imports others is refused.
+
+Source: Erenkrantz 2001 §3.1, §3.3 (documents that conform to their DTD).
+"""
+
+import io
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from lxml import etree
+
+from contrada.errors import InputError, MissingRequirementError, ParseError
+from contrada.integrations.documents.element_tree import XmlNode, safe_parser
+
+_XSD: Final = "http://www.w3.org/2001/XMLSchema"
+_RELAX_NG: Final = "http://relaxng.org/ns/structure/1.0"
+_ASKING: Final = {
+    f"{{{_XSD}}}import": "schemaLocation",
+    f"{{{_XSD}}}include": "schemaLocation",
+    f"{{{_XSD}}}redefine": "schemaLocation",
+    f"{{{_XSD}}}override": "schemaLocation",
+    f"{{{_RELAX_NG}}}include": "href",
+    f"{{{_RELAX_NG}}}externalRef": "href",
+}
+_OUTSIDE: Final = re.compile(rb"<!ENTITY\s[^>]*?\s(?:SYSTEM|PUBLIC)\s")
+
+SCHEMAS_KEPT_MAX: Final = 16
+"""Schemas that are kept ready. Beyond it: the one that was not asked for the longest is made
+anew."""
+
+SCHEMA_NAMES_MAX: Final = 65_536
+"""Names whose types a schema was asked for. Beyond it: all are forgotten, and asked for again."""
+
+_INTEGERS: Final = (
+    *("integer", "long", "int", "short", "byte", "nonNegativeInteger", "positiveInteger"),
+    *("nonPositiveInteger", "negativeInteger"),
+    *("unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte"),
+)
+_KINDS: Final = {
+    "boolean": "bool",
+    "decimal": "number",
+    "float": "number",
+    "double": "number",
+    "dateTime": "time",
+    "dateTimeStamp": "time",
+    **dict.fromkeys(_INTEGERS, "number"),
+}
+_NAME: Final = f"{{{_RELAX_NG}}}name"
+_TYPES_OF_XSD: Final = f"{_XSD}-datatypes"
+
+Validator: TypeAlias = "etree.DTD | etree.XMLSchema | etree.RelaxNG"
+
+
+@lru_cache(SCHEMAS_KEPT_MAX)
+def validator_of(schema: bytes) -> Validator:
+    """What validates. Raises InputError where the text is no schema, or asks for other ones."""
+    try:
+        root = _root(schema)
+        if root is None:
+            if _OUTSIDE.search(schema):
+                raise InputError("schema", "it asks for a text outside, and may open nothing")
+            return etree.DTD(io.BytesIO(schema))
+        return etree.XMLSchema(root) if _is_xsd(root) else etree.RelaxNG(root)
+    except (etree.DTDParseError, etree.XMLSchemaParseError, etree.RelaxNGParseError) as error:
+        raise InputError("schema", str(error)) from None
+
+
+def validate(root: etree._Element, schema: bytes) -> None:
+    """Raises ParseError, with the place, where a document does not conform to a schema."""
+    validator = validator_of(schema)
+    if validator.validate(root):
+        return
+    log: Any = validator.error_log
+    first = next(iter(log), None)
+    if first is None:
+        raise ParseError(1, 1, "a document that does not conform", "one that the schema allows")
+    raise ParseError(
+        max(first.line, 1), max(first.column, 1), first.message, "what the schema allows"
+    )
+
+
+def _root(schema: bytes) -> etree._Element | None:
+    """The root of a schema that is XML, None of a DTD."""
+    try:
+        root = etree.fromstring(schema, safe_parser())
+    except etree.XMLSyntaxError as error:
+        if schema.lstrip().startswith((b"<!", b"<?xml")) and b"<!ELEMENT" in schema:
+            return None
+        raise InputError("schema", f"neither XML nor a DTD: {error.msg}") from None
+    if not (_is_xsd(root) or str(root.tag).startswith(f"{{{_RELAX_NG}}}")):
+        expected = "an XML Schema, RELAX NG in XML, or a DTD"
+        raise InputError("schema", f"found the element {root.tag}, expected {expected}")
+    for node in root.iter(*_ASKING):
+        if node.get(_ASKING[str(node.tag)]) is not None:
+            raise InputError("schema", "it asks for another one, and may open nothing")
+    return root
+
+
+def _is_xsd(root: etree._Element) -> bool:
+    return root.tag == f"{{{_XSD}}}schema"
+
+
+class SchemaTypes:
+    """The types that a schema says, by plain names (`feed.entry.updated`)."""
+
+    def __init__(self, schema: bytes) -> None:
+        """Raises InputError for what is no schema, MissingRequirementError without xmlschema."""
+        validator_of(schema)
+        root = _root(schema)
+        is_xsd = root is not None and _is_xsd(root)
+        self._schema: Any = _read(schema) if is_xsd else None
+        self._by_name = {} if root is None or is_xsd else _types_of_grammar(root)
+        self._elements: dict[str, Any] = {}
+        self._kinds: dict[str, str | None] = {}
+
+    def kind(self, name: str) -> str | None:
+        """`bool`, `number`, `time` or `text`; None where the schema says nothing of a name."""
+        if self._schema is None:
+            return self._by_name.get(name.rpartition(".")[2].rpartition(":")[2])
+        if len(self._kinds) >= SCHEMA_NAMES_MAX:
+            self._kinds.clear()
+            self._elements.clear()
+        if name not in self._kinds:
+            self._kinds[name] = self._found(name)
+        return self._kinds[name]
+
+    def _found(self, name: str) -> str | None:
+        declared = self._element(name)
+        if declared is None:
+            outer, _, last = name.rpartition(".")
+            around = self._element(outer) if outer else None
+            declared = None if around is None else _by_local_name(around.attributes.values(), last)
+        return None if declared is None else _kind_of(declared.type)
+
+    def _element(self, name: str) -> Any:
+        if name not in self._elements:
+            outer, _, last = name.rpartition(".")
+            if outer:
+                around = self._element(outer)
+                content = [] if around is None else _children(around.type)
+            else:
+                content = list(self._schema.elements.values())
+            self._elements[name] = _by_local_name(content, last)
+        return self._elements[name]
+
+
+def _types_of_grammar(root: XmlNode) -> dict[str, str]:
+    """The types that RELAX NG says of elements and attributes, by local names.
+
+    A name has none where its patterns differ, or one of them may hold anything else.
+    """
+    defined: dict[str, list[XmlNode]] = {}
+    for each in root.iter(f"{{{_RELAX_NG}}}define"):
+        defined.setdefault(each.get("name"), []).append(each)
+    found: dict[str, set[str | None]] = {}
+    for each in root.iter(f"{{{_RELAX_NG}}}element", f"{{{_RELAX_NG}}}attribute"):
+        content = list(each)
+        name = each.get("name") or next((e.text for e in each if e.tag == _NAME), None)
+        kinds: set[str | None] = set()
+        _hold(content, defined, set(), kinds)
+        if name is None:
+            return {}  # A class of names: no name has one pattern alone.
+        found.setdefault(name.strip().rpartition(":")[2], set()).update(kinds)
+    return {
+        name: kind
+        for name, kinds in found.items()
+        if len(kinds) == 1 and (kind := next(iter(kinds))) is not None
+    }
+
+
+def _hold(
+    patterns: Iterable[XmlNode],
+    defined: dict[str, list[XmlNode]],
+    seen: set[str],
+    kinds: set[str | None],
+) -> None:
+    """Adds the types of the texts that patterns hold; None for text of no type."""
+    waiting = list(patterns)
+    while waiting:
+        each = waiting.pop()
+        tag = str(each.tag).removeprefix(f"{{{_RELAX_NG}}}")
+        if tag in ("data", "value"):
+            kinds.add(_kind_of_data(each))
+        elif tag in ("text", "list", "mixed", "parentRef", "externalRef"):
+            kinds.add(None)
+        elif tag == "ref" and each.get("name") not in seen:
+            seen.add(each.get("name"))
+            waiting += defined.get(each.get("name"), [])
+        elif tag not in ("element", "attribute", "name", "anyName", "nsName"):
+            waiting += list(each)
+
+
+def _kind_of_data(pattern: XmlNode) -> str | None:
+    library = next(
+        (
+            each.get("datatypeLibrary")
+            for each in (pattern, *pattern.iterancestors())
+            if each.get("datatypeLibrary") is not None
+        ),
+        None,
+    )
+    kind = pattern.get("type")
+    if library != _TYPES_OF_XSD or kind is None:
+        return None
+    return _KINDS.get(kind, "text")
+
+
+def _read(schema: bytes) -> Any:
+    try:
+        import xmlschema
+    except ImportError:
+        remedy = "pip install 'contrada[feeds]'"
+        raise MissingRequirementError("xmlschema, which reads types", remedy) from None
+    try:
+        return xmlschema.XMLSchema(io.BytesIO(schema), allow="none", defuse="always")
+    except (xmlschema.XMLSchemaException, ValueError) as error:
+        raise InputError("schema", str(error).splitlines()[0]) from None
+
+
+def _children(declared: Any) -> list[Any]:
+    content: Any = getattr(declared, "content", None)
+    return list(content.iter_elements()) if hasattr(content, "iter_elements") else []
+
+
+def _by_local_name(declared: Any, name: str) -> Any:
+    """The one declaration of a local name; None where there is none, or several differ."""
+    local = name.rpartition(":")[2]
+    found = [each for each in declared if getattr(each, "local_name", None) == local]
+    same = {id(each.type) for each in found}
+    return found[0] if len(same) == 1 else None
+
+
+def _kind_of(declared: Any) -> str | None:
+    simple = declared if declared.is_simple() else getattr(declared, "content", None)
+    if simple is None or not hasattr(simple, "primitive_type"):
+        return None
+    primitive = simple.primitive_type
+    if primitive is None or primitive.local_name in ("anySimpleType", "anyAtomicType"):
+        return None
+    return _KINDS.get(primitive.local_name, "text")

@@ -1,0 +1,425 @@
+"""The shape of a document in the body of its notification, so that the document comes back.
+
+Notifications of `index` and `daemon` hold the values of a document as attributes, by names that are
+unambiguous. All else is in the shape: elements in order, namespaces, blanks, instructions, and a
+text itself where its attribute says another one (`1.0` became the number 1, or it was renamed).
+Names of attributes are not in it: the strategy finds them again, as it found them first.
+
+The shape is msgpack, an array that begins with a version, `xml` or `json`, the kind of document,
+the strategy, the way to the entry, and the names of what stands around it, where these were
+generated. Of XML there follow all texts, each once, and the structure, which names them by their
+positions: what stands before the root, the root, and what stands behind it. An element is
+`[name, namespaces, attributes, content]`, the two in the middle with names and values in turns. A
+value is nil where an attribute holds it, `[before, behind]` where blanks stand around that, false
+where it was dropped, or a text. In a content `[target, text, 0]` is an instruction. Of JSON there
+follows the content itself, with nil for a scalar that an attribute holds, others as bytes of JSON.
+
+Source: Erenkrantz 2001 §5.2 (what is lost without it), §6.5.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from xml.sax.saxutils import escape
+
+import msgspec
+from lxml import etree
+
+from contrada.errors import ContradaError, InputError, LimitError
+from contrada.integrations.documents.element_tree import (
+    XML_BLANKS,
+    XML_NAMESPACE,
+    XmlNode,
+    attributes_of,
+    element_name,
+    parsed,
+)
+from contrada.integrations.documents.json_slots import (
+    DROPPED,
+    LACKING,
+    MISSING,
+    TOP,
+    ObjectWalk,
+    filled,
+    shape_of_content,
+)
+from contrada.integrations.documents.naming_strategies import Named, Original, named
+from contrada.integrations.documents.xml_slots import ElementWay, Walk, content_of, text_of_run
+from contrada.model import Notification
+from contrada.model.algebra.nested_objects import time_text
+
+SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
+"""The content type of a body that is the shape of a document."""
+
+VERSION: Final = 1
+
+SHAPE_CHARS_MAX: Final = 64 * 2**20
+"""Characters of the document that comes back of a shape, which may say one text often. Beyond it:
+it does not come back."""
+
+_PLACEHOLDER: Final = "x"
+
+_FORMS: Final = ("xml", "json")
+_NO_NAME: Final = re.compile(r"[\s<>/&'\"=?!]|^$")
+_NO_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_MALFORMED: Final = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
+
+
+class NamesIn(NamedTuple):
+    """What the generated names of a notification stand for; `kind` is that of its document."""
+
+    kind: str
+    names: dict[str, Original]
+
+
+class _ShapeHead(msgspec.Struct, array_like=True):
+    """What begins a shape. `way` is that to the entry, nil where the document is whole."""
+
+    version: int
+    form: str
+    kind: str
+    strategy: str
+    way: list[Any] | None
+    around: list[list[str]]
+    texts: list[str]
+    content: Any
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_ShapeHead).decode
+
+
+class AboutDocument(NamedTuple):
+    """What a document was made into: its kind and strategy, and what is known of an entry."""
+
+    kind: str
+    strategy: str
+    way: ElementWay | None
+    around: list[Named]
+
+
+def shape_of_element(
+    node: XmlNode, told: AboutDocument, names: Iterable[Named], found: Mapping[str, Any]
+) -> bytes:
+    """The shape of an element; `names` are those of its slots.
+
+    `found` is what attributes hold, DROPPED where a value must not be told.
+    """
+    writer = _ShapeWriter(iter(names), found)
+    content = [
+        [writer.instruction(each) for each in _siblings(node, told, preceding=True)],
+        writer.element(node, {}),
+        [writer.instruction(each) for each in _siblings(node, told, preceding=False)],
+    ]
+    return _encode(_head("xml", told, list(writer.texts), content))
+
+
+def shape_of_object(
+    content: Any, strategy: str, names: Iterable[Named], found: Mapping[str, Any]
+) -> bytes:
+    """The shape of an object of JSON."""
+    shape = shape_of_content(content, iter(names), lambda name: found.get(name, MISSING))
+    return _encode(_head("json", AboutDocument("json", strategy, None, []), [], shape))
+
+
+def names_in(notification: Notification) -> NamesIn | None:
+    """What the generated names of a notification stand for; None where its body is no shape.
+
+    Only names that the notification has are told. Cost: proportional to the document.
+    Raises InputError for a shape that is damaged.
+    """
+    if notification.content_type != SHAPE_TYPE:
+        return None
+    head = _head_of(notification)
+    with _readable():
+        found = {name: Original(*rest) for name, *rest in head.around}
+        found |= renamed(_named_again(head))
+    return NamesIn(head.kind, {name: each for name, each in found.items() if name in notification})
+
+
+def document_of(notification: Notification) -> bytes:
+    """The document that a notification of `index` or `daemon` was made of; with entries, the entry.
+
+    Of XML it is equal in canonical form, without comments; of JSON it is an equal object. Raises
+    InputError where the body is no shape, or an attribute is missing that it asks for.
+    """
+    if notification.content_type != SHAPE_TYPE:
+        reason = "it has no shape, as those have that are made by the strategies index and daemon"
+        raise InputError("notification", reason)
+    head = _head_of(notification)
+    with _readable():
+        names = _named_again(head)
+        values = (notification.get(each.name, MISSING) for each in names)
+        if head.form != "json":
+            return _XmlWriter(head.texts, lambda: next(values, MISSING)).document(head.content)
+        content = filled(head.content, lambda: next(values, MISSING))
+        return msgspec.json.encode(content)
+
+
+def renamed(found: Iterable[Named]) -> dict[str, Original]:
+    """What generated names stand for."""
+    return {name: Original(slot.plain, slot.position) for name, slot in found if name != slot.plain}
+
+
+def text_of_value(value: object) -> str | None:
+    """The text that a value is read of in one way only; None for what is no single value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, datetime):
+        return time_text(value)
+    return str(value) if isinstance(value, int | str) else None
+
+
+def _head(form: str, told: AboutDocument, texts: list[str], content: Any) -> _ShapeHead:
+    way = told.way
+    around = [[name, *each] for name, each in renamed(told.around).items()]
+    packed = None if way is None else [way.plain, way.indexed, way.position, list(way.numbers)]
+    return _ShapeHead(VERSION, form, told.kind, told.strategy, packed, around, texts, content)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turns what reading a damaged shape raises into InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ContradaError, msgspec.MsgspecError, *_MALFORMED) as error:
+        raise InputError("shape", f"damaged: {error}") from None
+
+
+def _head_of(notification: Notification) -> _ShapeHead:
+    with _readable():
+        head = _decode(notification.body)
+    if head.version != VERSION:
+        raise InputError("shape", f"found version {head.version}, expected {VERSION}")
+    if head.form not in _FORMS or head.strategy not in ("index", "daemon"):
+        reason = f"found the form {head.form!r} of {head.strategy!r}"
+        raise InputError("shape", f"{reason}, expected xml or json, of index or daemon")
+    return head
+
+
+def _named_again(head: _ShapeHead) -> list[Named]:
+    """The names of the slots of a shape, as they were made."""
+    if head.form == "json":
+        slots = ObjectWalk(escape=True).slots(filled(head.content, lambda: None), TOP)
+        return named(slots, head.strategy, Counter())
+    data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
+    root = parsed(data, instructions=True)
+    way = ElementWay.to_root(element_name(root), escape=True)
+    if head.way is not None:
+        plain, indexed, position, numbers = head.way
+        way = ElementWay(plain, indexed, position, tuple(numbers))
+    return named(Walk(escape=True).slots(root, way), head.strategy, Counter())
+
+
+# --- XML to a shape -------------------------------------------------------------------------------
+
+
+class _ShapeWriter:
+    """Writes elements as a shape, and collects their texts."""
+
+    def __init__(self, names: Iterator[Named], found: Mapping[str, Any]) -> None:
+        self._names, self._found = names, found
+        self.texts: dict[str, int] = {}
+
+    def text(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts))
+
+    def instruction(self, node: XmlNode) -> list[int]:
+        return [self.text(str(node.target)), self.text(node.text or ""), 0]
+
+    def element(self, node: XmlNode, outer: dict[str | None, str]) -> list[Any]:
+        """An element. `outer` are the namespaces that are known to be declared around it."""
+        known = node.nsmap
+        declared = {
+            prefix: uri
+            for prefix, uri in known.items()
+            if outer.get(prefix) != uri and (prefix != "xml" or uri != XML_NAMESPACE)
+        }
+        undone = [prefix for prefix in outer if prefix not in known]
+        attributes = [
+            part
+            for name, value in _written_attributes(node)
+            for part in (self.text(name), self._value(value))
+        ]
+        content: list[Any] = []
+        for each in content_of(node):
+            if isinstance(each, list):
+                content += self._run(each)
+            else:
+                content.append(self.element(each, known))
+        spaces = [
+            self.text(part)
+            for prefix, uri in (*declared.items(), *((prefix, "") for prefix in undone))
+            for part in (prefix or "", uri)
+        ]
+        return [self.text(element_name(node)), spaces, attributes, content]
+
+    def _run(self, run: list[str | XmlNode]) -> list[Any]:
+        if len(run) == 1 and isinstance(run[0], str):
+            return [self._value(run[0])]
+        if text_of_run(run) and self._found.get(next(self._names).name) is DROPPED:
+            return [False, *(self.instruction(each) for each in run if not isinstance(each, str))]
+        return [
+            self.text(each) if isinstance(each, str) else self.instruction(each) for each in run
+        ]
+
+    def _value(self, raw: str) -> Any:
+        """A value, which is a slot where it is not blank."""
+        text = raw.strip(XML_BLANKS)
+        if not text:
+            return self.text(raw)
+        held = self._found.get(next(self._names).name)
+        if held is DROPPED:
+            return False
+        if text_of_value(held) != text:
+            return self.text(raw)
+        if len(raw) == len(text):
+            return None
+        begin = raw.index(text[0])
+        return [self.text(raw[:begin]), self.text(raw[begin + len(text) :])]
+
+
+def _siblings(node: XmlNode, told: AboutDocument, *, preceding: bool) -> list[XmlNode]:
+    """The instructions beside a root."""
+    if told.way is not None:
+        return []
+    found = [each for each in node.itersiblings(preceding=preceding) if each.tag is etree.PI]
+    return found[::-1] if preceding else found
+
+
+def _written_attributes(node: XmlNode) -> list[tuple[str, str]]:
+    """Attributes by the names that the document wrote, also where a namespace has two prefixes."""
+    if not node.attrib:
+        return []
+    named = attributes_of(node)
+    prefixed = [uri for prefix, uri in node.nsmap.items() if prefix]
+    if len(set(prefixed)) < len(prefixed):
+        written = [str(node.xpath(f"name(@*[{n}])")) for n in range(1, len(named) + 1)]
+        return list(zip(written, named.values(), strict=True))
+    return list(named.items())
+
+
+# --- a shape to XML -------------------------------------------------------------------------------
+
+_IN_ATTRIBUTES: Final = {'"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+
+
+class _XmlWriter:
+    """Writes the XML of a shape; `value` gives the values of its slots one after another.
+
+    Where slots are to be named something must stand in each, also where its value was dropped.
+    """
+
+    def __init__(
+        self, texts: list[str], value: Callable[[], Any], *, is_naming: bool = False
+    ) -> None:
+        self._texts, self._value, self._is_naming = texts, value, is_naming
+        self._parts: list[str] = []
+        self._size = 0
+
+    def document(self, content: Any) -> bytes:
+        """The whole document."""
+        before, element, behind = content
+        for each in before:
+            self._instruction(each)
+        self._element(element)
+        for each in behind:
+            self._instruction(each)
+        return "".join(self._parts).encode()
+
+    def _put(self, part: str) -> None:
+        self._size += len(part)
+        if self._size > SHAPE_CHARS_MAX:
+            raise LimitError("SHAPE_CHARS_MAX", SHAPE_CHARS_MAX)
+        self._parts.append(part)
+
+    def _said(self, position: Any) -> str:
+        """One of the texts of the shape."""
+        if type(position) is not int or position < 0:
+            raise InputError("shape", f"damaged: found {position!r}, expected a text's position")
+        return self._texts[position]
+
+    def _name(self, position: Any) -> str:
+        """A text that is a name, as far as it cannot be anything else in XML."""
+        name = self._said(position)
+        if _NO_NAME.search(name):
+            raise InputError("shape", f"damaged: found {name!r}, expected a name of XML")
+        return name
+
+    def _element(self, element: Any) -> None:
+        position, spaces, attributes, content = element
+        name = self._name(position)
+        self._put(f"<{name}")
+        for prefix, uri in zip(spaces[::2], spaces[1::2], strict=True):
+            shown = escape(self._said(uri), _IN_ATTRIBUTES)
+            is_default = not self._said(prefix)
+            self._put(
+                f' xmlns="{shown}"' if is_default else f' xmlns:{self._name(prefix)}="{shown}"'
+            )
+        for written, value in zip(attributes[::2], attributes[1::2], strict=True):
+            shown = escape(self._text(value), _IN_ATTRIBUTES)
+            self._put(f' {self._name(written)}="{shown}"')
+        self._put(">")
+        self._content(content)
+        self._put(f"</{name}>")
+
+    def _content(self, content: list[Any]) -> None:
+        run: list[Any] = []
+        for each in content:
+            if isinstance(each, list) and len(each) == 4:
+                self._run(run)
+                run = []
+                self._element(each)
+            else:
+                run.append(each)
+        self._run(run)
+
+    def _run(self, run: list[Any]) -> None:
+        """What stands between two elements: of texts that instructions separate, each is written as
+        it was.
+        """
+        is_one = len(run) == 1 and not (isinstance(run[0], list) and len(run[0]) == 3)
+        if is_one or (run and run[0] is False):
+            self._put(escape(self._text(run[0]), {"\r": "&#13;"}))
+            run = run[1:]
+        if any(self._said(each).strip(XML_BLANKS) for each in run if isinstance(each, int)):
+            self._value()
+        for each in run:
+            if isinstance(each, int):
+                self._put(escape(self._said(each), {"\r": "&#13;"}))
+            else:
+                self._instruction(each)
+
+    def _instruction(self, instruction: Any) -> None:
+        target, text, _ = instruction
+        said = self._said(text)
+        if "?>" in said:
+            raise InputError("shape", f"damaged: found {said[:80]!r} in an instruction")
+        self._put(f"<?{self._name(target)}{' ' * bool(said)}{said}?>")
+
+    def _text(self, value: Any) -> str:
+        if value is False:
+            self._value()
+            return _PLACEHOLDER if self._is_naming else ""
+        if isinstance(value, int):
+            text = self._said(value)
+            if text.strip(XML_BLANKS):
+                self._value()  # It is a slot all the same.
+            return text
+        before, behind = (None, None) if value is None else value
+        found = text_of_value(self._value())
+        if found is None:
+            raise InputError("notification", LACKING)
+        if odd := _NO_CHARACTER.search(found):
+            raise InputError("notification", f"found {odd.group()!r}, which XML cannot hold")
+        if before is None or behind is None:
+            return found
+        return f"{self._said(before)}{found}{self._said(behind)}"

@@ -1,0 +1,255 @@
+"""The entries of a document that comes in pieces, one after another, in flat memory.
+
+What is held of a document is the elements around the entry that is read, with their texts and leaf
+children: what was read before is let go. So an entry gets what stands around it *before* its end.
+Where more follows behind it (which one who holds the whole document would have added too), that is
+told at the end, and never passed over.
+
+Source: Erenkrantz 2001 §8 (one event per story).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from lxml import etree
+
+from contrada.errors import InputError, LimitError
+from contrada.integrations.documents.element_tree import (
+    DOCTYPE_BYTES_MAX,
+    DOCUMENT_DEPTH_MAX,
+    XML_BLANKS,
+    XmlNode,
+    check_entities,
+    element_name,
+    has_parts,
+    pull_parser,
+    syntax_error,
+    unknown_entity,
+)
+from contrada.integrations.documents.naming_strategies import Slot
+from contrada.integrations.documents.text_names import ContextRoom
+from contrada.integrations.documents.xml_slots import ElementWay, Walk, adds
+
+ENTRY_BYTES_MAX: Final = 16 * 2**20
+"""Bytes of a document that is read in pieces, from the end of an entry to that of the next. Beyond
+it: the document is a bad record from there on."""
+
+
+class DocumentEntry(NamedTuple):
+    """An entry, the way to it, and the slots of what stands around it: shared, where unchanged."""
+
+    node: XmlNode
+    way: ElementWay
+    around: list[Slot]
+
+
+def entries_of(root: XmlNode, entries: str, walk: Walk, size: int) -> Iterator[DocumentEntry]:
+    """The outermost entries of a whole document of `size` bytes. Raises LimitError, ParseError."""
+    chain = _ElementChain(entries, walk, size)
+    for node in root.iter(_tag(entries)):
+        if chain.is_outermost(node):
+            yield chain.entry(node)
+
+
+def entries_in(
+    pieces: Iterable[bytes], entries: str, walk: Walk, *, exact: bool = False
+) -> Iterator[DocumentEntry]:
+    """The outermost entries of a document while it comes; each is let go with the next one.
+
+    With `exact` they have their instructions, and texts of blanks alone.
+
+    Raises ParseError where the document is not well formed, LimitError where an entry is too large
+    or too deep, and InputError where values that belong to entries stand behind them: in each case
+    after the entries before the error.
+    """
+    parser = pull_parser(_tag(entries), instructions=exact, blanks=exact)
+    chain = _FlatChain(entries, walk)
+    held = [0]
+    before = b""
+    try:
+        for piece in _joined(pieces, held):
+            held[0] += len(piece)
+            chain.room.left += len(piece)
+            fault = _fed(parser, piece)
+            if chain.is_first and len(before) < DOCTYPE_BYTES_MAX:
+                before += piece
+                if any(has_parts(each.message, before) for each in parser.feed_error_log):
+                    tag = _tag(entries)
+                    parser = pull_parser(tag, instructions=exact, blanks=exact, entities=False)
+                    fault = _fed(parser, before)
+            if fault is None and (unknown := unknown_entity(parser.feed_error_log)):
+                raise unknown  # The parser goes on, and leaves it out: so no entry is certain.
+            for entry in _read(parser, chain):
+                yield entry
+                held[0] = len(piece)
+            if fault is not None:
+                raise fault
+            if held[0] > ENTRY_BYTES_MAX:
+                raise LimitError("ENTRY_BYTES_MAX", ENTRY_BYTES_MAX)
+        parser.close()
+        yield from _read(parser, chain)  # It may have waited for the end, behind some doctypes.
+    except etree.XMLSyntaxError as error:
+        raise syntax_error(error) from None
+    chain.end()
+
+
+def _read(parser: etree.XMLPullParser, chain: "_FlatChain") -> Iterator[DocumentEntry]:
+    """The entries that the parser has read. Raises as `entries_in`."""
+    node: XmlNode
+    for _, node in parser.read_events():
+        if chain.is_first:
+            check_entities(node)
+        if chain.is_outermost(node):
+            yield chain.entry(node)
+
+
+def _joined(pieces: Iterable[bytes], held: list[int]) -> Iterator[bytes]:
+    """The pieces, several together where much is held since the last entry.
+
+    The parser looks again through a text that goes on: so it must not be asked too often.
+    """
+    waiting: list[bytes] = []
+    for piece in pieces:
+        waiting.append(piece)
+        if sum(map(len, waiting)) >= held[0] // 4:
+            yield b"".join(waiting)
+            waiting.clear()
+    yield b"".join(waiting)
+
+
+def _fed(parser: etree.XMLPullParser, piece: bytes) -> etree.XMLSyntaxError | None:
+    try:
+        parser.feed(piece)
+    except etree.XMLSyntaxError as error:
+        return error
+    return None
+
+
+def _tag(entries: str) -> str:
+    return "{*}" + entries.rpartition(":")[2]
+
+
+class _ElementChain:
+    """The elements around the entries of a document, and what each of them adds."""
+
+    def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
+        self.room = ContextRoom(size)
+        self._entries, self._walk = entries, walk
+        self._last: tuple[XmlNode, ElementWay, list[Slot]] | None = None
+        self._count = 0
+        self._known: dict[XmlNode, tuple[ElementWay, list[Slot]]] = {}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no entry was given yet."""
+        return self._last is None
+
+    def is_outermost(self, node: XmlNode) -> bool:
+        """Whether an element of the tag has the very name, and is within no other entry."""
+        if element_name(node) != self._entries:
+            return False
+        if self._last is not None and node.getparent() is self._last[0]:
+            return True
+        return all(element_name(each) != self._entries for each in node.iterancestors())
+
+    def entry(self, node: XmlNode) -> DocumentEntry:
+        """The entry that an element is."""
+        parent = node.getparent()
+        escape = self._walk.escape
+        if parent is None:
+            return DocumentEntry(node, ElementWay.to_root(element_name(node), escape=escape), [])
+        last = self._last
+        if last is None or parent is not last[0] or parent not in self._known:
+            way, around = self._around(parent)
+            way = way.entered(self._entries, escape=escape)
+            self._count = 0 if last is None or parent is not last[0] else self._count
+            self._last = last = (parent, way, around)
+        self._count += 1
+        self.room.take(len(last[2]))
+        if self._count > 1:
+            self._walk.note(last[1].plain, self._count)
+        return DocumentEntry(node, last[1], last[2])
+
+    def _around(self, node: XmlNode) -> tuple[ElementWay, list[Slot]]:
+        """The way to an element around entries, and the slots of all that stands around these."""
+        known = self._known.get(node)
+        if known is None:
+            parent = node.getparent()
+            escape = self._walk.escape
+            if parent is None:
+                outer: list[Slot] = []
+                way = ElementWay.to_root(element_name(node), escape=escape)
+            else:
+                outer_way, outer = self._around(parent)
+                way = outer_way.entered(element_name(node), escape=escape)
+            if way.depth >= DOCUMENT_DEPTH_MAX:
+                raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
+            own = self._own(node, way)
+            known = self._known[node] = way, [*outer, *own]
+        return known
+
+    def _own(self, node: XmlNode, way: ElementWay) -> list[Slot]:
+        return self._walk.around(node, way, self._entries)
+
+
+class _FlatChain(_ElementChain):
+    """The same of a document of which only what is before an entry is known, and let go."""
+
+    def __init__(self, entries: str, walk: Walk) -> None:
+        super().__init__(entries, walk)
+        self._before: XmlNode | None = None
+        self._until: dict[XmlNode, XmlNode] = {}
+        self._first: dict[XmlNode, tuple[ElementWay, list[Slot]]] = {}
+        self._late: list[Slot] = []
+
+    def entry(self, node: XmlNode) -> DocumentEntry:
+        """As `_Chain.entry`; all that is before the entry and not around it is let go."""
+        before, parent = node.getprevious(), node.getparent()
+        if before is not None and before is self._before and not _has_tail(before):
+            parent.remove(before)  # the usual case, for speed
+        else:
+            self._let_go(node)
+        self._before = node
+        return super().entry(node)
+
+    def end(self) -> None:
+        """The document has ended. Raises InputError where more stands around entries than told."""
+        for node in list(self._first):
+            self._close(node)
+        if self._late:
+            names = ", ".join(sorted({slot.plain for slot in self._late})[:10])
+            reason = (
+                f"behind entries stands what belongs to them: {names}; they are without it, "
+                "since the document was read in pieces"
+            )
+            raise InputError("entries", reason)
+
+    def _let_go(self, node: XmlNode) -> None:
+        around = list(node.iterancestors())
+        self._known.clear()
+        self._until = dict(zip(around, [node, *around], strict=False))
+        for each in [each for each in self._first if each not in self._until]:
+            self._close(each)
+        for parent, child in self._until.items():
+            for each in list(child.itersiblings(preceding=True)):
+                if each.tag is etree.PI or not adds(each, self._entries):
+                    if _has_tail(each):
+                        each.clear(keep_tail=True)
+                    else:
+                        parent.remove(each)
+
+    def _own(self, node: XmlNode, way: ElementWay) -> list[Slot]:
+        own = self._walk.around(node, way, self._entries, self._until[node])
+        self._first.setdefault(node, (way, own))
+        return own
+
+    def _close(self, node: XmlNode) -> None:
+        """Sees what an element that has ended would have added to its first entries."""
+        way, first = self._first.pop(node)
+        own = self._walk.around(node, way, self._entries)
+        told = {(slot.plain, slot.value) for slot in first}
+        self._late += [slot for slot in own if (slot.plain, slot.value) not in told]
+
+
+def _has_tail(node: XmlNode) -> bool:
+    return bool(node.tail and node.tail.strip(XML_BLANKS))

@@ -1,0 +1,146 @@
+"""The slots of JSON, and its shape: an object is an element, and an array repeats its name.
+
+`{"story": [{"title": "a"}, {"title": "b"}]}` has the names that two elements `story` have in XML,
+in a document without a root. A scalar is a slot, and so is an object that says a value
+(`{"$time": …}`). Arrays in arrays are numbered level by level.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from contrada.errors import InputError, InvalidNotificationError, LimitError
+from contrada.integrations.documents.naming_strategies import Named, Slot, escaped
+from contrada.integrations.documents.xml_slots import REPEATED_NAMES_MAX, ElementWay
+from contrada.model.algebra.nested_objects import (
+    OBJECT_DEPTH_MAX,
+    is_typed,
+    json_value,
+    value_of_json,
+)
+
+TOP: Final = ElementWay("", "", "")
+
+_encode: Final = msgspec.json.encode
+_decode: Final = msgspec.json.decode
+
+
+@dataclass(slots=True)
+class ObjectWalk:
+    """A walk through the content of JSON. `repeated` tells of arrays with several elements."""
+
+    escape: bool
+    repeated: dict[str, int] = field(default_factory=dict)
+
+    def slots(self, content: Mapping[str, Any], way: ElementWay = TOP) -> Iterator[Slot]:
+        """The slots of an object. Raises LimitError and InvalidNotificationError."""
+        if way.depth > OBJECT_DEPTH_MAX:
+            raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+        for key, member in content.items():
+            yield from self._member(_below(way, key, self.escape), member)
+
+    def _member(self, way: ElementWay, member: Any, before: str = "") -> Iterator[Slot]:
+        if isinstance(member, list):
+            yield from self._items(way, member, before)
+        elif isinstance(member, dict) and not is_typed(member):
+            yield from self.slots(member, way)
+        else:
+            yield way.text(1, _scalar(way.plain, member), alone=True)
+
+    def _items(self, way: ElementWay, items: list[Any], before: str) -> Iterator[Slot]:
+        if way.depth > OBJECT_DEPTH_MAX:
+            raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+        if len(items) > 1 and (
+            way.plain in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX
+        ):
+            self.repeated[way.plain] = max(len(items), self.repeated.get(way.plain, 0))
+        for number, each in enumerate(items, start=1):
+            mark = f"{before}{number}"
+            item = replace(way, numbers=(*way.numbers[:-1], mark), depth=way.depth + 1)
+            if len(items) > 1:
+                item = replace(
+                    item,
+                    indexed=f"{way.indexed}.{number - 1}",
+                    position=f"{way.position}[{number}]",
+                )
+            yield from self._member(item, each, f"{mark}-")
+
+
+def _below(way: ElementWay, key: str, escape: bool) -> ElementWay:
+    if way.plain:
+        return way.child(key, 1, alone=True, escape=escape)
+    segment = escaped(key) if escape else key
+    return ElementWay(segment, segment, key, ("1",), way.depth + 1)
+
+
+def _scalar(name: str, member: Any) -> Any:
+    if not isinstance(member, dict):
+        return member
+    try:
+        return value_of_json(member)
+    except ValueError as error:
+        raise InvalidNotificationError(name, dict(member), f"expected {error}") from None
+
+
+def outermost_array(content: Any) -> str | None:
+    """The names that lead to the outermost array with several objects, joined by dots.
+
+    Of several at one depth it is the longest, then the first. None where there is none.
+    """
+    level: list[tuple[str, Any]] = [("", content)]
+    while level:
+        found: list[tuple[int, str]] = []
+        below: list[tuple[str, Any]] = []
+        for path, each in level:
+            for key, member in each.items():
+                name = f"{path}.{key}" if path else key
+                if isinstance(member, dict):
+                    below.append((name, member))
+                elif isinstance(member, list):
+                    objects = sum(1 for item in member if isinstance(item, dict))
+                    found += [(len(member), name)] if objects > 1 and "." not in key else []
+        if found:
+            return max(found, key=lambda each: each[0])[1]
+        level = below
+    return None
+
+
+# --- the shape ------------------------------------------------------------------------------------
+
+
+def shape_of_content(content: Any, names: Iterator[Named], holds: Callable[[str], Any]) -> Any:
+    """A content without the scalars that attributes hold; `holds` gives an attribute's value."""
+    if isinstance(content, list):
+        return [shape_of_content(each, names, holds) for each in content]
+    if isinstance(content, dict) and not is_typed(content):
+        return {key: shape_of_content(each, names, holds) for key, each in content.items()}
+    held = holds(next(names).name)
+    if held is DROPPED:
+        return _encode(None)
+    if held is MISSING or type(held) is tuple or type(held) is list:
+        return _encode(content)
+    shown = json_value(held)
+    return None if shown == content and type(shown) is type(content) else _encode(content)
+
+
+MISSING: Final = object()
+"""What an attribute that is not there holds."""
+
+LACKING: Final = "an attribute is missing that its shape asks for"
+
+DROPPED: Final = object()
+"""What an attribute holds that must not be told."""
+
+
+def filled(shape: Any, value: Callable[[], Any]) -> Any:
+    """The content of a shape; `value` is called for each scalar in order, and used where nil is."""
+    if isinstance(shape, list):
+        return [filled(each, value) for each in shape]
+    if isinstance(shape, dict):
+        return {key: filled(each, value) for key, each in shape.items()}
+    held = value()
+    if held is MISSING and shape is None:
+        raise InputError("notification", LACKING)
+    return json_value(held) if shape is None else _decode(shape)

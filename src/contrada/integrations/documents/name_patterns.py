@@ -1,0 +1,345 @@
+"""Patterns of names: `story.*.title`, `story.<0-9>.title`.
+
+`*` stands for a segment of a name, or for any part of one (`geo*`); never for a dot. `<0-9>` stands
+for a whole number between the two, without needless zeros. A backslash makes `*`, `<` and itself
+plain. In a filter a pattern stands where a name does, in backticks:
+
+    `feed.entry.*.cap:event` = 'Flood Warning' and `feed.entry.<0-9>.title` contains 'Boise'
+
+A filter with patterns matches what one of the filters matches in which each pattern is replaced by
+some name; each pattern is replaced by itself, whatever replaces the others. So the entry that has
+the event and the one that has the title may be two. What a notification could satisfy by not having
+an attribute (`absent`, `none of`) is no question to a pattern, and is refused.
+
+Routers know nothing of patterns. Where the names are known that there are, `expand` gives the
+filters; where a notification is at hand, `WildFilter.matches` decides by its own names.
+
+Source: Erenkrantz 2001 §6.4 (wildcards in names, refused there for what they cost a server).
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+from contrada.errors import InvalidFilterError, LimitError, ParseError
+from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model.domains.values import ABSENT_KEY, NAME_BYTES_MAX
+from contrada.model.rule import Rule
+
+NAME_PATTERNS_MAX: Final = 8
+"""Patterns of names in one filter of a filter set. Beyond it: LimitError."""
+
+WILD_FILTERS_MAX: Final = 1_000
+"""Filters that a filter set with patterns of names becomes by the names that are known. Beyond it:
+LimitError; of a subscription, filters that match more are asked of the network, and the rest is
+decided where it is subscribed."""
+
+NAME_PATTERNS_CACHED_MAX: Final = 1_024
+"""Patterns of names kept, by their text. Beyond it: the least recently used is read again."""
+
+PATTERN: Final = "pattern"
+"""The strategy of reading whose subscriptions have patterns of names."""
+
+_RANGE: Final = re.compile(r"<(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})>")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+_ESCAPED: Final = frozenset("*<\\")
+
+Token: TypeAlias = Callable[[str, set[int]], set[int]]
+"""Where in a name it may end, of where it may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """A pattern of names, read by `name_pattern`."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+    def matches(self, name: str) -> bool:
+        """Whether it stands for a name. Cost: at most the length of the name, for each part."""
+        places = {0}
+        for token in self.tokens:
+            places = token(name, places)
+            if not places:
+                return False
+        return len(name) in places
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainToken:
+    """Text that stands for itself."""
+
+    text: str
+
+    def __call__(self, name: str, places: set[int]) -> set[int]:
+        text, size = self.text, len(self.text)
+        return {place + size for place in places if name.startswith(text, place)}
+
+
+@dataclass(frozen=True, slots=True)
+class _StarToken:
+    """So many characters at least, none of them a dot."""
+
+    least: int
+
+    def __call__(self, name: str, places: set[int]) -> set[int]:
+        found: set[int] = set()
+        end = -1
+        for place in sorted(places):
+            if place > end:  # Else it lies in a segment that was looked at, from its beginning on.
+                dot = name.find(".", place)
+                end = len(name) if dot < 0 else dot
+                found.update(range(place + self.least, end + 1))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _RangeToken:
+    """A whole number between two."""
+
+    low: int
+    high: int
+
+    def __call__(self, name: str, places: set[int]) -> set[int]:
+        found: set[int] = set()
+        for place in places:
+            number = _NUMBER.match(name, place)
+            for end in range(place + 1, number.end() + 1 if number else 0):
+                if self.low <= int(name[place:end]) <= self.high:
+                    found.add(end)
+        return found
+
+
+@lru_cache(NAME_PATTERNS_CACHED_MAX)
+def name_pattern(text: str) -> NamePattern:
+    """The pattern of names that a text is.
+
+    Raises ParseError with the column: for `<` that begins no range `<0-9>` of numbers, the smaller
+    first, for two `*` side by side, for a backslash before something plain, and beyond
+    NAME_BYTES_MAX.
+    """
+    if len(text.encode()) > NAME_BYTES_MAX:
+        raise ParseError(1, 1, "a longer pattern", f"at most {NAME_BYTES_MAX} bytes")
+    tokens: list[Token] = []
+    plain = ""
+    place = 0
+    while place < len(text):
+        sign = text[place]
+        if sign not in _ESCAPED:
+            plain, place = plain + sign, place + 1
+            continue
+        if sign == "\\":
+            plain, place = plain + _escaped(text, place), place + 2
+            continue
+        if plain:
+            tokens.append(_PlainToken(plain))
+            plain = ""
+        token, place = _star(text, place) if sign == "*" else _range(text, place)
+        tokens.append(token)
+    return NamePattern(text, (*tokens, _PlainToken(plain)) if plain else tuple(tokens))
+
+
+def _escaped(text: str, place: int) -> str:
+    sign = text[place + 1 : place + 2]
+    if sign not in _ESCAPED or not sign:
+        found = f"a backslash before {sign!r}" if sign else "a backslash at the end"
+        raise ParseError(1, place + 1, found, "one before *, < or another one")
+    return sign
+
+
+def _star(text: str, place: int) -> tuple[Token, int]:
+    if text[place + 1 : place + 2] == "*":
+        raise ParseError(1, place + 2, "a second *", "one, which stands for a segment or its part")
+    is_whole = text[place - 1 : place] in ("", ".") and text[place + 1 : place + 2] in ("", ".")
+    return _StarToken(1 if is_whole else 0), place + 1
+
+
+def _range(text: str, place: int) -> tuple[Token, int]:
+    found = _RANGE.match(text, place)
+    if found is None:
+        end = text.find(">", place) + 1 or len(text)
+        raise ParseError(1, place + 1, repr(text[place:end]), "a range of numbers, as <0-9>")
+    low, high = map(int, found.groups())
+    if low > high:
+        raise ParseError(1, place + 1, repr(found.group()), "the smaller number first")
+    return _RangeToken(low, high), found.end()
+
+
+def is_wild(name: str) -> bool:
+    """Whether a name of a filter is a pattern. Raises ParseError where it is a wrong one."""
+    return not _ESCAPED.isdisjoint(name) and not name.startswith("@")
+
+
+@dataclass(frozen=True, slots=True)
+class WildFilter:
+    """A filter of which some names are patterns: what it asks of these, and all else.
+
+    Raises ParseError for a wrong pattern, InvalidFilterError for what is asked of a pattern and
+    holds without any attribute, LimitError beyond NAME_PATTERNS_MAX.
+    """
+
+    plain: Filter
+    wild: tuple[tuple[NamePattern, ValueSet], ...]
+
+    @classmethod
+    def of(cls, asked: Filter) -> "WildFilter":
+        """The filter, its names read as patterns where they are some."""
+        plain: dict[str, ValueSet] = {}
+        wild: list[tuple[NamePattern, ValueSet]] = []
+        for name, values in asked.sets.items():
+            if not is_wild(name):
+                plain[name] = values
+                continue
+            if values.holds(ABSENT_KEY):
+                reason = "a pattern of names cannot be asked for what no attribute has to say"
+                raise InvalidFilterError("filter", (str(Filter({name: values})),), reason, name)
+            wild.append((name_pattern(name), values))
+        if len(wild) > NAME_PATTERNS_MAX:
+            raise LimitError("NAME_PATTERNS_MAX", NAME_PATTERNS_MAX, len(wild))
+        return cls(Filter.of_sets(plain), tuple(wild))
+
+    def matches(self, notification: Notification) -> bool:
+        """Whether names of the notification can replace the patterns so that it matches. Exact.
+
+        Cost: the plain part's; then each of its names against each pattern, and for a name with
+        several values each of these, times 2 to the number of patterns at worst.
+        """
+        if not self.plain.matches(notification):
+            return False
+        whole = (1 << len(self.wild)) - 1
+        met = {0}  # Which patterns can be met together, by the names looked at so far.
+        for name in notification:
+            asked = [
+                (1 << number, values)
+                for number, (pattern, values) in enumerate(self.wild)
+                if pattern.matches(name)
+            ]
+            if not asked:
+                continue
+            own = self.plain.sides.get(name)
+            chosen = {
+                sum(bit for bit, values in asked if values.holds(key))
+                for key in notification.keys_of(name)
+                if own is None or own.holds(key)
+            }
+            met |= {before | now for before in met for now in chosen}
+            if whole in met:
+                return True
+        return whole in met
+
+    def candidates(self, names: Iterable[str]) -> list[list[str]]:
+        """For each pattern the names that match it, in order."""
+        known = sorted(set(names))
+        return [[name for name in known if pattern.matches(name)] for pattern, _ in self.wild]
+
+    def expanded(self, candidates: list[list[str]]) -> Iterator[Filter]:
+        """The filters in which the patterns are replaced by these names, in every way."""
+        for chosen in product(*candidates):
+            sets = dict(self.plain.sets)
+            for name, (_, values) in zip(chosen, self.wild, strict=True):
+                sets[name] = sets[name] & values if name in sets else values
+            found = Filter.of_sets(sets)
+            if not found.is_empty:
+                yield found
+
+    def covering(self, candidates: list[list[str]]) -> Iterator[Filter]:
+        """Fewer filters that together match no less: the pattern of fewest names is replaced."""
+        least = min(range(len(self.wild)), key=lambda number: len(candidates[number]))
+        values = self.wild[least][1]
+        for name in candidates[least]:
+            yield self.plain & Filter.of_sets({name: values})
+
+
+class WildFilters:
+    """A filter or filter set whose names may be patterns. Immutable. Raises as `WildFilter`."""
+
+    __slots__ = ("asked", "members")
+
+    def __init__(self, asked: Filter | FilterSet | str | Mapping[str, Any]) -> None:
+        if isinstance(asked, str):
+            asked = FilterSet(asked)
+        elif not isinstance(asked, Filter | FilterSet):
+            asked = Filter(asked)
+        self.asked = asked
+        self.members = tuple(WildFilter.of(member) for member in asked.filters)
+
+    @property
+    def is_wild(self) -> bool:
+        """Whether there is a pattern in it."""
+        return any(member.wild for member in self.members)
+
+    def matches(self, notification: Notification) -> bool:
+        """Whether it matches by the notification's own names. Exact; see `WildFilter`."""
+        return any(member.matches(notification) for member in self.members)
+
+    def expand(self, names: Iterable[str]) -> FilterSet:
+        """The filters that say the same of notifications with these names.
+
+        What no name stands for matches nothing. Cost: each name against each pattern, and the
+        filters. Raises LimitError beyond WILD_FILTERS_MAX.
+        """
+        return FilterSet(self._expanded(frozenset(names), is_exact=True))
+
+    def cover(self, names: Iterable[str]) -> FilterSet:
+        """The same where they are few; else fewer filters, which match no less.
+
+        Where there are too many of these, too, the plain part alone is asked for.
+        """
+        return FilterSet(self._expanded(frozenset(names), is_exact=False))
+
+    def _expanded(self, names: frozenset[str], *, is_exact: bool) -> Iterator[Filter]:
+        left = WILD_FILTERS_MAX
+        for member in self.members:
+            candidates = member.candidates(names)
+            size = math.prod(map(len, candidates))
+            least = min(map(len, candidates), default=1)
+            if size <= left:
+                yield from member.expanded(candidates)
+            elif is_exact:
+                raise LimitError(
+                    "WILD_FILTERS_MAX", WILD_FILTERS_MAX, WILD_FILTERS_MAX - left + size
+                )
+            elif least <= left:
+                size = least
+                yield from member.covering(candidates)
+            else:
+                size = 0  # These are no more filters than the set has members.
+                yield member.plain
+            left -= size
+
+    def rule(self, name: str = "") -> Rule:
+        """As a rule: its filters ask for the plain part, its residue decides by the patterns.
+
+        So it is matched exactly wherever rules are, whatever names there are.
+        """
+        return self.rule_over(FilterSet(member.plain for member in self.members), name)
+
+    def rule_over(self, filters: FilterSet, name: str = "") -> Rule:
+        """The same with filters that match no less of what can come."""
+        return Rule(name, filters, str(self.asked), self.matches)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WildFilters, (self.asked,)
+
+
+def by_names(asked: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:
+    """What is asked for where names are patterns: a rule, where there are some of these.
+
+    A rule of another dialect has none. Raises as `WildFilter`.
+    """
+    if isinstance(asked, Rule):
+        return asked
+    wild = WildFilters(asked)
+    return wild.rule(name) if wild.is_wild else asked
+
+
+def expand(asked: Filter | FilterSet | str | Mapping[str, Any], names: Iterable[str]) -> FilterSet:
+    """The filters that a filter with patterns becomes by the names that are known.
+
+    Cost and errors: as `WildFilters` and its `expand`.
+    """
+    return WildFilters(asked).expand(names)

@@ -1,0 +1,126 @@
+"""The names of a document's texts, and its parts that make a notification each.
+
+An element's text has the name of its path, joined by dots from the root
+(`backslash.story.title`); an XML attribute has its element's path and its own name
+(`feed.link.href`). What occurs several times has several texts under one name, so that nothing
+is lost; the paper's own system sent one of them (§6.1).
+
+Source: Erenkrantz 2001 §5 (parsing), §6 (repeated elements), §8.2 (one event per story).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+from contrada.errors import LimitError
+from contrada.integrations.documents.element_tree import Element
+
+CONTEXT_VALUES_MAX: Final = 1_000
+"""Values that the elements around may add to an entry. More would square the work. Beyond it: the
+document is a bad record."""
+
+CONTEXT_ADDED_MAX: Final = 1_000_000
+"""Values that the elements around may add to all entries of a document together, beside one for
+each of its bytes. Else a small document could become a thousand times as much. Beyond it: the
+document is a bad record from there on."""
+
+Texts: TypeAlias = dict[str, list[str]]
+"""The texts of a document or an entry by name."""
+
+
+class ContextRoom:
+    """How many values may still be added to entries by the elements around them."""
+
+    def __init__(self, size: int) -> None:
+        """`size` is that of the document in bytes."""
+        self.left = CONTEXT_ADDED_MAX + size
+
+    def take(self, values: int) -> None:
+        """So many are added to one entry. Raises LimitError."""
+        self.left -= values
+        if self.left < 0:
+            raise LimitError("CONTEXT_ADDED_MAX", CONTEXT_ADDED_MAX)
+
+
+def named_texts(root: Element, entries: str | None, size: int = 0) -> Iterator[Texts]:
+    """The texts of a document, or of each of its entries.
+
+    With `entries` each element of that name (the outermost ones) is a part of its own: its
+    content, and of each element around it the attributes, the own text and the children that
+    hold text only. Cost: proportional to the document, once more for each level above the
+    entries, plus for each entry what stands around it. Raises LimitError beyond CONTEXT_VALUES_MAX,
+    and beyond CONTEXT_ADDED_MAX, to which the `size` of the document in bytes is added.
+    """
+    if entries is None:
+        yield _texts(root, root.name)
+    else:
+        yield from _entries_within(root, root.name, entries, {}, ContextRoom(size))
+
+
+def note_repeated(element: Element, path: str, note: Callable[[str, int], None]) -> None:
+    """Tells of each name that several children of one element have, and of how many."""
+    counts: dict[str, int] = {}
+    for child in element.children:
+        counts[child.name] = counts.get(child.name, 0) + 1
+        if child.children:
+            note_repeated(child, f"{path}.{child.name}", note)
+    for name, count in counts.items():
+        if count > 1:
+            note(f"{path}.{name}", count)
+
+
+def _entries_within(
+    element: Element, path: str, entries: str, context: Texts, room: ContextRoom
+) -> Iterator[Texts]:
+    """The outermost entries of an element, each with what stands around it."""
+    if element.name == entries:
+        room.take(sum(map(len, context.values())))
+        yield _texts(element, path, context)
+        return
+    inner: Texts | None = None
+    for child in element.children:
+        if not _holds(child, entries):
+            continue
+        if inner is None:
+            inner = _context(element, path, entries, context)
+        yield from _entries_within(child, f"{path}.{child.name}", entries, inner, room)
+
+
+def _holds(element: Element, entries: str) -> bool:
+    return element.name == entries or any(_holds(child, entries) for child in element.children)
+
+
+def _context(element: Element, path: str, entries: str, outer: Texts) -> Texts:
+    """What an element around entries adds to each: attributes, own text, leaf children."""
+    texts = _copy(outer)
+    _add_own(element, path, texts)
+    for child in element.children:
+        if not child.children and child.name != entries:
+            _add_own(child, f"{path}.{child.name}", texts)
+    size = sum(map(len, texts.values()))
+    if size > CONTEXT_VALUES_MAX:
+        raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, size)
+    return texts
+
+
+def _texts(element: Element, path: str, context: Texts | None = None) -> Texts:
+    """All texts of an element and its descendants, after those around it."""
+    texts = _copy(context) if context else {}
+    _add_all(element, path, texts)
+    return texts
+
+
+def _add_all(element: Element, path: str, texts: Texts) -> None:
+    _add_own(element, path, texts)
+    for child in element.children:
+        _add_all(child, f"{path}.{child.name}", texts)
+
+
+def _add_own(element: Element, path: str, texts: Texts) -> None:
+    for name, value in element.attributes:
+        texts.setdefault(f"{path}.{name}", []).append(value)
+    if element.texts:
+        texts.setdefault(path, []).extend(element.texts)
+
+
+def _copy(texts: Texts) -> Texts:
+    return {name: list(found) for name, found in texts.items()}

@@ -1,0 +1,243 @@
+"""The slots of XML: of a document, of an entry, and of what stands around entries.
+
+They are taken from the parser's own elements, in the order of the document. A text is what stands
+between two elements, without blanks around it; comments and processing instructions do not part it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from lxml import etree
+
+from contrada.errors import LimitError
+from contrada.integrations.documents.element_tree import (
+    DOCUMENT_DEPTH_MAX,
+    XML_BLANKS,
+    XmlNode,
+    attributes_of,
+    element_name,
+    entity_error,
+)
+from contrada.integrations.documents.naming_strategies import Slot, escaped
+from contrada.integrations.documents.text_names import CONTEXT_VALUES_MAX
+
+ElementContent: TypeAlias = list[str | XmlNode] | XmlNode
+"""What an element holds: a child, or a text with the instructions that part it."""
+
+REPEATED_NAMES_MAX: Final = 65_536
+"""Names of repeated elements that are reported. Beyond it: no further names are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementWay:
+    """Where an element stands: the names and numbers that slots in it begin with."""
+
+    plain: str
+    indexed: str
+    position: str
+    numbers: tuple[str, ...] = ()
+    depth: int = 1
+
+    @classmethod
+    def to_root(cls, name: str, *, escape: bool) -> "ElementWay":
+        """The way to the root of a document."""
+        segment = escaped(name) if escape else name
+        return cls(segment, segment, name)
+
+    def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "ElementWay":
+        """The way to a child, of which this is the number among those of its name, from 1 on."""
+        segment = escaped(name) if escape else name
+        indexed = f"{self.indexed}.{segment}"
+        return ElementWay(
+            f"{self.plain}.{segment}",
+            indexed if alone else f"{indexed}.{number - 1}",
+            f"{self.position}.{name}" if alone else f"{self.position}.{name}[{number}]",
+            (*self.numbers, str(number)),
+            self.depth + 1,
+        )
+
+    def entered(self, name: str, *, escape: bool) -> "ElementWay":
+        """The way to a child that entries are in, or that is one: it counts as alone."""
+        segment = escaped(name) if escape else name
+        return ElementWay(
+            f"{self.plain}.{segment}",
+            f"{self.indexed}.{segment}",
+            f"{self.position}.{name}",
+            (*self.numbers, "1"),
+            self.depth + 1,
+        )
+
+    def attribute(self, name: str, value: str, *, escape: bool) -> Slot:
+        """The slot of an attribute."""
+        segment = escaped(name) if escape else name
+        return Slot(
+            f"{self.plain}.{segment}",
+            f"{self.indexed}.{segment}",
+            (*self.numbers, "0"),
+            f"{self.position}.@{name}",
+            value,
+        )
+
+    def text(self, number: int, value: str, *, alone: bool) -> Slot:
+        """The slot of a text; `alone` says that the element has no other."""
+        if alone:
+            return Slot(self.plain, self.indexed, self.numbers, self.position, value)
+        return Slot(
+            self.plain,
+            f"{self.indexed}.{number - 1}",
+            (*self.numbers, str(number)),
+            f"{self.position}.text()[{number}]",
+            value,
+        )
+
+
+@dataclass(slots=True)
+class Walk:
+    """A walk through elements. `repeated`: how many of a name one parent has at most."""
+
+    escape: bool
+    repeated: dict[str, int] = field(default_factory=dict)
+
+    def slots(self, node: XmlNode, way: ElementWay) -> Iterator[Slot]:
+        """The slots of an element and what is in it. Raises LimitError and ParseError."""
+        if way.depth > DOCUMENT_DEPTH_MAX:
+            raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
+        attributes = attributes_of(node) if node.attrib else {}
+        yield from self._attributes(attributes, way)
+        items = content_of(node)
+        names = [element_name(each) for each in items if not isinstance(each, list)]
+        counts = self._counted(names, way)
+        texts = sum(1 for each in items if isinstance(each, list) and text_of_run(each))
+        seen: Counter[str] = Counter()
+        number = 0
+        for each in items:
+            if isinstance(each, list):
+                if text := text_of_run(each):
+                    number += 1
+                    yield way.text(number, text, alone=texts == 1)
+                continue
+            name = element_name(each)
+            seen[name] += 1
+            alone = counts[name] == 1 and name not in attributes
+            yield from self.slots(
+                each, way.child(name, seen[name], alone=alone, escape=self.escape)
+            )
+
+    def around(
+        self,
+        node: XmlNode,
+        way: ElementWay,
+        entries: str,
+        until: XmlNode | None = None,
+    ) -> list[Slot]:
+        """What an element around entries adds to each: attributes, own text, leaf children.
+
+        Of its content only what stands before `until` is looked at, where it is given. Numbers are
+        those among the children that add something.
+        """
+        attributes = attributes_of(node) if node.attrib else {}
+        found = list(self._attributes(attributes, way))
+        items = content_of(node, until)
+        texts = [text for each in items if isinstance(each, list) and (text := text_of_run(each))]
+        found += (
+            way.text(number, text, alone=len(texts) == 1)
+            for number, text in enumerate(texts, start=1)
+        )
+        leaves = [each for each in items if not isinstance(each, list) and adds(each, entries)]
+        counts = self._counted([element_name(each) for each in leaves], way)
+        seen: Counter[str] = Counter()
+        for each in leaves:
+            name = element_name(each)
+            seen[name] += 1
+            alone = counts[name] == 1 and name not in attributes
+            found += self.slots(each, way.child(name, seen[name], alone=alone, escape=self.escape))
+        if len(found) > CONTEXT_VALUES_MAX:
+            raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, len(found))
+        return found
+
+    def _attributes(self, attributes: dict[str, str], way: ElementWay) -> Iterator[Slot]:
+        for name, value in attributes.items():
+            if text := value.strip(XML_BLANKS):
+                yield way.attribute(name, text, escape=self.escape)
+
+    def _counted(self, names: list[str], way: ElementWay) -> Counter[str]:
+        counts = Counter(names)
+        if len(counts) < len(names):
+            for name, count in counts.items():
+                if count > 1:
+                    self.note(f"{way.plain}.{escaped(name) if self.escape else name}", count)
+        return counts
+
+    def note(self, path: str, count: int) -> None:
+        """Notes that so many elements of a path stand below one parent."""
+        if path in self.repeated or len(self.repeated) < REPEATED_NAMES_MAX:
+            self.repeated[path] = max(count, self.repeated.get(path, 0))
+
+
+def adds(node: XmlNode, entries: str) -> bool:
+    """Whether a child adds something to entries beside it: a leaf with values, and no entry."""
+    if any(isinstance(child.tag, str) for child in node) or element_name(node) == entries:
+        return False
+    return any(value.strip(XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))
+
+
+def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementContent]:
+    """What an element holds, in order, no further than the child `until`.
+
+    Raises ParseError for an entity of the document's own.
+    """
+    items: list[ElementContent] = []
+    run: list[str | XmlNode] = [node.text] if node.text else []
+    for child in node:
+        tag = child.tag
+        if isinstance(tag, str):
+            if run:
+                items.append(run)
+                run = []
+            items.append(child)
+            if child is until:
+                return items
+        elif tag is etree.PI:
+            run.append(child)
+        elif tag is not etree.Comment:
+            raise entity_error(child)
+        if child.tail:
+            run.append(child.tail)
+    if run:
+        items.append(run)
+    return items
+
+
+def text_of_run(run: list[str | XmlNode]) -> str:
+    """The text between two elements, without the blanks around it."""
+    first = run[0]
+    if len(run) == 1 and isinstance(first, str):
+        return first.strip(XML_BLANKS)
+    return "".join(each for each in run if isinstance(each, str)).strip(XML_BLANKS)
+
+
+def outermost_repeated(root: XmlNode) -> str | None:
+    """The name of the outermost element that is repeated: the shallowest that occurs at least
+    twice below one parent; of several the most frequent, then the first. None where none is.
+    """
+    level = [root]
+    while level:
+        most: Counter[str] = Counter()
+        below: list[XmlNode] = []
+        for node in level:
+            children = [child for child in node if isinstance(child.tag, str)]
+            below += children
+            for name, count in Counter(map(element_name, children)).items():
+                if count > 1:
+                    most[name] = max(count, most[name])
+        if most:
+            return most.most_common(1)[0][0]
+        level = below
+    return None
+
+
+def kind_of(root: XmlNode) -> str:
+    """The kind of a document: the name of its root with its namespace, as `{urn:f}feed`."""
+    return str(root.tag)

@@ -1,0 +1,36 @@
+"""Documents over a service: sent, received, their generated names, and feeds that are polled.
+
+    async with connect(address) as service:
+        names = Names(service)
+        await Sender(service, names).send(Renderer(Reading(strategy="daemon")).render(path))
+
+        async with Receiver(service, "backslash.story.title any", names=names) as events:
+            async for notification in events: ...
+
+The part that makes notifications of documents (`contrada.integrations.files.Renderer`) knows no
+service, and what stands here knows no XML but what feeds are: a sender takes any notifications.
+
+Source: Erenkrantz 2001 §4.1, §6.4, §6.5.
+"""
+
+from contrada.integrations.feeds.document_receiver import Receiver, ReceiverStatistics
+from contrada.integrations.feeds.document_sender import Sender, SenderStatistics
+from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
+from contrada.integrations.feeds.feed_states import FeedStates
+from contrada.integrations.feeds.name_client import Names
+from contrada.integrations.feeds.naming_service import NamingService, NamingStatistics
+from contrada.integrations.feeds.wild_subscription import WildSubscription
+
+__all__ = [
+    "FeedPoller",
+    "FeedStates",
+    "Names",
+    "NamingService",
+    "NamingStatistics",
+    "Poll",
+    "Receiver",
+    "ReceiverStatistics",
+    "Sender",
+    "SenderStatistics",
+    "WildSubscription",
+]

@@ -1,0 +1,175 @@
+"""`Receiver`: what a filter asks for, with the names that it had in its document.
+
+With `names` generated names are translated back: an attribute of an original name has several
+values again. Who receives without sees the generated names, of which the first is the original one.
+
+Source: Erenkrantz 2001 §4.1.4 (the receiver: a filter, a callback), §6.5 (knowledgeable clients).
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contrada.errors import ContradaError
+from contrada.integrations.documents import SHAPE_TYPE, names_in
+from contrada.integrations.documents.naming_table import NamingRecord
+from contrada.integrations.feeds.name_client import Names
+from contrada.integrations.feeds.wild_subscription import FollowedSubject, WildSubscription
+from contrada.model import Filter, FilterSet, Notification
+from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
+from contrada.service.async_resource import InForce
+from contrada.service.callbacks import called, handle_all
+
+_LOG: Final = logging.getLogger("contrada.integrations.feeds")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStatistics:
+    """Counts of received notifications.
+
+    In `translated` ones some name was translated; in `untranslated` ones some name was not, since
+    no naming service answers, or none knows it. `failed` raised in a handler.
+    """
+
+    translated: int
+    untranslated: int
+    failed: int
+    subscription: SubscriptionStatistics
+
+
+class Receiver(InForce, AsyncIterator[Notification]):
+    """Receives what a filter asks for; iterate it, or `handle` it, inside its own `async with`."""
+
+    def __init__(
+        self,
+        service: Service,
+        asked: FollowedSubject,
+        *,
+        names: Names | None = None,
+        patterns: Names | Iterable[str] | None = None,
+        when_full: WhenFull = "block",
+    ) -> None:
+        """With `patterns` the names of the filter are patterns; see `WildSubscription`.
+
+        They stand for the names that are given, or for all that naming services know, where
+        `Names` are. Raises as `Service.subscribe`.
+        """
+        self._names = names
+        self._translated = self._untranslated = self._failed = 0
+        self._subscription: WildSubscription | Subscription[Notification]
+        if patterns is not None:
+            self._subscription = WildSubscription(
+                service,
+                asked,
+                () if isinstance(patterns, Names) else patterns,
+                names=patterns if isinstance(patterns, Names) else None,
+                when_full=when_full,
+            )
+        else:
+            plain: Any = asked
+            self._subscription = service.subscribe(plain, when_full=when_full)
+
+    @property
+    def filters(self) -> Filter | FilterSet:
+        """What the network is asked for."""
+        return self._subscription.filters
+
+    async def open(self) -> None:
+        """Put it in force. Raises as `Subscription.open`, and `WildSubscription.open`."""
+        await self._subscription.open()
+
+    async def update(self, asked: Any) -> None:
+        """Ask for something else, without a gap. Raises as `Subscription.update`."""
+        await self._subscription.update(asked)
+
+    async def unsubscribe(self) -> None:
+        """End it. Nothing is delivered afterwards."""
+        await self._subscription.unsubscribe()
+
+    def statistics(self) -> ReceiverStatistics:
+        """What was received so far."""
+        told = self._subscription.statistics()
+        return ReceiverStatistics(self._translated, self._untranslated, self._failed, told)
+
+    async def __anext__(self) -> Notification:
+        """The next one; ends when unsubscribed or when the service is closed."""
+        return await self._read(await anext(self._subscription))
+
+    async def next(self, timeout_s: float | None = None) -> Notification:
+        """The next one, within so many seconds; see `Subscription.next`."""
+        return await self._read(await self._subscription.next(timeout_s))
+
+    async def handle(
+        self,
+        function: Callable[[Notification], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, Notification], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each, until it ends; see `Subscription.handle`.
+
+        What one raises ends nothing: it is counted as `failed`, logged, and handed to `on_error`.
+        """
+
+        async def failed(error: Exception, item: Notification) -> None:
+            self._failed += 1
+            _LOG.warning("the handler of a receiver raised: %(reason)r", {"reason": error})
+            if on_error is not None:
+                await called(on_error, error, item)
+
+        await handle_all(self, function, concurrency, failed)
+
+    async def _end(self) -> None:
+        await self.unsubscribe()
+
+    async def _read(self, found: Notification) -> Notification:
+        """What is received, with original names as far as they can be had."""
+        if self._names is None:
+            return found
+        try:
+            kind, generated = generated_in(found)
+            records = await self._names.originals(kind, generated)
+            read = translated(found, records)
+        except ContradaError as error:
+            _LOG.info("names are not translated: %(reason)s", {"reason": error})
+            self._untranslated += 1
+            return found
+        if not generated <= records.keys():
+            self._untranslated += 1
+        elif read is not found:
+            self._translated += 1
+        return read
+
+
+def generated_in(found: Notification) -> tuple[str, set[str]]:
+    """The kind of document that a notification was made of, and its names that were generated.
+
+    Its shape says it. Without one, its names do: the kind is their first segment, and what has a
+    `~` was generated. Raises InputError for a shape that is damaged.
+    """
+    told = names_in(found)
+    if told is not None:
+        return told.kind, set(told.names)
+    first = next(iter(found), "")
+    return first.partition(".")[0], {name for name in found if "~" in name}
+
+
+def translated(found: Notification, records: Mapping[str, NamingRecord]) -> Notification:
+    """The notification with original names in place of generated ones.
+
+    What had several names has several values. The shape of its document goes, as it is one of
+    generated names. Raises InvalidNotificationError where these are too many.
+    """
+    if all(name not in records or records[name].original == name for name in found):
+        return found
+    held: dict[str, list[Any]] = {}
+    for name, value in found.attributes.items():
+        record = records.get(name)
+        values = value if isinstance(value, tuple) else (value,)
+        held.setdefault(name if record is None else record.original, []).extend(values)
+    attributes = {name: each[0] if len(each) == 1 else each for name, each in held.items()}
+    body, content_type = found.body, found.content_type
+    if content_type == SHAPE_TYPE:
+        body, content_type = b"", ""
+    return Notification.restored(attributes, body, content_type, found.envelope)

@@ -1,0 +1,281 @@
+"""Feeds as documents: the format of one, its entries, and the identity of an entry.
+
+| format | root | entries | an entry is the same by | has changed with | the feed is the same by |
+|---|---|---|---|---|---|
+| RSS 0.91 to 2.0 | `rss` | `item` | `guid`, else `link` | its content | its channel |
+| RSS 0.90, 1.0 | `RDF` | `item` | `rdf:about`, else `link` | its content | its channel |
+| Atom 0.3, 1.0 | `feed` | `entry` | `id`, else `link` | `updated`, `modified` | `id` |
+| CAP message | `alert` | the root | `sender`, `identifier`, `sent` | its content | `sender` |
+| any other | any | as named | as named | its content | where it is read from |
+
+A channel of RSS is the same by `rdf:about`, else by its `atom:link` to itself, else by `link` and
+`title`.
+
+Atom has an element for a change that its publisher finds significant, `updated`; other changes, as
+of a word in a title, are told only where `edits` are asked for. Where an entry lacks the element,
+its content is compared. An index of CAP messages is Atom or RSS. An entry or channel with none of
+these is identified by its content: it can be new, but never changed. Content is names with their
+namespaces, attributes in any order, and texts without surrounding blanks.
+
+Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
+Erenkrantz 2001 §8 (a feed as a source of events).
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from lxml import etree
+
+from contrada.errors import InputError, LimitError, ParseError
+from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
+from contrada.integrations.documents.element_tree import (
+    XML_BLANKS,
+    attributes_of,
+    element_name,
+    parsed,
+)
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+
+FEED_ENTRIES_MAX: Final = 100_000
+"""Entries of a feed that are looked at in one poll. Beyond it: the poll fails."""
+
+_ABOUT: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}about"
+_ATOM: Final = "http://www.w3.org/2005/Atom"
+_WRITTEN: Final = re.compile(rb"<((?:[\w.-]+:)?(?:item|entry))[\s/>]")
+_DIGEST_BYTES: Final = 16
+_ENTRIES: Final = {"rss": "item", "RDF": "item", "feed": "entry"}
+"""By the local name of the root, that of its entries."""
+_NOTHING: Final = etree.Element("nothing")
+
+
+class FeedEntry(NamedTuple):
+    """An entry of a feed: digests of its identity and of its version, and its element."""
+
+    identity: str
+    version: str
+    node: etree._Element
+
+
+class FeedDocument(NamedTuple):
+    """A feed as it was read once.
+
+    `identity` identifies the feed; `entries_name` is the name of the entries' elements as it was
+    written, None where the whole document is the one entry. `faults` tells what was wrong with
+    entries that were left out.
+    """
+
+    format_name: str
+    identity: str
+    entries_name: str | None
+    entries: tuple[FeedEntry, ...]
+    root: etree._Element
+    faults: tuple[DamagedPiece, ...] = ()
+
+
+def read_feed(
+    data: bytes,
+    source: str,
+    entries: str | None = None,
+    identity: str | None = None,
+    *,
+    edits: bool = False,
+) -> FeedDocument:
+    """The feed that a document is.
+
+    `entries` names the elements that are its entries, with their prefix; where it is None its
+    format says it. `identity` is the path, from an entry on, of the element or attribute that makes
+    it the same, as `head.guid`. With `edits` entries change with their content always. Of a
+    document that is not well formed entries that are whole are read, as `Renderer` does. Cost:
+    proportional to the document. Raises ParseError, LimitError, and InputError for a document of no
+    format that is known.
+    """
+    root, faults = _whole(data, entries)
+    format_name, entries_name, nodes = _entries(root, source, entries)
+    found: list[FeedEntry] = []
+    for node in nodes:
+        if len(found) >= FEED_ENTRIES_MAX:
+            raise LimitError("FEED_ENTRIES_MAX", FEED_ENTRIES_MAX)
+        content = _digest(_content(node))
+        named = _at_path(node, identity) if identity else _identity(node, format_name)
+        said = _updated(node) if format_name == "feed" and named and not edits else []
+        version = _digest(said) if said else content
+        found.append(FeedEntry(_digest(named) if named else content, version, node))
+    own = _feed_identity(root, format_name)
+    return FeedDocument(
+        format_name, " ".join(own) if own else source, entries_name, tuple(found), root, faults
+    )
+
+
+def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
+    """The root of what is whole of a document, and what is not."""
+    try:
+        return parsed(data), ()
+    except ParseError:
+        written = _WRITTEN.search(data)
+        name = entries or (written.group(1).decode() if written else "")
+        faults, root = without_damage(data, name) if name else ([], None)
+        if root is None or not faults:
+            raise
+        return root, tuple(faults)
+
+
+def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
+    """The document with these of its entries alone; all else as it was.
+
+    The feed is of no use after that. Cost: proportional to the document.
+    """
+    kept = {id(each) for each in chosen}
+    for each in feed.entries:
+        parent = each.node.getparent()
+        if id(each) not in kept and parent is not None:
+            _remove(each.node, parent)
+    return etree.tostring(feed.root.getroottree(), encoding="utf-8", xml_declaration=True)
+
+
+def remembered(feed: FeedDocument) -> FeedDocument:
+    """What is to be known of a feed, without the document, which is many times as large."""
+    entries = tuple(each._replace(node=_NOTHING) for each in feed.entries)
+    return feed._replace(entries=entries, root=_NOTHING, faults=())
+
+
+def _remove(node: etree._Element, parent: etree._Element) -> None:
+    """Takes an element out, and leaves the text behind it where it is."""
+    before = node.getprevious()
+    if node.tail and before is None:
+        parent.text = (parent.text or "") + node.tail
+    elif node.tail and before is not None:
+        before.tail = (before.tail or "") + node.tail
+    node.tail = None
+    parent.remove(node)
+
+
+def _entries(
+    root: etree._Element, source: str, entries: str | None
+) -> tuple[str, str | None, list[etree._Element]]:
+    """The format, the name of entries as it is written, and the entries."""
+    local = _local(root)
+    format_name = local if local in _ENTRIES else "xml"
+    if entries is not None:
+        named = root.iter("{*}" + entries.rpartition(":")[2])
+        return format_name, entries, _outermost(e for e in named if element_name(e) == entries)
+    if local == "alert":
+        return local, None, [root]
+    if format_name == "xml":
+        reason = f"found the root {local!r}, which is no feed's; say which elements are entries"
+        raise InputError(source, reason)
+    found = _outermost(root.iter("{*}" + _ENTRIES[local]))
+    name = element_name(found[0]) if found else _ENTRIES[local]
+    return format_name, name, [each for each in found if element_name(each) == name]
+
+
+def _outermost(nodes: Iterable[etree._Element]) -> list[etree._Element]:
+    """The nodes that lie in no other of these nodes."""
+    found: list[etree._Element] = []
+    taken: set[etree._Element] = set()
+    for node in nodes:
+        if taken.isdisjoint(node.iterancestors()):
+            found.append(node)
+            taken.add(node)
+    return found
+
+
+def _local(node: etree._Element) -> str:
+    return str(node.tag).rpartition("}")[2]
+
+
+def _identity(node: etree._Element, format_name: str) -> list[str]:
+    """What makes an entry the same; nothing where it has nothing of that."""
+    if format_name == "alert":
+        named = [_child_text(node, name) for name in ("sender", "identifier", "sent")]
+        return named if named[1] else []
+    if format_name == "feed":
+        return _some(_child_text(node, "id") or _alternate(node))
+    if format_name == "rss":
+        return _some(_child_text(node, "guid") or _child_text(node, "link"))
+    if format_name == "RDF":
+        return _some(node.get(_ABOUT, "") or _child_text(node, "link"))
+    return []
+
+
+def _feed_identity(root: etree._Element, format_name: str) -> list[str]:
+    """What makes a feed the same wherever it is read from; nothing where it has nothing of that."""
+    if format_name == "feed":
+        return _some(_child_text(root, "id"))
+    if format_name == "alert":
+        return _some(_child_text(root, "sender"))
+    channel = root.find("{*}channel")
+    if channel is None:
+        return []
+    named = channel.get(_ABOUT, "") or next(
+        (
+            link.get("href", "")
+            for link in channel.iterfind(f"{{{_ATOM}}}link")
+            if link.get("rel", "") == "self"
+        ),
+        "",
+    )
+    if named:
+        return [named]
+    link, title = _child_text(channel, "link"), _child_text(channel, "title")
+    return [link, title] if link else []
+
+
+def _updated(node: etree._Element) -> list[str]:
+    """When an entry of Atom has changed, as it says."""
+    return _some(_child_text(node, "updated") or _child_text(node, "modified"))
+
+
+def _alternate(node: etree._Element) -> str:
+    """Where an entry of Atom leads to."""
+    links = (e for e in node.iterfind("{*}link") if e.get("rel", "alternate") == "alternate")
+    return next((link.get("href", "") for link in links), "")
+
+
+def _child_text(node: etree._Element, local: str) -> str:
+    """The text of the first child of a name, in the namespace of the element or in none."""
+    namespace = str(node.tag).rpartition("}")[0]
+    child = node.find(f"{namespace}}}{local}" if namespace else local)
+    return "" if child is None else (child.text or "").strip(XML_BLANKS)
+
+
+def _at_path(node: etree._Element, path: str) -> list[str]:
+    """The text of the first element or attribute on a path of names as they are written."""
+    name, dot, rest = path.partition(".")
+    if not dot:
+        for written, value in attributes_of(node).items():
+            if written == name:
+                return _some(value.strip(XML_BLANKS))
+    for child in node.iterchildren("*"):
+        if element_name(child) == name:
+            own = (child.text or "").strip(XML_BLANKS)
+            found = _at_path(child, rest) if dot else _some(own)
+            if found:
+                return found
+    return []
+
+
+def _some(text: str) -> list[str]:
+    return [text] if text else []
+
+
+def _content(node: etree._Element) -> list[Any]:
+    """What an element says: without prefixes, order of attributes, blanks around texts."""
+    children: list[Any] = [_text(node.text)]
+    for child in node:
+        children += (_content(child), _text(child.tail))
+    if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(node.attrib))
+    attributes = sorted((str(name), _text(str(value))) for name, value in node.items())
+    return [str(node.tag), attributes, children]
+
+
+def _text(text: str | None) -> str:
+    return (text or "").strip(XML_BLANKS)
+
+
+def _digest(of: list[Any]) -> str:
+    packed = msgspec.msgpack.encode(of)
+    return hashlib.blake2b(packed, digest_size=_DIGEST_BYTES).hexdigest()

@@ -1,0 +1,164 @@
+"""`FeedPoller`: reads feeds again and again, and gives what is new or changed in them.
+
+    source -> document -> entries, judged by those of the poll before -> the document without the
+    others -> Renderer -> records
+
+The part that makes notifications gets a document as any other, so all strategies and options of
+reading are the same for feeds. What is given is taken for known once the next is asked for: who is
+ended while he works on it gets it again.
+
+Source: Erenkrantz 2001 §3, §8 (feeds as sources of events).
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Final
+
+from contrada.errors import ContradaError, ServiceError
+from contrada.integrations.feeds.feed_formats import FeedDocument, only, read_feed, remembered
+from contrada.integrations.feeds.feed_states import EntryState, FeedStates, Validators
+from contrada.integrations.feeds.fetcher import Fetched, Fetcher, shown_source
+from contrada.integrations.files import BadRecord, Reading, Record, Renderer
+from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
+
+FETCHES_AT_ONCE: Final = 8
+"""Feeds that are read at a time. Beyond it: the others wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What one look at a feed has given.
+
+    `records` are those of entries that are `new` or `changed`, `bad` of them cannot be read;
+    `unchanged` entries were there before. Where the feed could not be read, `error` says why.
+    """
+
+    source: str
+    records: tuple[Record | BadRecord, ...] = ()
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    error: ContradaError | None = None
+
+    @property
+    def bad(self) -> int:
+        """How many of the records could not be read."""
+        return sum(isinstance(each, BadRecord) for each in self.records)
+
+
+class FeedPoller:
+    """Polls feeds: files, and addresses of HTTP."""
+
+    def __init__(
+        self,
+        sources: Iterable[str],
+        reading: Reading | None = None,
+        *,
+        states: FeedStates | None = None,
+        identity: str | None = None,
+        edits: bool = False,
+    ) -> None:
+        """`reading.entries` names the entries of a format that is not known.
+
+        With a stylesheet they are
+        those of what it makes, and the format has to be known. `identity` is the path in
+        an entry of what makes it the same; `edits` are what an entry says nothing of;
+        see `formats`.
+        """
+        self._sources: Sequence[str] = tuple(sources)
+        self._reading = Reading() if reading is None else reading
+        Renderer(self._reading)  # What is wrong with it is said now.
+        self._states = FeedStates() if states is None else states
+        self._identity, self._edits = identity, edits
+        # What a server has said of its answer counts only where that was read in the same way.
+        asked = (self._reading.entries, identity, edits)
+        self._asked_as = "" if asked == (None, None, False) else f" {asked}"
+
+    async def polls(self, every_s: float | None = None) -> AsyncGenerator[Poll, None]:
+        """A look at each feed, in their order, each `every_s` seconds; or once.
+
+        A feed that cannot be read ends nothing. Raises InputError where states cannot be written.
+        """
+        if every_s is not None and not every_s > 0:
+            raise ServiceError(f"every_s = {every_s!r}: expected seconds above 0")
+        async with Fetcher() as fetcher:
+            while True:
+                began_s = monotonic()
+                async for source, fetched in self._fetched(fetcher):
+                    poll, feed = self._poll(source, fetched)
+                    yield poll
+                    if feed is not None:
+                        assert isinstance(fetched, Fetched)
+                        self._states.take(self._place(source), feed, fetched.validators)
+                if every_s is None:
+                    return
+                await asyncio.sleep(max(began_s + every_s - monotonic(), 0))
+
+    async def _fetched(
+        self, fetcher: Fetcher
+    ) -> AsyncIterator[tuple[str, Fetched | ContradaError]]:
+        """The document of each source, or the error; several are fetched at the same time."""
+        left = deque(self._sources)
+        reading: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
+        try:
+            while left or reading:
+                while left and len(reading) < FETCHES_AT_ONCE:
+                    source = left.popleft()
+                    known = self._states.validators(self._place(source))
+                    reading.append((source, asyncio.create_task(_tried(fetcher, source, known))))
+                source, task = reading.popleft()
+                yield source, await task
+        finally:
+            for _, task in reading:
+                task.cancel()
+
+    def _place(self, source: str) -> str:
+        """Where a feed is read, and as what."""
+        return f"{shown_source(source)}{self._asked_as}"
+
+    def _poll(
+        self, source: str, fetched: Fetched | ContradaError
+    ) -> tuple[Poll, FeedDocument | None]:
+        """What a feed has given, and the feed where another one was read than before."""
+        shown = shown_source(source)
+        if isinstance(fetched, ContradaError):
+            return Poll(shown, error=fetched), None
+        if fetched.data is None:
+            return Poll(shown, unchanged=self._states.entries_at(self._place(source))), None
+        try:
+            # A stylesheet makes other elements of the entries.
+            entries = None if self._reading.stylesheet else self._reading.entries
+            feed = read_feed(fetched.data, shown, entries, self._identity, edits=self._edits)
+        except ContradaError as error:
+            return Poll(shown, error=error), None
+        faults = (_fault(shown, *each) for each in feed.faults)
+        judged = self._states.seen(feed.identity).judged(feed)
+        states = Counter(judged)
+        chosen = [
+            entry
+            for entry, state in zip(feed.entries, judged, strict=True)
+            if state is not EntryState.UNCHANGED
+        ]
+        records: tuple[Record | BadRecord, ...] = ()
+        if chosen:
+            entries = self._reading.entries if self._reading.stylesheet else feed.entries_name
+            renderer = Renderer(replace(self._reading, entries=entries))
+            left = only(feed, chosen)
+            feed, chosen = remembered(feed), []
+            records = tuple(renderer.render(left, shown))
+        new, changed, unchanged = (states[state] for state in EntryState)
+        return Poll(shown, (*faults, *records), new, changed, unchanged), feed
+
+
+async def _tried(fetcher: Fetcher, source: str, known: Validators) -> Fetched | ContradaError:
+    try:
+        return await fetcher.fetch(source, known)
+    except ContradaError as error:
+        return error
+
+
+def _fault(source: str, error: ContradaError, piece: bytes) -> BadRecord:
+    return bad_record(source, error, None, piece[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))

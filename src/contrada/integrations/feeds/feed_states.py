@@ -1,0 +1,213 @@
+"""What is known of feeds from one poll to the next, and from one run to the next.
+
+For each feed the entries that it had are known, each by two digests. The *identity* of an entry
+stays the same when its content changes; its *version* changes with the content. An entry that left
+the feed is remembered as long as there is room, so that it is not new when it comes back.
+"""
+
+import os
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from contrada.errors import InputError
+from contrada.integrations.feeds.feed_formats import FeedDocument
+
+ENTRIES_KNOWN_MAX: Final = 20_000
+"""Former entries of a feed that are known. Beyond it: those that left it longest ago are forgotten,
+and would be new again."""
+
+FEEDS_KNOWN_MAX: Final = 1_000
+"""Feeds that a file of states holds, and addresses. Beyond it: those that were polled longest ago
+are forgotten."""
+
+STATE_BYTES_MAX: Final = 2**30
+"""Bytes of a file of states. Beyond it: InputError, and it is left as it is."""
+
+VERSION: Final = 1
+
+_FileStamp: TypeAlias = tuple[int, int, int] | None
+
+
+class EntryState(StrEnum):
+    """What an entry is, compared with the poll before."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server of HTTP said of its answer, to be asked whether there is another one."""
+
+    etag: str = ""
+    last_modified: str = ""
+
+
+NOTHING_SAID: Final = Validators()
+
+
+class SeenFeed(msgspec.Struct):
+    """The entries that a feed had: the versions of each by its identity.
+
+    Those of the last poll are last.
+
+    An entry has several versions where a feed has it several times.
+    """
+
+    entries: dict[str, list[str]] = {}
+
+    def judged(self, feed: FeedDocument) -> list[EntryState]:
+        """The state of each entry of a document. Of equal ones all but the first are unchanged."""
+        found: list[EntryState] = []
+        here: dict[str, set[str]] = {}
+        for each in feed.entries:
+            known = self.entries.get(each.identity)
+            now = here.setdefault(each.identity, set())
+            if each.version in now or (known is not None and each.version in known):
+                found.append(EntryState.UNCHANGED)
+            else:
+                found.append(EntryState.NEW if known is None and not now else EntryState.CHANGED)
+            now.add(each.version)
+        return found
+
+    def take(self, feed: FeedDocument) -> None:
+        """Know the entries of a document. Cost: all that are known."""
+        here: dict[str, list[str]] = {}
+        for each in feed.entries:
+            versions = here.setdefault(each.identity, [])
+            if each.version not in versions:
+                versions.append(each.version)
+        gone = {name: known for name, known in self.entries.items() if name not in here}
+        for name in list(gone)[: max(len(gone) - ENTRIES_KNOWN_MAX, 0)]:
+            del gone[name]
+        self.entries = gone | here
+
+
+class _SaidOfAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server said of an address, of which feed, and how many entries that had then."""
+
+    feed: str
+    entries: int
+    validators: Validators = NOTHING_SAID
+
+
+class _HeldStates(msgspec.Struct):
+    version: int = VERSION
+    feeds: dict[str, SeenFeed] = {}
+    addresses: dict[str, _SaidOfAddress] = {}
+
+
+class FeedStates:
+    """What is known of all feeds; in a file, where one is named.
+
+    The states are written to a second file that then takes the name of the first, so that the file
+    is complete, whenever a run is ended. One run at a time uses a file: a run that finds that
+    another one has written the file since writes nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Raises InputError for a file that is none of states, or cannot be read."""
+        self._path = path
+        self._stamp = None if path is None else _stamp(path)
+        self._held = _HeldStates() if path is None else _read(path)
+
+    def seen(self, identity: str) -> SeenFeed:
+        """What is known of a feed; nothing, of one that was never polled."""
+        return self._held.feeds.get(identity) or SeenFeed()
+
+    def validators(self, address: str) -> Validators:
+        """What the server at an address said of what was read last."""
+        said = self._held.addresses.get(address)
+        return NOTHING_SAID if said is None else said.validators
+
+    def entries_at(self, address: str) -> int:
+        """How many entries what was read last at an address had."""
+        said = self._held.addresses.get(address)
+        return 0 if said is None else said.entries
+
+    def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:
+        """Know what was read at an address, and write it down.
+
+        Raises InputError where the file cannot be written, or another run has written it; then it
+        is as it was.
+        """
+        seen = self.seen(feed.identity)
+        seen.take(feed)
+        _put(self._held.feeds, feed.identity, seen)
+        _put(
+            self._held.addresses,
+            address,
+            _SaidOfAddress(feed.identity, len(feed.entries), validators),
+        )
+        if self._path is not None:
+            data = msgspec.json.encode(self._held)
+            self._stamp = _written(self._path, data, self._stamp)
+
+
+def _put(table: dict[str, Any], name: str, value: Any) -> None:
+    """Puts a value at the end of a bounded table."""
+    table.pop(name, None)
+    table[name] = value
+    for oldest in list(table)[: max(len(table) - FEEDS_KNOWN_MAX, 0)]:
+        del table[oldest]
+
+
+def _read(path: Path) -> _HeldStates:
+    try:
+        with path.open("rb") as file:
+            data = file.read(STATE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return _HeldStates()
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+    if len(data) > STATE_BYTES_MAX:
+        raise InputError(str(path), f"larger than STATE_BYTES_MAX = {STATE_BYTES_MAX} allows")
+    try:
+        held = _decode(data)
+    except msgspec.DecodeError as error:
+        raise InputError(str(path), f"no file of states of feeds: {error}") from None
+    if held.version != VERSION:
+        reason = f"states of version {held.version}, expected {VERSION}"
+        raise InputError(str(path), reason)
+    return held
+
+
+def _stamp(path: Path) -> _FileStamp:
+    """Which file is there, and of when; nothing where there is none."""
+    try:
+        return _stamp_of(path.stat())
+    except OSError:  # Whoever reads or writes it is told why.
+        return None
+
+
+def _stamp_of(said: os.stat_result) -> _FileStamp:
+    return said.st_ino, said.st_mtime_ns, said.st_size
+
+
+def _written(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
+    """Writes a file that is still that of before; the new one's stamp."""
+    # Of a name of its own: two that wrote into one file would leave what neither can read.
+    beside = path.with_name(f"{path.name}.{token_hex(4)}.new")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            after = _stamp_of(os.fstat(file.fileno()))
+        if _stamp(path) != before:
+            raise InputError(str(path), "another run has written it; one run at a time uses a file")
+        beside.replace(path)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return after
+
+
+_decode: Final = msgspec.json.Decoder(_HeldStates).decode

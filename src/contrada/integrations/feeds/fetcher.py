@@ -1,0 +1,169 @@
+"""Where feeds come from: files, and servers of HTTP.
+
+A document is fetched only where it differs from the one read before, by its ETag or Last-Modified.
+Its bytes are bounded, also unpacked, and so are redirects and time. A busy server that says for how
+long (Retry-After) is left alone for that time.
+
+Source: RFC 9110 §10.2.3 (Retry-After), §13.1 (conditional requests); RFC 6585 §4 (429).
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from contrada.errors import InputError, LimitError
+from contrada.integrations.feeds.feed_states import NOTHING_SAID, Validators
+from contrada.integrations.files.document_records import DOCUMENT_BYTES_MAX, open_document
+
+if TYPE_CHECKING:  # An extra brings it, and files need it not.
+    import httpx
+
+REDIRECTS_MAX: Final = 5
+"""Redirects of one request for a feed. Beyond it: the poll fails."""
+
+FETCH_WAIT_S: Final = 30.0
+"""Seconds for which a server of a feed may say nothing. Beyond it: the poll fails."""
+
+FETCH_S_MAX: Final = 120.0
+"""Seconds that reading a feed from its server may take in all. Beyond it: the poll fails."""
+
+RETRY_AFTER_S_MAX: Final = 86_400.0
+"""Seconds for which a server that says so is not asked. Beyond it: it is asked again."""
+
+_BUSY: Final = (429, 503)
+_ACCEPTED: Final = "application/atom+xml, application/rss+xml, application/xml;q=0.9, */*;q=0.5"
+
+
+class Fetched(NamedTuple):
+    """What was read: None where it is what was read before."""
+
+    data: bytes | None
+    validators: Validators = NOTHING_SAID
+
+
+class Fetcher:
+    """Reads feeds; use it inside `async with`."""
+
+    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+        """`now_s` is a clock that never goes back."""
+        self._now_s = now_s
+        self._busy_until_s: dict[str, float] = {}
+        self._client: httpx.AsyncClient | None = None
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.aclose()
+
+    async def fetch(self, source: str, known: Validators = NOTHING_SAID) -> Fetched:
+        """What is at a path or at an address of HTTP.
+
+        Raises InputError where it cannot be read, or its server has said that it is not to be
+        asked yet; LimitError beyond DOCUMENT_BYTES_MAX.
+        """
+        if not is_address(source):
+            return Fetched(open_document(Path(source)))
+        if (left_s := self._busy_until_s.get(source, 0.0) - self._now_s()) > 0:
+            reason = f"not asked, as its server is busy and said so for {left_s:.0f} s more"
+            raise InputError(shown_source(source), reason)
+        self._busy_until_s.pop(source, None)
+        try:
+            async with asyncio.timeout(FETCH_S_MAX):
+                return await self._fetch(source, known)
+        except TimeoutError:
+            reason = f"it was not read within FETCH_S_MAX = {FETCH_S_MAX:g} s"
+            raise InputError(shown_source(source), reason) from None
+
+    async def _fetch(self, address: str, known: Validators) -> Fetched:
+        import httpx
+
+        if self._client is None:
+            client = httpx.AsyncClient(
+                follow_redirects=True,
+                max_redirects=REDIRECTS_MAX,
+                timeout=FETCH_WAIT_S,
+                headers={
+                    "User-Agent": "contrada",
+                    "Accept": _ACCEPTED,
+                    "Accept-Encoding": "gzip",
+                },
+            )
+            self._client = await self._opened.enter_async_context(client)
+        shown = shown_source(address)
+        asked = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
+        headers = {name: value for name, value in asked.items() if value}
+        try:
+            async with self._client.stream("GET", address, headers=headers) as answer:
+                if answer.status_code == httpx.codes.NOT_MODIFIED and headers:
+                    return Fetched(None, known)
+                if answer.status_code != httpx.codes.OK:
+                    if answer.status_code in _BUSY:
+                        wait_s = retry_after_s(answer.headers.get("retry-after", ""))
+                        self._busy_until_s[address] = self._now_s() + wait_s
+                    said = f"{answer.status_code} {answer.reason_phrase}".strip()
+                    raise InputError(shown, f"the server answers {said}")
+                data = await _whole(answer, shown)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(shown, f"cannot be read: {reason}") from None
+        said_of_it = (answer.headers.get(name, "") for name in ("etag", "last-modified"))
+        return Fetched(data, Validators(*said_of_it))
+
+
+def retry_after_s(said: str) -> float:
+    """For how long a server is not to be asked; 0 where it does not say so."""
+    said = said.strip()
+    if said.isascii() and said.isdigit():
+        seconds = float(said)
+    else:
+        try:
+            until = parsedate_to_datetime(said)
+        except ValueError:
+            return 0.0
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), RETRY_AFTER_S_MAX)
+
+
+async def _whole(answer: "httpx.Response", shown: str) -> bytes:
+    """The body of an answer, unpacked. No more is unpacked than may be read."""
+    packing = answer.headers.get("content-encoding", "identity").strip().lower()
+    if packing not in ("identity", "gzip", "x-gzip"):
+        raise InputError(shown, f"the server packs it by {packing!r}; expected gzip, or nothing")
+    unpacker: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if packing != "identity" else None
+    data = bytearray()
+    async for piece in answer.aiter_raw():
+        left = DOCUMENT_BYTES_MAX + 1 - len(data)
+        try:
+            data += piece[:left] if unpacker is None else unpacker.decompress(piece, left)
+        except zlib.error as error:
+            raise InputError(shown, f"what the server has packed is damaged: {error}") from None
+        if len(data) > DOCUMENT_BYTES_MAX:
+            raise LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
+    if unpacker is not None and not unpacker.eof:
+        raise InputError(shown, "what the server has packed ends too early")
+    return bytes(data)
+
+
+def is_address(source: str) -> bool:
+    """Whether a source is an address of HTTP, and no path."""
+    return source.lower().startswith(("http://", "https://"))
+
+
+def shown_source(source: str) -> str:
+    """A source as it is told to others: without a user's name and password."""
+    if not is_address(source):
+        return source
+    try:
+        parts = urlsplit(source)
+    except ValueError:  # Fetching it will raise the reason.
+        return source
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -1,0 +1,292 @@
+"""`NamingService`: keeps which original names generated names stand for, and answers who asks.
+
+    sender ==> record (a notification) ==> every naming service ==> store
+    who wants to know ==> question on `contrada.naming = 'record'` ==> records
+
+It is an ordinary client of a service. Records are ordinary notifications, so that all naming
+services of a network hear each of them: that is how they replicate. A naming service misses records
+while it is away, or when one is lost. So it asks the others for their records when it begins and
+from time to time, and publishes the records that they lack. Conflicts are decided by `NamingTable`,
+everywhere alike.
+
+Source: Erenkrantz 2001 §6.5 (an automated daemon, distributed and tolerant of faults).
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from contrada.delivery.store import Store
+from contrada.errors import ConnectionFailedError, ContradaError, StoreError
+from contrada.integrations.documents.naming_table import (
+    MARK,
+    RECORD,
+    NamingOutcome,
+    NamingRecord,
+    NamingTable,
+)
+from contrada.model import Filter, Notification
+from contrada.model.domains.values import key_of
+from contrada.routing.router_messages import SourceState
+from contrada.service import Service, Subscription
+from contrada.service.async_resource import InForce
+from contrada.service.loop_guards import off_loop
+from contrada.service.query.question import Question
+from contrada.service.stores.store_location import check_store, open_sound
+from contrada.service.stores.table_store import TableStore
+
+CAUGHT_UP_AGAIN_S: Final = 300.0
+"""Seconds after which a naming service asks the others again for what it missed. Beyond it: it
+does."""
+
+NAMING_WAIT_S: Final = 10.0
+"""Seconds for which a naming service waits for the records of others. Beyond it: it goes on without
+them, and asks again later."""
+
+RECORDS_ASKED: Final = Filter({MARK: RECORD})
+"""What asks for all records, as a subscription and as a question."""
+
+_NOTES: Final = "naming "
+_DONE: Final = (SourceState.ANSWERED, SourceState.EMPTY)
+_LOG: Final = logging.getLogger("contrada.integrations.feeds")
+
+
+@dataclass(frozen=True, slots=True)
+class NamingStatistics:
+    """What a naming service did so far.
+
+    It holds `records` of `kinds` of documents. Of what it heard, `conflicts` said other than what
+    stood, `refused` found no room, `invalid` were no records, `unwritten` could not be written when
+    it was tried first. `told` were told to others that lacked them; it was `asked` so often.
+    """
+
+    records: int
+    kinds: int
+    heard: int
+    conflicts: int
+    refused: int
+    invalid: int
+    unwritten: int
+    told: int
+    asked: int
+
+
+class NamingService(InForce):
+    """A naming service at an access point; it works inside its own `async with`."""
+
+    def __init__(
+        self,
+        service: Service,
+        store: str | Path | Store | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        """`service` is open while this is; `store` is where records survive, as that of `connect`.
+
+        `name` is what it is called as a source; it has one of chance without. Raises ServiceError.
+        """
+        check_store(store)
+        self._service = service
+        self._place = store
+        self._store: Store | None = None
+        self._table = NamingTable()
+        self._counts: Counter[str] = Counter()
+        self._offer = service.offer(RECORDS_ASKED, self._answer, name=name)
+        self._running = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unwritten, self._reconnected = asyncio.Event(), asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """What it is called as a source."""
+        return self._offer.name
+
+    @property
+    def table(self) -> NamingTable:
+        """The records; not to be changed."""
+        return self._table
+
+    async def open(self) -> None:
+        """Read the store, hear of records, answer, and ask others for what was missed.
+
+        Returns when they have answered, or NAMING_WAIT_S is over. Raises StoreError, ServiceError,
+        LimitError, ConnectionFailedError.
+        """
+        if self._tasks:
+            return
+        async with AsyncExitStack() as opened:
+            self._open_store(opened)
+            heard = await opened.enter_async_context(self._service.subscribe(RECORDS_ASKED))
+            await opened.enter_async_context(self._offer)
+            await self.catch_up()
+            works = [self._hear(heard), self._catch_up_again(), self._watch_connection()]
+            if self._store is not None:
+                works.append(self._write())
+            self._tasks = [asyncio.create_task(work) for work in works]
+            opened.push_async_callback(self._stop)
+            self._running = opened.pop_all()
+
+    async def aclose(self) -> None:
+        """End it. What it heard is written down."""
+        await self._running.aclose()
+        self._tasks = []
+
+    async def _end(self) -> None:
+        await self.aclose()
+
+    async def ended(self) -> None:
+        """Wait until it has ended by itself. Raises what ended it, as ConnectionFailedError."""
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    def statistics(self) -> NamingStatistics:
+        """What it did so far."""
+        kinds = len({record.kind for record in self._table})
+        counted = ("heard", "conflicts", "refused", "invalid", "unwritten", "told", "asked")
+        return NamingStatistics(
+            len(self._table), kinds, **{name: self._counts[name] for name in counted}
+        )
+
+    async def catch_up(self) -> None:
+        """Ask the other naming services for missed records, and publish those that they lack.
+
+        Cost: all records of each of them. Raises ServiceClosedError, ConnectionFailedError.
+        """
+        given: dict[str, set[NamingRecord]] = {}
+        async with self._service.query(RECORDS_ASKED, timeout_s=NAMING_WAIT_S) as answers:
+            async for each in answers:
+                record = self._take(each)
+                if record is not None:
+                    given.setdefault(each.envelope.publisher, set()).add(record)
+        others = [
+            given.get(each.name, set())
+            for each in answers.reports
+            if each.state in _DONE and each.name != self.name
+        ]
+        lacking = [record for record in self._table if any(record not in one for one in others)]
+        self._counts["told"] += len(lacking)
+        await self._service.publish_batch(record.to_notification() for record in lacking)
+
+    # --- what it does meanwhile ---------------------------------------------------------------
+
+    async def _hear(self, told: Subscription[Notification]) -> None:
+        async for each in told:
+            self._counts["heard"] += 1
+            self._take(each)
+
+    def _take(self, told: Notification) -> NamingRecord | None:
+        """Takes in a record that was told; None for what is none."""
+        try:
+            record = NamingRecord.from_notification(told)
+        except ContradaError as error:
+            self._counts["invalid"] += 1
+            _LOG.warning(
+                "a naming record of %(publisher)r is refused: %(reason)s",
+                {"publisher": told.envelope.publisher, "reason": error},
+            )
+            return None
+        before = self._table.get(record.kind, record.generated)
+        outcome = self._table.take(record)
+        standing = self._table.get(record.kind, record.generated)
+        if outcome is NamingOutcome.CONFLICT:
+            self._counts["conflicts"] += 1
+            lost = before if standing is record else record
+            _LOG.warning(
+                "of two naming records the earlier stands: %(record)s, not %(other)s",
+                {"record": standing, "other": lost},
+            )
+        elif outcome is NamingOutcome.REFUSED:
+            self._counts["refused"] += 1
+            _LOG.warning("there is no room for a naming record: %(record)s", {"record": record})
+        if standing is record and self._store is not None:
+            self._store.note(_note_name(record), msgspec.msgpack.encode(record))
+            self._unwritten.set()
+        return record
+
+    async def _catch_up_again(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CAUGHT_UP_AGAIN_S):
+                    await self._reconnected.wait()
+            self._reconnected.clear()
+            try:
+                await self.catch_up()
+            except ConnectionFailedError as error:
+                _LOG.warning("other naming services cannot be asked: %(reason)s", {"reason": error})
+
+    async def _watch_connection(self) -> None:
+        was_lost = False
+        async for state in self._service.connection_states():
+            if state.state != "connected":
+                was_lost = True
+            elif was_lost:
+                self._reconnected.set()
+        await asyncio.Event().wait()  # Who hears of records says why it was closed.
+
+    async def _write(self) -> None:
+        """Brings to the disk what was heard, all at once what came while the last was written."""
+        assert self._store is not None
+        while True:
+            await self._unwritten.wait()
+            self._unwritten.clear()
+            try:
+                await off_loop(self._store.seal())
+            except StoreError as error:  # The next records are written with these.
+                self._counts["unwritten"] += 1
+                _LOG.error("naming records cannot be written down: %(reason)s", {"reason": error})
+
+    async def _answer(self, question: Question) -> AsyncIterator[Notification]:
+        """The records that may answer; which do, the service decides."""
+        self._counts["asked"] += 1
+        asked = question.filters.filters
+        for record in tuple(self._table):
+            if any(each.set_of("kind").holds(key_of(record.kind)) for each in asked):
+                yield record.to_notification()
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- the store ----------------------------------------------------------------------------
+
+    def _open_store(self, opened: AsyncExitStack) -> None:
+        place = self._place
+        if place is None:
+            return
+        if isinstance(place, str | Path):
+            store = open_sound(place, lambda found: cast(TableStore, found))
+            opened.callback(store.close)
+            self._store = store
+        else:
+            self._store = place
+            opened.callback(place.sync)
+        for name, value in self._store.notes().items():
+            if name.startswith(_NOTES):
+                self._table.take(_read(name, value))
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(NamingRecord)
+
+
+def _read(name: str, value: bytes) -> NamingRecord:
+    try:
+        return _DECODER.decode(value)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"the note {name!r} is no naming record: {error}") from None
+
+
+def _note_name(record: NamingRecord) -> str:
+    """What a record about this name is called in a store; names are longer than notes' may be."""
+    named = msgspec.msgpack.encode((record.kind, record.generated))
+    return _NOTES + hashlib.sha256(named).hexdigest()

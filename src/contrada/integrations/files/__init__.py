@@ -1,0 +1,54 @@
+"""Raw records to notifications: the cells of rows, the members of JSON objects, the options.
+
+One function per format turns a raw record into a notification. `contrada match` and the
+pipeline on Spark both call it, so that they cannot give different answers; Spark only reads,
+splits and distributes. Nothing here opens a network connection or reads a clock.
+"""
+
+from contrada.integrations.files.builtins import plain_attributes, plain_time
+from contrada.integrations.files.csv_rows import Rows, read_rows
+from contrada.integrations.files.document_records import records_of_tree
+from contrada.integrations.files.json_objects import (
+    notification_of_object,
+    read_objects,
+    records_of_lines,
+)
+from contrada.integrations.files.json_output import notification_of_shown, shown_text
+from contrada.integrations.files.lines import WHOLE, Part, open_lines, parts_of
+from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.record import BadRecord, Record
+from contrada.integrations.files.record_files import FORMATS, check_name_of, format_of, read_file
+from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
+from contrada.integrations.files.renderer import Renderer, read_document
+from contrada.integrations.files.subscription_files import Subscriptions, read_subscriptions
+
+__all__ = [
+    "BadRecord",
+    "FORMATS",
+    "MatchedRecord",
+    "Matcher",
+    "Outcomes",
+    "Part",
+    "Reading",
+    "Record",
+    "Renderer",
+    "Rows",
+    "Subscriptions",
+    "WHOLE",
+    "check_name_of",
+    "format_of",
+    "notification_of_object",
+    "notification_of_shown",
+    "open_lines",
+    "parts_of",
+    "plain_attributes",
+    "plain_time",
+    "read_document",
+    "read_file",
+    "read_objects",
+    "read_rows",
+    "read_subscriptions",
+    "records_of_lines",
+    "records_of_tree",
+    "shown_text",
+]

@@ -1,0 +1,149 @@
+"""Documents to notifications.
+
+Which names and parts a document has is said in `contrada.integrations.documents.text_names`; which
+values its texts are, in `contrada.integrations.files.cells`. A document that is not well formed is
+a bad record. With `entries` the broken entries are bad records of their own, and all other entries
+are still read, where the document around them can be read or merely ends too early.
+
+Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
+"""
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from lxml import etree
+
+from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
+from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
+from contrada.integrations.documents.element_tree import Element, parse_document, tree_of
+from contrada.integrations.documents.text_names import Texts, named_texts
+from contrada.integrations.files.lines import DataFile, readable
+from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
+from contrada.model import Notification, Value
+
+DOCUMENT_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of a document, unpacked. Beyond it: the document is a bad record."""
+
+
+NumberedEntry: TypeAlias = tuple[int, Texts]
+"""The number of an entry, and its texts."""
+
+
+def open_document(path: DataFile) -> bytes:
+    """The bytes of a document; `.gz` is unpacked.
+
+    Raises InputError where it cannot be read and LimitError beyond DOCUMENT_BYTES_MAX.
+    """
+    with readable(path), path.open("rb") as stream:
+        unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
+        data: bytes = unpacked.read(DOCUMENT_BYTES_MAX + 1)
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
+    return data
+
+
+def read_flat(
+    data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
+) -> Iterator[Record | BadRecord]:
+    """The records of a document whose repeated elements are several values, entries from 1 on.
+
+    (Entries below differently named parents are numbered parent by parent.)
+    `see` is given the tree. Cost: proportional to the document.
+    """
+    return _records(entries_of_document(data, source, reading, see), source, reading)
+
+
+def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+    """The records of a tree, whoever has parsed it."""
+    return _records(_entries_of_tree(root, 0, source, reading), source, reading)
+
+
+def entries_of_document(
+    data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
+) -> Iterator[NumberedEntry | BadRecord]:
+    """The entries of a document, and what of it cannot be read."""
+    faults: list[DamagedPiece] = []
+    root: etree._Element | None = None
+    tree: Element | None = None
+    try:
+        tree = parse_document(data)
+    except ParseError as error:
+        if reading.entries:
+            faults, root = without_damage(data, reading.entries)
+        if not faults or root is None:
+            faults = [(error, data)]
+    except ContradaError as error:
+        yield bad_record(source, error, None, beginning(data))
+    for fault, piece in faults:
+        yield bad_record(source, fault, None, beginning(piece))
+    if root is not None:
+        tree = tree_of(root)
+    if tree is not None:
+        if see is not None:
+            see(tree)
+        yield from _entries_of_tree(tree, len(data), source, reading)
+
+
+def _entries_of_tree(
+    root: Element, size: int, source: str, reading: Reading
+) -> Iterator[NumberedEntry | BadRecord]:
+    try:
+        yield from enumerate(named_texts(root, reading.entries, size), start=1)
+    except ContradaError as error:
+        yield bad_record(source, error, None)
+
+
+def _records(
+    entries: Iterable[NumberedEntry | BadRecord], source: str, reading: Reading
+) -> Iterator[Record | BadRecord]:
+    for each in entries:
+        yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, reading)
+
+
+def record_of_entry(source: str, number: int, texts: Texts, reading: Reading) -> Record | BadRecord:
+    """The record that an entry is."""
+    try:
+        return Record(source, number, _notification(texts, reading))
+    except ContradaError as error:
+        shown = "; ".join(f"{name}: {text}" for name, found in texts.items() for text in found)
+        return bad_entry(source, reading.entries, number, error, shown)
+
+
+def bad_entry(
+    source: str, entries: str | None, number: int, error: ContradaError, shown: str
+) -> BadRecord:
+    """The bad record that an entry is, or a document without entries."""
+    entry = f"{entries} {number}: " if entries else ""
+    return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
+
+
+def _notification(texts: Texts, reading: Reading) -> Notification:
+    found: dict[str, Value | list[Value]] = {}
+    for name, pieces in named_as_read(texts, reading).items():
+        convert = reading.converter(name)
+        try:
+            values = [convert(text) for text in pieces if not reading.is_absent(text)]
+        except ContradaError as error:
+            raise InvalidNotificationError(name, pieces, str(error)) from None
+        if values:
+            found[name] = values[0] if len(values) == 1 else values
+    return reading.notification(found)
+
+
+def named_as_read(texts: Texts, reading: Reading) -> Texts:
+    """The texts by the attributes that they become; those of one name are together."""
+    if not reading.is_renaming:
+        return texts
+    named: dict[str, list[str]] = {}
+    for part, pieces in texts.items():
+        name = reading.attribute(part)
+        if name is not None:
+            named.setdefault(name, []).extend(pieces)
+    return named
+
+
+def beginning(data: bytes) -> str:
+    """What is shown of a document that is bad."""
+    return data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")

@@ -1,0 +1,231 @@
+"""Entries to notifications many times as fast: names are made once, values packed at once.
+
+This is for entries that are read in pieces and whose repeated elements are several values. What an
+entry means is said elsewhere (`contrada.integrations.files.renderer`): here is only what is plain.
+An entry in which anything is not (a name or value that is refused, too many, too deep) is left to
+those functions, which also say what is wrong with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from contrada.errors import ContradaError
+from contrada.integrations.documents.element_tree import (
+    DOCUMENT_DEPTH_MAX,
+    XML_BLANKS,
+    XmlNode,
+    attributes_of,
+    element_name,
+)
+from contrada.integrations.documents.entry_splitter import DocumentEntry
+from contrada.integrations.documents.naming_strategies import Named, Slot
+from contrada.integrations.files.cells import untyped_value
+from contrada.integrations.files.read_options import NAMES_KEPT_MAX, Reading
+from contrada.integrations.files.slot_reader import SlotReader
+from contrada.model import Notification
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
+from contrada.model.algebra.notification import of_found
+from contrada.model.domains.values import check_user_name
+
+VALUES_KEPT_MAX: Final = 4_096
+"""Texts that may be numbers, and whose values are kept. Beyond it: the oldest are read again."""
+
+_untyped: Final = lru_cache(VALUES_KEPT_MAX)(untyped_value)
+
+_BEGINS_OTHER: Final = frozenset("-0123456789tf")
+"""What a text begins with that may be a number or a truth value."""
+
+
+class _OddEntryError(Exception):
+    """An entry is left to others."""
+
+
+class FlatEntries:
+    """Makes the notifications of plain entries."""
+
+    def __init__(
+        self, reading: Reading, values: SlotReader, note: Callable[[str, int], None]
+    ) -> None:
+        """`note` is told how many children of one element have the same name."""
+        self._reading, self._values = reading, values
+        self.note = note
+        self._roots: dict[tuple[str, str], _PathPlace] = {}
+        self._around: list[Slot] | None = None
+        self._shared: dict[str, Any] = {}
+        self._several: frozenset[str] = frozenset()
+        self._count = 0
+
+    def notification(self, entry: DocumentEntry) -> Notification | None:
+        """The notification of an entry, None where it is not plain."""
+        try:
+            if entry.around is not self._around:
+                self._take_around(entry.around)
+            found = self._shared.copy()
+            several: set[str] = set()
+            for name in self._several:  # An entry may add to them.
+                found[name] = list(found[name])
+                several.add(name)
+            node = entry.node
+            key = (node.tag, entry.way.plain)
+            place = self._roots.get(key)
+            if place is None:
+                place = self._roots[key] = _PathPlace(self, entry.way.plain, entry.way.depth)
+            place.take(node, found, several)
+            return self._made(found, several)
+        except (ContradaError, _OddEntryError):
+            return None
+
+    def place(self, path: str, depth: int) -> "_PathPlace":
+        """A place for a path. Raises _OddEntryError where it is too deep."""
+        self._count += 1
+        if depth > DOCUMENT_DEPTH_MAX:
+            raise _OddEntryError
+        if self._count > NAMES_KEPT_MAX:
+            self._count = 0
+            self._roots.clear()
+        return _PathPlace(self, path, depth)
+
+    def named(self, path: str) -> tuple[str | None, Callable[[str], Any] | None]:
+        """The attribute of a path, None where it is dropped, and what turns texts into values."""
+        reading = self._reading
+        name = reading.attribute(path)
+        if name is None:
+            return None, None
+        check_user_name(name)
+        convert = self._values.converter(name, path)
+        is_untyped = convert is untyped_value and not reading.absent
+        return name, None if is_untyped else self._absent_aware(convert)
+
+    def _absent_aware(self, convert: Callable[[str], Any]) -> Callable[[str], Any]:
+        absent = self._reading.absent
+        return lambda text: _ABSENT if text in absent else convert(text)
+
+    def _take_around(self, around: list[Slot]) -> None:
+        self._shared = self._values.of([Named(slot.plain, slot) for slot in around])
+        self._several = frozenset(
+            name for name, value in self._shared.items() if isinstance(value, list)
+        )
+        if any(len(name.split(".")) > DOCUMENT_DEPTH_MAX for name in self._shared):
+            raise _OddEntryError
+        for name in self._shared:
+            check_user_name(name)
+        self._around = around
+
+    def _made(self, found: dict[str, Any], several: set[str]) -> Notification:
+        reading = self._reading
+        if reading.add:
+            found |= reading.add
+            several -= reading.add.keys()
+        if len(found) > ATTRIBUTES_MAX or reading.marks:
+            raise _OddEntryError
+        return of_found(found, several, reading.envelope(found))
+
+
+_ABSENT: Final = object()
+
+
+class _PathPlace:
+    """What is known of all elements of one path."""
+
+    __slots__ = (
+        "_all",
+        "_attributes",
+        "_below",
+        "_convert",
+        "_depth",
+        "_is_odd",
+        "_name",
+        "_path",
+        "_told",
+    )
+
+    def __init__(self, all_: FlatEntries, path: str, depth: int) -> None:
+        self._all, self._path, self._depth = all_, path, depth
+        self._below: dict[tuple[Any, Any], _PathPlace] = {}
+        self._attributes: dict[str, _PathPlace] = {}
+        self._name, self._convert = all_.named(path)
+        self._is_odd = self._name is None or self._convert is not None
+        self._told: list[Any] | None = None
+
+    def take(self, node: XmlNode, found: dict[str, Any], several: set[str]) -> None:
+        """Takes the values of an element and all in it."""
+        if node.keys():
+            self._take_attributes(node, found, several)
+        text = node.text
+        if text is not None and (text := text.strip(XML_BLANKS)):
+            self.put(text, found, several)
+        below = self._below
+        before = len(several)
+        for child in node:
+            place = below.get((child.tag, child.prefix))
+            if place is None:
+                place = self._new_below(child)
+            if len(child):
+                place.take(child, found, several)
+            else:
+                if child.keys():
+                    place._take_attributes(child, found, several)
+                text = child.text
+                if text is not None and (text := text.strip(XML_BLANKS)):
+                    if text[0] in _BEGINS_OTHER or place._is_odd or place._name in found:
+                        place.put(text, found, several)
+                    else:  # the usual case, for speed
+                        found[place._name] = text  # type: ignore[index]
+            text = child.tail
+            if text is not None and (text := text.strip(XML_BLANKS)):
+                self.put(text, found, several)
+        if len(several) > before:
+            self._note_repeated(node)
+
+    def _note_repeated(self, node: XmlNode) -> None:
+        """Tells of children of one name; those that hold nothing are none."""
+        tags = [child.tag for child in node]
+        if len(set(tags)) < len(tags) and tags != self._told:
+            self._told = tags
+            for name, count in Counter(map(element_name, node)).items():
+                if count > 1:
+                    self._all.note(f"{self._path}.{name}", count)
+
+    def put(self, text: str, found: dict[str, Any], several: set[str]) -> None:
+        """Puts a value under the name of the path."""
+        name, convert = self._name, self._convert
+        value: Any = text
+        if convert is not None:
+            value = convert(text)
+            if value is _ABSENT:
+                return
+        elif text[0] in _BEGINS_OTHER:
+            value = _untyped(text)
+        if name is None:
+            return
+        if name not in found:
+            found[name] = value
+        elif name in several:
+            held = found[name]
+            if len(held) >= VALUES_MAX:
+                raise _OddEntryError
+            held.append(value)
+        else:
+            found[name] = [found[name], value]
+            several.add(name)
+
+    def _take_attributes(self, node: XmlNode, found: dict[str, Any], several: set[str]) -> None:
+        if len(node.keys()) > ATTRIBUTES_MAX:
+            raise _OddEntryError
+        for written, value in attributes_of(node).items():
+            text = value.strip(XML_BLANKS)
+            if text:
+                place = self._attributes.get(written)
+                if place is None:
+                    place = self._all.place(f"{self._path}.{written}", self._depth)
+                    self._attributes[written] = place
+                place.put(text, found, several)
+
+    def _new_below(self, node: XmlNode) -> "_PathPlace":
+        if not isinstance(node.tag, str):
+            raise _OddEntryError
+        place = self._all.place(f"{self._path}.{element_name(node)}", self._depth + 1)
+        self._below[node.tag, node.prefix] = place
+        return place

@@ -1,0 +1,318 @@
+"""Many JSON lines at once: msgspec decodes them, and only what is asked for is converted.
+
+The meaning of a line is `contrada.integrations.files.json_objects`. Here only those lines are read
+that both decoders take alike: objects of scalars, of lists of scalars and of such objects, integers
+of 64 bits. All other lines are *doubtful* and left to the plain reader; so are lines with an object
+that is a value (see `model/algebra/nested_objects.py`), with a name that is found twice or that no
+attribute can have, and with a text that is not of its declared type.
+
+A block whose lines are all objects of scalars is decoded as one array, else each line alone.
+msgspec does not tell of a name that is found twice. But then there are more quotes than around the
+names and texts of what was decoded.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import lru_cache
+from itertools import chain
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from contrada.integrations.files.json_scan import NAMES_SCANNED_MAX, ObjectScanner, ScannedLines
+from contrada.integrations.files.lines import LINE_CHARS_MAX, Block
+from contrada.integrations.files.packed_records import WrittenRows, can_write, written_rows
+from contrada.integrations.files.read_options import AllowedNames, Reading
+from contrada.integrations.files.value_columns import (
+    MISSING,
+    REFUSED,
+    TEXTS_KEPT_MAX,
+    Column,
+    ColumnBatch,
+    Missing,
+    converter,
+)
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
+from contrada.model.algebra.nested_objects import is_typed
+from contrada.model.domains.values import INT_MAX, INT_MIN
+
+LEVELS_MAX: Final = 8
+"""Objects within objects of a line that is read together with others. Beyond it: it is read by
+itself."""
+
+_BRACE: Final = ord("{")
+_Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | str | None
+_decode_scalar: Final = msgspec.json.Decoder(_Scalar).decode
+
+
+class Decoder:
+    """Reads of JSON lines the attributes that are asked for, and those that can be bad."""
+
+    def __init__(self, asked: Iterable[str], reading: Reading, unmet: set[str]) -> None:
+        """Names that are found are taken from `unmet`."""
+        self._unmet = unmet
+        content: Any = dict[str, _Scalar | list[_Scalar]]
+        for _ in range(LEVELS_MAX - 1):
+            content = dict[str, _Scalar | list[_Scalar] | content]
+        self._decode = msgspec.json.Decoder(content).decode
+        self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
+        self._reading = reading
+        self._names = AllowedNames(reading)
+        self._asked = frozenset(asked)
+        self._wanted = {*self._asked, *reading.names_checked()}
+        self._stamp = reading.stamp
+        self._texts: dict[str, Callable[[str], Any]] = {}
+        self._tokens: dict[str, Callable[[str], Any]] = {}
+        self._scanner: ObjectScanner | None = None
+        if not reading.is_renaming and len(reading.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
+            self._scanner = ObjectScanner(lambda name: self._names.allow((name,), 1))
+
+    def read(self, block: Block) -> ColumnBatch:
+        """The records of a block."""
+        scanned = self._scanner.scan(block, self._wanted) if self._scanner else None
+        if scanned is not None and self._scanner is not None:
+            self._unmet.difference_update(self._scanner.names)
+            held = {
+                name: self._scanned_column(scanned, place, is_asked=True)
+                for place, name in enumerate(scanned.names)
+            }
+            doubtful = scanned.is_doubtful
+            if self._stamp is not None and self._stamp not in held:
+                doubtful[:] = True
+            return self._batch(doubtful, np.arange(len(block)), held)
+        lines, found = self._found(block)
+        if self._unmet:
+            self._unmet.difference_update(*found)
+        is_doubtful = np.ones(len(block), dtype=bool)
+        is_doubtful[lines] = False
+        columns = {}
+        for name in self._wanted.intersection(chain((self._stamp,), *found)):
+            values = [each.get(name, MISSING) for each in found]
+            if self._text_value(name) or name == self._stamp:
+                values = self._converted(name, values)
+                if Missing in map(type, values):
+                    is_doubtful[lines[[value is REFUSED for value in values]]] = True
+            columns[name] = Column(values)
+        return self._batch(is_doubtful, lines, columns)
+
+    def _batch(self, is_doubtful: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
+        """The columns to match, without those that are only looked at for what is bad."""
+        asked = {name: column for name, column in columns.items() if name in self._asked}
+        stamps = columns.get(self._stamp or "")
+        return ColumnBatch(is_doubtful, ~is_doubtful, lines, asked, stamps)
+
+    def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
+        """The values of an attribute, as the source's options have them; to match or to write."""
+        name, reading = scanned.names[place], self._reading
+        is_stamp, found = name == self._stamp, None
+        if reading.types.get(name) == "time" and not reading.absent:
+            has_zone, is_needed = reading.zone is not None, is_asked and is_stamp
+            found = scanned.time_column(place, has_zone=has_zone, is_needed=is_needed)
+        elif not is_stamp and not reading.takes_numbers(name):
+            has_texts = not reading.absent and reading.types.get(name, "text") == "text"
+            found = scanned.plain_column(place, has_texts=has_texts, has_mixed=is_asked)
+        if found is None:
+            return scanned.column(place, self._token_value(name), is_needed=is_asked and is_stamp)
+        return found
+
+    def attributes(
+        self, block: Block, *, is_added_apart: bool = False
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All attributes of those lines of a block that can be read, by the lines' positions.
+
+        `is_added_apart`: without lines in which something stands that the source adds.
+        """
+        lines, found = self._found(block)
+        names = set().union(*found)
+        refused: set[int] = set()
+        if is_added_apart and (added := names & self._reading.add.keys()):
+            refused = {row for row, each in enumerate(found) if not added.isdisjoint(each)}
+        for name in names if self._reading.absent else names & self._reading.types.keys():
+            values = [each.get(name, MISSING) for each in found]
+            for row, value in enumerate(self._converted(name, values)):
+                if value is REFUSED:
+                    refused.add(row)
+                elif value is not MISSING:
+                    found[row][name] = value
+                elif name in found[row]:
+                    del found[row][name]
+        for row, line in enumerate(lines.tolist()):
+            if row not in refused:
+                held = found[row]
+                if MISSING in held.values():
+                    held = {name: value for name, value in held.items() if value is not MISSING}
+                yield line, held
+
+    def written(self, block: Block) -> WrittenRows | None:
+        """The records of a block as whole notifications; None where they are not read at once."""
+        scanned = self._scanner.scan(block, None) if self._scanner else None
+        if scanned is not None:
+            if not can_write(scanned.names, self._reading):
+                return None
+            found = {}
+            for place in scanned.in_order():
+                name = scanned.names[place]
+                if name in self._reading.add:  # It is added where it stands.
+                    scanned.is_doubtful |= scanned.has(place)
+                found[name] = self._scanned_column(scanned, place, is_asked=False)
+            rows = written_rows(found, len(block), self._reading)
+            rows.is_odd[:] |= scanned.is_doubtful
+            return rows
+        held = dict(self.attributes(block, is_added_apart=True))
+        names = dict.fromkeys(chain.from_iterable(held.values()))
+        if not held or not can_write(names, self._reading):
+            return None
+        lines = [held.get(line, {}) for line in range(len(block))]
+        columns = {name: Column([each.get(name, MISSING) for each in lines]) for name in names}
+        rows = written_rows(columns, len(block), self._reading)
+        # Attributes stay in the order of their line: columns have one order for all.
+        orders = set(map(tuple, held.values()))
+        good = {each for each in orders if each == tuple(name for name in names if name in each)}
+        rows.is_odd[:] |= [not each or tuple(each) not in good for each in lines]
+        return rows
+
+    def _found(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
+        """The positions of the lines that can be decoded, and what stands there."""
+        lines: Any = np.arange(len(block))
+        found = self._all(block)
+        if found is None:
+            alone = list(map(self._attributes, block.data.split(b"\n")[:-1]))
+            lines = lines[[each is not None for each in alone]]
+            found = [each for each in alone if each is not None]
+        return lines, found
+
+    def _all(self, block: Block) -> list[dict[str, Any]] | None:
+        """The attributes of each line, None where one of them is more than scalars, or doubtful.
+
+        The only braces that open are at the beginning of each line. So where there is an object for
+        each, none is part of another, or of a text, and each ends before the next line.
+        """
+        data = block.data
+        begins = np.frombuffer(data, np.uint8)[np.append(0, block.ends[:-1] + 1)]
+        is_flat = data.count(b"{") == len(block) and (begins == _BRACE).all()
+        if not is_flat or len(data) > LINE_CHARS_MAX:
+            return None
+        try:
+            found = self._decode_all(b"[" + data[:-1].replace(b"\n", b",") + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        texts = _texts(chain.from_iterable(map(dict.values, found))) + sum(map(len, found))
+        is_whole = len(found) == len(block) and _quotes(data) == 2 * texts
+        names = set().union(*found)
+        if self._reading.is_renaming and is_whole:
+            renamed = [each for each in map(self._renamed, found) if each is not None]
+            is_whole = len(renamed) == len(found)
+            found, names = renamed, set().union(*renamed)
+        return found if is_whole and self._names.allow(names, max(map(len, found))) else None
+
+    def _renamed(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        """The attributes by their new names; None where two are named alike."""
+        names = [(self._reading.attribute(name), value) for name, value in found.items()]
+        kept = {name: value for name, value in names if name is not None}
+        dropped = sum(name is None for name, _ in names)
+        return kept if len(kept) + dropped == len(found) else None
+
+    def _attributes(self, line: bytes) -> dict[str, Any] | None:
+        """The attributes of a line by their dotted names, None where it is doubtful."""
+        try:
+            found = content = self._decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        if line.count(b"{") == 1 and b"[" not in line:
+            texts = len(content) + _texts(content.values())
+        else:
+            found = {}
+            texts = _flatten(content, "", found)
+        is_whole = _quotes(line) == 2 * texts and len(line) <= LINE_CHARS_MAX
+        if self._reading.is_renaming:
+            renamed = self._renamed(found)
+            if renamed is None:
+                return None
+            found = renamed
+        return found if is_whole and self._names.allow(found, len(found)) else None
+
+    def _text_value(self, name: str) -> Callable[[str], Any] | None:
+        """What converts the texts of an attribute, None where they stay as they are."""
+        reading = self._reading
+        if not reading.absent and name not in reading.types:
+            return None
+        if name not in self._texts:
+            is_stamp = name == self._stamp
+            is_absent = reading.absent.__contains__
+            self._texts[name] = converter(reading.typed(name), is_absent, is_stamp=is_stamp)
+        return self._texts[name]
+
+    def _token_value(self, name: str) -> Callable[[str], Any]:
+        """What a scalar of JSON stands for as an attribute's value; REFUSED, MISSING."""
+        if name not in self._tokens:
+            is_plain = self._text_value(name) is None and name != self._stamp
+
+            @lru_cache(TEXTS_KEPT_MAX)
+            def value(token: str) -> Any:
+                try:
+                    found = _decode_scalar(token)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    return REFUSED
+                return found if is_plain else self._converted(name, [found])[0]
+
+            self._tokens[name] = value
+        return self._tokens[name]
+
+    def _converted(self, name: str, values: list[Any]) -> list[Any]:
+        """The values of an attribute as the source's options have them."""
+        text_value, kinds = self._text_value(name), set(map(type, values))
+        if text_value is not None and self._reading.takes_numbers(name):
+            # Numbers become times here, too; what is in a list is left to the plain reader.
+            kept = (Missing, bool, type(None))
+            values = [
+                each if type(each) in kept else REFUSED if type(each) is list else text_value(each)
+                for each in values
+            ]
+        elif text_value is not None and kinds <= {str, Missing}:
+            made = {each: MISSING if each is MISSING else text_value(each) for each in set(values)}
+            values = list(map(made.__getitem__, values))
+        elif text_value is not None and not kinds.isdisjoint((str, list)):
+            values = [
+                text_value(each) if type(each) is str else REFUSED if type(each) is list else each
+                for each in values
+            ]
+        if name == self._stamp:
+            values = [each if isinstance(each, datetime) else REFUSED for each in values]
+        return values
+
+
+def _quotes(data: bytes) -> int:
+    """The quotes around names and texts."""
+    if b"\\" not in data:
+        return data.count(b'"')
+    return data.count(b'"') - data.replace(b"\\\\", b"").count(b'\\"')
+
+
+def _texts(values: Iterable[Any]) -> int:
+    return list(map(type, values)).count(str)
+
+
+def _flatten(content: dict[str, Any], prefix: str, found: dict[str, Any]) -> int:
+    """Put the values of an object under their dotted names; say how many names and texts it holds.
+
+    A negative number where a name is found twice, a list is too long for an attribute, or an object
+    is a value.
+    """
+    texts = len(content)
+    for key, member in content.items():
+        name = prefix + key
+        if type(member) is dict:
+            if is_typed(member):
+                return -sys.maxsize
+            texts += _flatten(member, f"{name}.", found)
+            continue
+        if name in found or (type(member) is list and len(member) > VALUES_MAX):
+            return -sys.maxsize
+        if type(member) is list:
+            texts += _texts(member)
+        elif type(member) is str:
+            texts += 1
+        found[name] = MISSING if member == [] else member
+    return texts

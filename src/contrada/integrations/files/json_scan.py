@@ -1,0 +1,258 @@
+"""Lines of JSON whose values are found by a compiled kernel.
+
+Plain values of one type go into Arrow as they stand there; others are looked at once for each
+distinct one.
+
+What is read so is what `contrada.integrations.files.json_batch` would read:
+`matching.kernels.json_scanner` says which lines are left as doubtful. The names of attributes are
+learned as they come.
+"""
+
+from collections.abc import Callable, Container
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from contrada.integrations.files.lines import LINE_CHARS_MAX, Block, is_utf_8
+from contrada.integrations.files.value_columns import (
+    EXACT_DOUBLE,
+    MISSING,
+    REFUSED,
+    TIME,
+    ArrowColumn,
+    Column,
+)
+from contrada.matching.arrow_pack import starts_of
+from contrada.matching.kernels import jit
+
+NAMES_SCANNED_MAX: Final = 1_000
+"""Names of attributes that are learned of a source. Beyond it: lines are decoded."""
+
+DOUBTFUL_MAX: Final = 0.1
+"""The share of doubtful lines of a block that are left to the plain reader. Beyond it: the lines
+are decoded."""
+
+_TABLE: Final = 4_096
+BEHIND: Final = b"\n" * 8
+"""What kernels look at behind the last of what they read."""
+
+
+class ObjectScanner:
+    """Finds the values of attributes in lines of JSON."""
+
+    def __init__(self, is_allowed: Callable[[str], bool]) -> None:
+        self._is_allowed = is_allowed
+        self.names: list[str] = []
+        """What was learned, in the order of finding."""
+        self._bytes: list[bytes] = []
+        self._refused: set[str] = set()
+        self._table = np.full(_TABLE, -1, dtype=np.int64)
+        self._seen = np.full(NAMES_SCANNED_MAX, -1, dtype=np.int64)
+        self._leads: Any = None
+        self._state = np.zeros(4, dtype=np.int64)
+        self._is_of_use = not jit.is_pure()
+
+    def scan(self, block: Block, asked: Container[str] | None) -> "ScannedLines | None":
+        """Where the values of attributes are, of those asked for or all that there are.
+
+        None where the lines are better decoded. Cost: the block, and room for each of these names
+        that was learned so far in each line.
+        """
+        if not self._is_of_use or not is_utf_8(block.data):
+            return None
+        from contrada.matching.kernels import json_scanner
+
+        if self._leads is None:
+            self._leads = json_scanner.no_leads(NAMES_SCANNED_MAX)
+        data = np.frombuffer(block.data + BEHIND, dtype=np.uint8)
+        columns = [name for name in self.names if asked is None or name in asked]
+        begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
+        lasts = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
+        is_doubtful = np.zeros(len(block), dtype=bool)
+        line = 0
+        while True:
+            known, column_of = self._known(columns, json_scanner.NOT_KEPT, json_scanner.REFUSED)
+            found = (self._seen, (begins, lasts), is_doubtful, self._state)
+            line = json_scanner.scan(data, block.ends, line, known, self._leads, column_of, *found)
+            if line == len(block):
+                break
+            if len(self.names) == NAMES_SCANNED_MAX:
+                self._is_of_use = False
+                return None
+            name = self._learn(block.data)
+            if asked is None or name in asked:
+                columns.append(name)
+            if len(columns) > len(begins):
+                begins, lasts = (
+                    np.concatenate((each, np.full_like(each, -1))) for each in (begins, lasts)
+                )
+        # These are refused, which the plain reader tells.
+        is_doubtful |= np.diff(block.ends, prepend=-1) > LINE_CHARS_MAX
+        if np.count_nonzero(is_doubtful) > DOUBTFUL_MAX * len(block):
+            self._is_of_use = len(block) < 100  # A few odd lines say little of all others.
+            return None
+        size = len(columns)
+        return ScannedLines(data, columns, begins[:size], lasts[:size], is_doubtful)
+
+    def _known(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
+        places = {name: place for place, name in enumerate(columns)}
+        column_of = [
+            refused if name in self._refused else places.get(name, not_kept) for name in self.names
+        ]
+        starts = starts_of([len(each) for each in self._bytes])
+        joined = np.frombuffer(b"".join(self._bytes) + BEHIND, dtype=np.uint8)
+        return (self._table, starts, joined), np.array(column_of or [not_kept], dtype=np.int64)
+
+    def _learn(self, data: bytes) -> str:
+        """Takes the name at which the kernel has stopped into the table."""
+        begin, end, place, _ = self._state.tolist()
+        found = data[begin:end]
+        name = found.decode()
+        self._table[place] = len(self.names)
+        self.names.append(name)
+        self._bytes.append(found)
+        if not self._is_allowed(name):
+            self._refused.add(name)
+        return name
+
+
+class ScannedLines:
+    """The values of some lines, as the text that stands there."""
+
+    _quote_bytes = 1
+    """Of the quotes around each text."""
+
+    def __init__(
+        self, data: Any, names: list[str], begins: Any, lasts: Any, is_doubtful: Any
+    ) -> None:
+        self._data, self._begins, self._lasts = data, begins, lasts
+        self.names = names
+        self.is_doubtful = is_doubtful
+
+    def column(
+        self, place: int, value_of: Callable[[str], Any], *, is_needed: bool = False
+    ) -> Column:
+        """The values of an attribute.
+
+        Lines with one that is refused are doubtful from then on; where it is needed, so are those
+        without one.
+        """
+        begins, lasts = self._begins[place], self._lasts[place]
+        tokens = self._texts(begins, lasts).dictionary_encode()
+        values = list(map(value_of, tokens.dictionary.to_pylist()))
+        codes = tokens.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        refused = np.array([value is REFUSED for value in values] + [is_needed], dtype=bool)
+        self.is_doubtful |= refused[codes]
+        return Column([*values, MISSING], codes)
+
+    def plain_column(self, place: int, *, has_texts: bool, has_mixed: bool) -> ArrowColumn | None:
+        """The values of an attribute that mean what they are in JSON, texts where it has these.
+
+        None where they are of several types, or null; where it has mixed ones, integers among
+        doubles are the doubles that they equal.
+        """
+        from contrada.matching.kernels import json_scanner as kinds
+
+        begins, lasts = self._begins[place], self._lasts[place]
+        kind, values = np.empty(len(begins), np.uint8), np.empty(len(begins), np.int64)
+        bits = self._values_of(begins, lasts, kind, values, has_texts=has_texts)
+        found = {each for each in range(kinds.HARD + 1) if bits >> each & 1}
+        found.discard(kinds.NONE)
+        if found == {kinds.TEXT} and has_texts:
+            quote = self._quote_bytes * (begins >= 0)
+            return ArrowColumn(self._texts(begins + quote, lasts - quote))
+        valid = _valid(begins)
+        if found == {kinds.BOOL}:
+            held = np.packbits(values.astype(bool), bitorder="little")
+            return ArrowColumn(_array(pa.bool_(), len(kind), valid, held))
+        if found == {kinds.INT}:
+            return ArrowColumn(_array(pa.int64(), len(kind), valid, values))
+        if not found or not found <= {kinds.INT, kinds.FLOAT, kinds.HARD}:
+            return None
+        doubles = values.view(np.float64)
+        if kinds.INT in found:
+            whole = kind == kinds.INT
+            if not has_mixed or (np.abs(values[whole]) > EXACT_DOUBLE).any():
+                return None
+            doubles[whole] = values[whole].astype(np.float64)
+        for row in np.flatnonzero(kind == kinds.HARD).tolist() if kinds.HARD in found else ():
+            doubles[row] = float(self._data[begins[row] : lasts[row]].tobytes())
+        return ArrowColumn(_array(pa.float64(), len(kind), valid, doubles))
+
+    def time_column(
+        self, place: int, *, has_zone: bool, is_needed: bool = False
+    ) -> ArrowColumn | None:
+        """The values of an attribute of times; None where not all are known here.
+
+        Where it is needed lines without one are doubtful from then on.
+        """
+        from contrada.matching.kernels import json_scanner
+
+        begins, lasts = self._begins[place], self._lasts[place]
+        values = np.empty(len(begins), np.int64)
+        if not json_scanner.times_of(
+            self._data, begins, lasts, self._quote_bytes, has_zone, values
+        ):
+            return None
+        if is_needed:
+            self.is_doubtful |= begins < 0
+        return ArrowColumn(_array(TIME, len(begins), _valid(begins), values))
+
+    def _values_of(
+        self, begins: Any, lasts: Any, kinds: Any, values: Any, *, has_texts: bool
+    ) -> int:
+        """As the kernel `values_of`; whether there may be texts is no matter in JSON."""
+        from contrada.matching.kernels import json_scanner
+
+        found: int = json_scanner.values_of(self._data, begins, lasts, kinds, values)
+        return found
+
+    def _texts(self, begins: Any, lasts: Any) -> Any:
+        """What stands at some places, which is known to be UTF-8, as an Arrow column."""
+        from contrada.matching.kernels import json_scanner
+
+        starts = starts_of(lasts - begins)
+        out = np.empty(starts[-1] + len(BEHIND), dtype=np.uint8)
+        json_scanner.put_spans(self._data, begins, lasts, starts, out)
+        return _array(pa.string(), len(begins), _valid(begins), starts.astype(np.int32), out)
+
+    def has(self, place: int) -> Any:
+        """Which lines have an attribute."""
+        return self._begins[place] >= 0
+
+    def in_order(self) -> list[int]:
+        """The places of the names in an order that most lines have; the others are doubtful.
+
+        A record keeps the order of its line.
+        """
+        is_there = self._begins >= 0
+        packed = np.ascontiguousarray(np.packbits(is_there, axis=0).T)
+        patterns = packed.view(f"S{packed.shape[1] or 1}").ravel().tolist()
+        firsts = list({pattern: row for row, pattern in enumerate(patterns)}.values())
+        order: list[int] = []
+        for row in sorted(firsts, key=is_there.sum(axis=0).__getitem__, reverse=True):
+            begins = self._begins[:, row]
+            before = -1
+            for place in sorted(np.flatnonzero(begins >= 0).tolist(), key=begins.__getitem__):
+                if place in order:
+                    before = max(before, order.index(place))
+                else:
+                    before += 1
+                    order.insert(before, place)
+        sorted_begins = self._begins[order]
+        so_far = np.maximum.accumulate(sorted_begins, axis=0)
+        is_off = (sorted_begins >= 0) & (sorted_begins < so_far)
+        self.is_doubtful |= is_off.any(axis=0)
+        return order
+
+
+def _valid(begins: Any) -> Any:
+    """Which rows have a value, as Arrow has it; None where all have one."""
+    is_there = begins >= 0
+    return None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
+
+
+def _array(kind: Any, count: int, valid: Any, *held: Any) -> Any:
+    """An Arrow column over arrays."""
+    return pa.Array.from_buffers(kind, count, [valid, *map(pa.py_buffer, held)])

@@ -1,0 +1,210 @@
+"""Records as whole packed notifications, many at once, from the columns of their values.
+
+What comes out are the notifications that the functions of one record make. A row is *odd* where a
+value is none that columns hold (null, several values, bytes, a text among numbers), or where it
+lacks the time that the source needs: then it is left to these functions.
+
+As `contrada.integrations.files.value_columns`, this needs pyarrow, and Numba.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contrada.errors import LimitError
+from contrada.integrations.files.builtins import plain_attributes, plain_value
+from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.value_columns import Column, Missing
+from contrada.matching.arrow_pack import Blobs, ColumnPiece, constant_piece, packed_rows
+from contrada.matching.kernels import jit
+from contrada.model import Notification
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.domains.values import time_us_of
+
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+"""Bytes of the notifications of one Arrow batch. Beyond it: LimitError, and rows are to be sent in
+smaller batches."""
+
+CONSTANTS_KEPT_MAX: Final = 16
+"""Sources whose constant attributes are kept packed. Beyond it: the one that was not written for
+the longest is packed anew."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_AS_IT_IS: Final = frozenset((bool, int, str))
+_NUMBERS: Final = frozenset((int, float))
+
+
+class WrittenRows(NamedTuple):
+    """Rows in columns; those that are odd hold nothing of use.
+
+    `times_us` is None where the source stamps no times; `attributes` are JSON for people.
+    """
+
+    is_odd: Any
+    notifications: Any
+    times_us: Any
+    attributes: Any
+
+    def taken(self, rows: Any) -> "WrittenRows":
+        """Some of the rows."""
+        order = pa.array(rows)
+        times = None if self.times_us is None else self.times_us[rows]
+        columns = (each.take(order) for each in (self.notifications, self.attributes))
+        notifications, attributes = columns
+        return WrittenRows(self.is_odd[rows], notifications, times, attributes)
+
+
+def can_write(names: Iterable[str], reading: Reading) -> bool:
+    """Whether records of these attributes can be written many at once."""
+    most = len(set(names)) + len(reading.add) + len(reading.marks)
+    return most <= ATTRIBUTES_MAX and not jit.is_pure()
+
+
+def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) -> WrittenRows:
+    """Rows of columns as whole notifications, where `can_write` says so.
+
+    Cost: some ten nanoseconds for each value, and more for each distinct one.
+    """
+    stamped = Stamped(reading, count)
+    pieces: list[ColumnPiece] = []
+    shown: list[Any] = []
+    for name, column in columns.items():
+        piece, odd = column.piece(msgspec.msgpack.encode(name))
+        if name in reading.add:  # An added attribute replaces a column: its values become odd.
+            odd |= piece.kinds != 0
+        stamped.take(name, piece, odd)
+        if name not in reading.add:
+            pieces.append(piece)
+            shown.append(column.each(_shown_as(name)))
+    pieces += stamped.constants()
+    return WrittenRows(
+        stamped.is_odd,
+        binary_of(packed_rows(count, pieces, stamped.times_us)),
+        stamped.times_us,
+        _objects([*shown, *_shown_constants(reading)], count),
+    )
+
+
+class Stamped:
+    """The parts of rows beside their columns: the time of each, and attributes that all share."""
+
+    def __init__(self, reading: Reading, count: int) -> None:
+        self._reading, self._count = reading, count
+        self._odd = np.zeros(count, dtype=bool)
+        self._lacks_time = np.zeros(count, dtype=bool)
+        self.times_us: Any = None
+        """The time of each row, None where the source stamps none."""
+        if reading.time is not None:
+            time = reading.add.get(reading.time)
+            at_us = time_us_of(time) if isinstance(time, datetime) else None
+            self.times_us = np.full(count, at_us or 0, dtype=np.int64)
+            self._lacks_time[:] = at_us is None
+
+    @property
+    def is_odd(self) -> Any:
+        """Which rows are odd."""
+        return self._odd | self._lacks_time
+
+    def take(self, name: str, piece: ColumnPiece, odd: Any) -> None:
+        """Notes what a column says of the rows."""
+        self._odd |= odd
+        if name == self._reading.stamp:
+            from contrada.matching.kernels.msgpack_writer import TIME
+
+            self._lacks_time = piece.kinds != TIME
+            if not self._lacks_time.all():
+                self.times_us = piece.values
+
+    def constants(self) -> list[ColumnPiece]:
+        """What each row has: what the source adds, and its type marks."""
+        return [
+            constant_piece(self._count, name, packed)
+            for name, packed in _packed_constants(self._reading)
+        ]
+
+
+def _packed_constants(reading: Reading) -> tuple[tuple[str, bytes], ...]:
+    if not reading.add and not reading.marks:
+        return ()
+    return _apart(Notification.marked(reading.add, reading.marks).span)
+
+
+@lru_cache(CONSTANTS_KEPT_MAX)
+def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
+    held = msgspec.msgpack.decode(span, type=dict[str, msgspec.Raw])
+    return tuple((name, bytes(value)) for name, value in held.items())
+
+
+def _shown_constants(reading: Reading) -> list[Any]:
+    shown = plain_attributes(Notification.marked(reading.add, reading.marks))
+    members = (
+        f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in shown.items()
+    )
+    return list(map(pa.scalar, members))
+
+
+def _shown_as(name: str) -> Callable[[Any], Iterable[str | None]]:
+    """What shows values as members of an object of JSON; None shows nothing."""
+    before = f"{_encode(name).decode()}:"
+
+    def shown(value: Any) -> str | None:
+        kind = type(value)
+        if kind is Missing:
+            return None
+        if (kind is float and value - value == 0) or kind in _AS_IT_IS:
+            return before + _encode(value).decode()
+        return before + _encode(plain_value(value)).decode()
+
+    def all_shown(values: Any) -> Iterable[str | None]:
+        if isinstance(values, np.ndarray):
+            return [f'{before}"{each}Z"' for each in _iso_texts(values)]
+        if values and set(map(type, values)) <= _NUMBERS and all(map(isfinite, values)):
+            # No comma stands in a number: so all are encoded at once.
+            return [before + each for each in _encode(values).decode()[1:-1].split(",")]
+        return map(shown, values)
+
+    return all_shown
+
+
+def _iso_texts(times: Any) -> list[str]:
+    """Times as ISO 8601 writes them; parts of a second where there are any."""
+    seconds = times.astype("datetime64[s]")
+    has_parts = seconds != times
+    found: list[str] = np.datetime_as_string(seconds).tolist()
+    for row in np.flatnonzero(has_parts).tolist():
+        found[row] = str(np.datetime_as_string(times[row]))
+    return found
+
+
+def _objects(members: list[Any], count: int) -> Any:
+    """Objects of JSON of their members, in columns; what is NULL is left out."""
+    if not members:
+        return pa.repeat("{}", count)
+    arrays = [each if isinstance(each, pa.Array) else pa.repeat(each, count) for each in members]
+    # Where all are NULL Arrow's join leaves the row out.
+    is_empty = np.logical_and.reduce([_is_null(each) for each in arrays])
+    arrays[0] = pc.if_else(pa.array(is_empty), "", arrays[0])
+    inside = pc.binary_join_element_wise(*arrays, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", inside, "}", "")
+
+
+def _is_null(array: Any) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False)
+
+
+def binary_of(blobs: Blobs) -> Any:
+    """Byte strings as an Arrow column, where they lie. Raises LimitError."""
+    starts, data = blobs
+    size = int(starts[-1] - starts[0])
+    if size > COLUMN_BYTES_MAX:
+        raise LimitError("COLUMN_BYTES_MAX", COLUMN_BYTES_MAX, size)
+    offsets = pa.py_buffer((starts - starts[0]).astype(np.int32))
+    held = pa.py_buffer(data[starts[0] : starts[-1]])
+    return pa.Array.from_buffers(pa.binary(), blobs.size, [None, offsets, held])

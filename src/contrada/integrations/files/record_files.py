@@ -1,0 +1,75 @@
+"""Files to records: which format a file has, and its records one after another."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from contrada.errors import ContradaError, InputError
+from contrada.integrations.files.csv_rows import read_rows
+from contrada.integrations.files.document_records import open_document
+from contrada.integrations.files.json_objects import read_array, read_objects
+from contrada.integrations.files.lines import open_lines, printable
+from contrada.integrations.files.read_options import Reading, plain_format
+from contrada.integrations.files.record import BadRecord, Record, bad_record
+from contrada.integrations.files.renderer import Renderer
+
+FORMATS: Final = ("csv", "tsv", "json", "jsonl", "xml")
+
+_FORMAT_OF_SUFFIX: Final = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".geojson": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".xml": "xml",
+    ".atom": "xml",
+    ".cap": "xml",
+    ".gpx": "xml",
+    ".rss": "xml",
+}
+
+
+def format_of(path: Path) -> str:
+    """The format that a file's name tells; `.gz` behind it is allowed.
+
+    Raises InputError for a name that tells none.
+    """
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    format_name = _FORMAT_OF_SUFFIX.get(name.suffix.lower())
+    if format_name is None:
+        known = " ".join(_FORMAT_OF_SUFFIX)
+        raise InputError(str(path), f"unknown suffix {name.suffix!r}, expected one of {known}")
+    return format_name
+
+
+def check_name_of(path: Path) -> None:
+    """Refuse a file whose name is not UTF-8: no result could say where a record comes from."""
+    if printable(str(path)) != str(path):
+        raise InputError(printable(str(path)), "the name of the file is not UTF-8")
+
+
+def read_file(
+    path: Path, format_name: str, reading: Reading, source: str | None = None
+) -> Iterator[Record | BadRecord]:
+    """The records of a file, the bad ones among them; `source` is what they call the file.
+
+    Cost: proportional to the file; rows and JSON lines are read one by one, a document whole, but
+    for the entries of a large one.
+    A file that cannot be read is one bad record.
+    """
+    source = str(path) if source is None else source
+    format_name, reading = plain_format(format_name, reading)
+    if format_name == "csv":
+        yield from read_rows(open_lines(path), source, reading)
+    elif format_name == "json" and not reading.entries:
+        yield from read_objects(open_lines(path), source, reading)
+    elif format_name == "xml":
+        yield from Renderer(reading).render_file(path, source)
+    else:
+        try:
+            data = open_document(path)
+        except ContradaError as error:
+            yield bad_record(source, error, None)
+        else:
+            yield from read_array(data, source, reading)

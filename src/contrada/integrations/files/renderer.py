@@ -1,0 +1,271 @@
+"""Documents to notifications by any strategy: a path, bytes or a stream, of XML or JSON.
+
+`Renderer` is the XML part of the paper's system: it knows no service, as no sender knows of XML.
+
+Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
+"""
+
+import gzip
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from lxml import etree
+
+from contrada.errors import ContradaError, InputError, LimitError, ParseError
+from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
+from contrada.integrations.documents.document_schema import validate
+from contrada.integrations.documents.document_shape import (
+    SHAPE_TYPE,
+    AboutDocument,
+    shape_of_element,
+)
+from contrada.integrations.documents.element_tree import Element, element_name, parsed
+from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
+from contrada.integrations.documents.naming_strategies import Original, base_of, is_escaping, named
+from contrada.integrations.documents.stylesheet import transformed
+from contrada.integrations.documents.text_names import Texts, note_repeated
+from contrada.integrations.documents.xml_slots import ElementWay, Walk, kind_of, outermost_repeated
+from contrada.integrations.files.document_records import (
+    DOCUMENT_BYTES_MAX,
+    bad_entry,
+    beginning,
+    open_document,
+    read_flat,
+    record_of_entry,
+)
+from contrada.integrations.files.flat_entries import FlatEntries
+from contrada.integrations.files.json_objects import Report, records_of_object
+from contrada.integrations.files.lines import DataFile, readable
+from contrada.integrations.files.read_options import Reading, check_xml
+from contrada.integrations.files.record import BadRecord, Record, bad_record
+from contrada.integrations.files.slot_reader import SlotReader
+from contrada.model import Notification
+
+PIECE_BYTES: Final = 2**16
+"""Bytes of a stream that are read at once. Beyond it: the next piece takes the rest."""
+
+
+class Renderer:
+    """Makes notifications of documents as `reading` says, and reports what is repeated in them.
+
+    `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema for JSON.
+    """
+
+    def __init__(self, reading: Reading | None = None, format_name: str = "xml") -> None:
+        self.reading = Reading() if reading is None else reading
+        check_xml(format_name, self.reading)
+        if format_name not in ("xml", "json"):
+            raise InputError("format", f"found {format_name!r}, expected xml or json")
+        self._is_xml = format_name == "xml"
+        self._values = SlotReader(self.reading)
+        self._keeps = is_escaping(self.reading.strategy)
+        self._report = Report()
+        self._walk = Walk(self._keeps, self._report.repeated)
+
+    @property
+    def repeated(self) -> dict[str, int]:
+        """How many of a name stood below one parent at most, by the names on the way to them."""
+        return self._report.repeated
+
+    @property
+    def lost(self) -> Counter[str]:
+        """How many values of a name `last` left out."""
+        return self._report.lost
+
+    @property
+    def names(self) -> dict[str, Original]:
+        """What the generated names of all that was rendered stand for."""
+        return self._report.names
+
+    def render(
+        self, what: Path | bytes | BinaryIO, source: str | None = None
+    ) -> Iterator[Record | BadRecord]:
+        """The records of a document, entries numbered from 1 in its order; what is bad among them.
+
+        A stream with `entries` is read in pieces, and so is a path with more than
+        DOCUMENT_BYTES_MAX: memory stays flat, and what stands behind an entry is not added to it.
+        Where that would make a difference a bad record says so at the end.
+        Cost: proportional to the document.
+        """
+        if isinstance(what, bytes):
+            yield from self._whole(what, source or "document")
+        elif isinstance(what, Path):
+            yield from self.render_file(what, source or str(what))
+        elif self._is_xml and self._can_split:
+            yield from self._split(_pieces(what), source or "stream")
+        else:
+            data = what.read(DOCUMENT_BYTES_MAX + 1)
+            yield from self._whole(data, source or "stream")
+
+    def render_file(self, path: DataFile, source: str) -> Iterator[Record | BadRecord]:
+        """As `render`, of what is like a path."""
+        try:
+            if self._is_xml and self._can_split and is_large(path):
+                with readable(path), path.open("rb") as stream:
+                    unpacked: Any = gzip.GzipFile(fileobj=stream) if _is_packed(path) else stream
+                    yield from self._split(_pieces(unpacked), source)
+            else:
+                yield from self._whole(open_document(path), source)
+        except ContradaError as error:
+            yield bad_record(source, error, None)
+
+    @property
+    def _can_split(self) -> bool:
+        reading = self.reading
+        return bool(reading.entries) and reading.stylesheet is None and reading.schema is None
+
+    def _whole(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
+        if len(data) > DOCUMENT_BYTES_MAX:
+            error = LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
+            yield bad_record(source, error, None, beginning(data))
+        elif not self._is_xml:
+            yield from records_of_object(data, source, self.reading, self._report)
+        else:
+            yield from self._xml(data, source)
+
+    def _xml(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
+        if self.reading.is_flat:
+            yield from read_flat(data, source, self.reading, self._see)
+            return
+        entries = self.reading.entries
+        faults: list[DamagedPiece] = []
+        root: etree._Element | None = None
+        try:
+            root = parsed(data, instructions=self._keeps)
+        except ParseError as error:
+            if entries:
+                faults, root = without_damage(data, entries, instructions=self._keeps)
+            if not faults or root is None:
+                faults = [(error, data)]
+        for fault, piece in faults:
+            yield bad_record(source, fault, None, beginning(piece))
+        if root is not None:
+            try:
+                yield from self._of_root(root, source, len(data))
+            except ContradaError as error:
+                yield bad_record(source, error, None, beginning(data))
+
+    def _see(self, root: Element) -> None:
+        note_repeated(root, root.name, self._walk.note)
+
+    def _of_root(
+        self, root: etree._Element, source: str, size: int
+    ) -> Iterator[Record | BadRecord]:
+        reading = self.reading
+        if reading.schema is not None:
+            validate(root, reading.schema)
+        if reading.stylesheet is not None:
+            root = transformed(root, reading.stylesheet)
+        entries = reading.entries
+        if entries is None and reading.strategy == "split":
+            entries = outermost_repeated(root)
+        if entries is None:
+            yield self._record(source, 1, root, kind_of(root))
+            return
+        kind = kind_of(root)
+        found = entries_of(root, entries, self._walk, size)
+        for number, entry in enumerate(found, start=1):
+            yield self._record(source, number, entry.node, kind, entry)
+
+    def _split(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
+        entries = self.reading.entries or ""
+        found = entries_in(pieces, entries, self._walk, exact=self._keeps)
+        kind: str | None = None
+        try:
+            flat = (
+                FlatEntries(self.reading, self._values, self._walk.note)
+                if self.reading.is_flat
+                else None
+            )
+            for number, entry in enumerate(found, start=1):
+                made = None if flat is None else flat.notification(entry)
+                if made is not None:
+                    yield Record(source, number, made)
+                    continue
+                if flat is not None:
+                    yield self._flat_record(source, number, entry)
+                    continue
+                if kind is None:
+                    kind = kind_of(entry.node.getroottree().getroot())
+                yield self._record(source, number, entry.node, kind, entry)
+        except ContradaError as error:
+            yield bad_record(source, error, None)
+
+    def _flat(self) -> FlatEntries:
+        return FlatEntries(self.reading, self._values, self._walk.note)
+
+    def _flat_record(self, source: str, number: int, entry: DocumentEntry) -> Record | BadRecord:
+        texts: Texts = {}
+        try:
+            for slot in (*entry.around, *self._walk.slots(entry.node, entry.way)):
+                texts.setdefault(slot.plain, []).append(slot.value)
+        except ContradaError as error:
+            return bad_entry(source, self.reading.entries, number, error, "")
+        return record_of_entry(source, number, texts, self.reading)
+
+    def _record(
+        self,
+        source: str,
+        number: int,
+        node: etree._Element,
+        kind: str,
+        entry: DocumentEntry | None = None,
+    ) -> Record | BadRecord:
+        try:
+            return Record(source, number, self._notification(node, kind, entry))
+        except ContradaError as error:
+            shown = etree.tostring(node, encoding="unicode", with_tail=False)
+            named_so = None if entry is None else element_name(node)
+            return bad_entry(source, named_so, number, error, shown)
+
+    def _notification(
+        self, node: etree._Element, kind: str, entry: DocumentEntry | None
+    ) -> Notification:
+        strategy = self.reading.strategy
+        way = entry.way if entry else ElementWay.to_root(element_name(node), escape=self._keeps)
+        around = entry.around if entry else []
+        own = list(self._walk.slots(node, way))
+        if not self._keeps:
+            found = self._values.of(named([*around, *own], strategy, self.lost))
+            return self.reading.notification(found)
+        names = named([*own, *around], strategy, self.lost)
+        found = self._values.of(names)
+        self._report.note(names)
+        held = self._values.held(found, names)
+        told = AboutDocument(kind, base_of(strategy), way if entry else None, names[len(own) :])
+        body = shape_of_element(node, told, names[: len(own)], held)
+        return self.reading.notification(found, body=body, content_type=SHAPE_TYPE)
+
+
+def read_document(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+    """The records of a document of XML; see `Renderer.render`."""
+    return Renderer(reading).render(data, source)
+
+
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    while piece := stream.read(PIECE_BYTES):
+        yield piece
+
+
+def _is_packed(path: DataFile) -> bool:
+    return path.suffix == ".gz"
+
+
+def is_large(path: DataFile) -> bool:
+    """Whether a document has more than DOCUMENT_BYTES_MAX; False where that is not known.
+
+    Raises InputError where it cannot be read.
+    """
+    with readable(path), path.open("rb") as stream:
+        if not _is_packed(path):
+            return stream.seekable() and stream.seek(0, os.SEEK_END) > DOCUMENT_BYTES_MAX
+        unpacked = gzip.GzipFile(fileobj=stream)
+        size = 0
+        while piece := unpacked.read(PIECE_BYTES):
+            size += len(piece)
+            if size > DOCUMENT_BYTES_MAX:
+                return True
+        return False

@@ -1,0 +1,141 @@
+"""Files of rules of other dialects: what reads each, and the names that their rules get."""
+
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+from contrada.errors import InputError
+from contrada.integrations.files.subscription_files import NAME_CHARS_MAX
+from contrada.model.rule import ReadRules, RefusedRule, Rule
+
+
+class Dialect(NamedTuple):
+    """Where what reads a dialect's files is, and how these end in directories."""
+
+    module: str
+    suffixes: tuple[str, ...]
+    read: str = "read_rules"
+
+    def reader(self) -> ReadRules:
+        """What reads its files; it is imported now."""
+        return cast(ReadRules, getattr(importlib.import_module(self.module), self.read))
+
+
+_YAML: Final = (".yml", ".yaml")
+_JSON: Final = (".json", ".jsonl")
+
+DIALECTS: Final = {
+    "sigma": Dialect("contrada.integrations.dialects.sigma", _YAML),
+    "eventbridge": Dialect("contrada.integrations.dialects.eventbridge", _JSON),
+    "cloudevents": Dialect("contrada.integrations.dialects.cloudevents", _JSON),
+    "cesql": Dialect("contrada.integrations.dialects.cesql", (".cesql", ".txt")),
+    "sql": Dialect("contrada.integrations.dialects.sql", (".sql",)),
+    "prometheus": Dialect("contrada.integrations.dialects.prometheus", _YAML),
+}
+
+PREPARED: Final = Dialect("contrada.integrations.dialects.sigma", (".jsonl",), "read_prepared")
+"""Sigma's rules with `--prepared`."""
+
+STANDARD_INPUT: Final = "-"
+
+NOT_UTF_8: Final = "not UTF-8"
+NO_RULES: Final = "found no rule in the file"
+
+
+def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """The files that are named, and those of the dialect beneath the directories, in order."""
+    for place in places:
+        if not place.is_dir():
+            yield place
+            continue
+        found = sorted(each for each in place.rglob("*") if each.suffix.lower() in suffixes)
+        if not found:
+            expected = " or ".join(suffixes)
+            raise InputError(str(place), f"found no file that ends in {expected}")
+        yield from (each for each in found if each.is_file())
+
+
+def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
+    """The rules of a file; a file that is no text, or has no rule, gives one refused rule."""
+    try:
+        text = _content(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield RefusedRule("", InputError(str(path), f"byte {error.start + 1} is {NOT_UTF_8}"))
+        return
+    except OSError as error:
+        yield RefusedRule("", InputError(str(path), f"cannot be read: {error.strerror}"))
+        return
+    rules = read(text, **options) if text.strip() else iter(())
+    first = next(rules, RefusedRule("", InputError(str(path), NO_RULES)))
+    yield from chain((first,), rules)
+
+
+def _content(path: Path) -> bytes:
+    if str(path) == STANDARD_INPUT:
+        return sys.stdin.buffer.read()
+    return path.read_bytes()
+
+
+class RuleNames:
+    """Names for rules as a file of subscriptions has them: in one line, without colon, and once."""
+
+    def __init__(self) -> None:
+        self._names: Counter[str] = Counter()
+
+    def new(self, name: str) -> str:
+        """The name for the next rule, of one that several may have."""
+        plain = (
+            " ".join(name.replace(":", ".").split()).lstrip("#")[: NAME_CHARS_MAX - 12] or "rule"
+        )
+        name = plain
+        while name in self._names:
+            self._names[plain] += 1
+            name = f"{plain} ({self._names[plain]})"
+        self._names[name] += 1
+        return name
+
+
+def reason_of(rule: RefusedRule) -> str:
+    """The reason, by which refusals are counted; one reason for all files that are no text."""
+    reason = rule.reason
+    return NOT_UTF_8 if isinstance(rule.error, InputError) and NOT_UTF_8 in reason else reason
+
+
+def message_of(rule: RefusedRule) -> str:
+    """What the error says, without the name of the file."""
+    return plain_text(rule.error.reason if isinstance(rule.error, InputError) else str(rule.error))
+
+
+def plain_text(text: str) -> str:
+    """A text as it can be written: rules in JSON may hold lone surrogates."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def about_of(rule: Rule) -> dict[str, str | list[str]]:
+    """What the author says of a rule, as it can be written."""
+    return {
+        key: plain_text(each) if isinstance(each, str) else [*map(plain_text, each)]
+        for key, each in rule.about.items()
+    }
+
+
+def load_rules(place: Path, dialect: str) -> tuple[dict[str, Rule], list[str]]:
+    """The rules of a file, or of all files of a dialect beneath a directory, by name.
+
+    And the messages about refused rules.
+    """
+    source, names = DIALECTS[dialect], RuleNames()
+    found: dict[str, Rule] = {}
+    refused: list[str] = []
+    for path in rule_files((place,), source.suffixes):
+        for rule in rules_in(path, source.reader(), {}):
+            if isinstance(rule, Rule):
+                found[names.new(plain_text(rule.name) or path.stem)] = rule
+            else:
+                said = (str(path), plain_text(rule.name), message_of(rule))
+                refused.append(" ".join(": ".join(filter(None, said)).split()))
+    return found, refused

@@ -1,0 +1,90 @@
+"""The values of slots that a strategy has named: one rule for XML and JSON.
+
+What options say of a plain name (`types`, `drop`, what a schema says) holds for all names that are
+made of it. Texts of XML without a type are inferred as cells are; those of JSON stay texts.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from contrada.errors import ContradaError, InvalidNotificationError
+from contrada.integrations.documents.document_schema import SchemaTypes
+from contrada.integrations.documents.json_slots import DROPPED
+from contrada.integrations.documents.naming_strategies import Named
+from contrada.integrations.files.cells import Converter, schema_value, untyped_value
+from contrada.integrations.files.read_options import NAMES_KEPT_MAX, Reading
+from contrada.model import Value
+
+
+class SlotReader:
+    """Turns slots into the values of attributes, as a source is read."""
+
+    def __init__(self, reading: Reading, *, is_json: bool = False) -> None:
+        """Raises InputError for a schema that is none."""
+        self._reading = reading
+        self._is_json = is_json
+        self._types = None if reading.schema is None else SchemaTypes(reading.schema)
+        self._converters: dict[tuple[str, str], Converter] = {}
+
+    def of(self, names: Iterable[Named]) -> dict[str, Any]:
+        """The attributes. Raises InvalidNotificationError for a value not of its type."""
+        reading = self._reading
+        found: dict[str, list[Value]] = {}
+        for name, slot in names:
+            value = slot.value
+            if self._is_absent(value) or self._is_dropped(name, slot.plain):
+                continue
+            name = reading.rename.get(name, name)
+            try:
+                value = self._value(name, slot.plain, value)
+            except ContradaError as error:
+                raise InvalidNotificationError(name, value, str(error)) from None
+            found.setdefault(name, []).append(value)
+        return {name: each[0] if len(each) == 1 else each for name, each in found.items()}
+
+    def held(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:
+        """What attributes hold in the end, and which must not be told of."""
+        held: dict[str, Any] = {**found, **self._reading.add}
+        if self._reading.drop:
+            for name, slot in names:
+                if self._is_dropped(name, slot.plain):
+                    held[name] = DROPPED
+        return held
+
+    def _is_absent(self, value: Any) -> bool:
+        if not isinstance(value, str):
+            return False
+        return value in self._reading.absent or not (value or self._is_json)
+
+    def _is_dropped(self, name: str, plain: str) -> bool:
+        reading = self._reading
+        return bool(reading.drop) and (reading.is_dropped(name) or reading.is_dropped(plain))
+
+    def _value(self, name: str, plain: str, value: Any) -> Value:
+        if not isinstance(value, str):
+            reading = self._reading
+            typed = name if name in reading.types else plain
+            takes = type(value) in (int, float) and reading.takes_numbers(typed)
+            return reading.typed(typed)(value) if takes else value
+        return self.converter(name, plain)(value)
+
+    def converter(self, name: str, plain: str) -> Converter:
+        """What turns the texts of an attribute into values, where it has this plain name."""
+        key = (name, plain)
+        convert = self._converters.get(key)
+        if convert is None:
+            if len(self._converters) > NAMES_KEPT_MAX:
+                self._converters.clear()
+            convert = self._converters[key] = self._found_converter(name, plain)
+        return convert
+
+    def _found_converter(self, name: str, plain: str) -> Converter:
+        reading = self._reading
+        for each in (name, plain):
+            if each in reading.types:
+                return reading.typed(each)
+        kind = None if self._types is None else self._types.kind(plain)
+        if kind is not None:
+            return partial(schema_value, kind, zone=reading.zone)
+        return str if self._is_json else untyped_value

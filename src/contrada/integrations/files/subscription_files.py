@@ -1,0 +1,84 @@
+"""A file of subscriptions: one `name: filter` per line.
+
+    # an operations desk
+    late at JFK: kind = 'flight' and dep_delay > 120 and origin = 'JFK'
+    gusts:       bulletin.observation.wind_gust > 40
+
+Blank lines and lines that begin with `#` say nothing. A name is any text without a colon,
+unique in its file; the filter is in the text syntax, `or` included, and can match something.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from contrada.errors import ContradaError, InputError, ParseError
+from contrada.model import Filter, FilterSet, parse
+from contrada.service.settings import read_text
+
+NAME_CHARS_MAX: Final = 255
+"""Characters of a subscription's name. Beyond it: InputError."""
+
+Subscriptions: TypeAlias = Mapping[str, Filter | FilterSet]
+
+
+def load_subscriptions(path: Path) -> Subscriptions:
+    """The filters of a file; see `read_subscriptions`."""
+    return read_subscriptions(read_text(path), str(path))
+
+
+def read_subscriptions(text: str, source: str) -> Subscriptions:
+    """The filters of a file by name, in the order of the file.
+
+    Raises InputError with line and column for the first line that cannot be read, and for a
+    file without any subscription.
+    """
+    found: dict[str, Filter | FilterSet] = {}
+    for number, line in enumerate(_lines(text), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, column = _name(line, number, source)
+        if name in found:
+            raise InputError(
+                source, f"found the name {name!r} again, expected a new one", number, 1
+            )
+        found[name] = _filter(line, column, number, source)
+    if not found:
+        raise InputError(source, "found no subscription, expected lines of `name: filter`")
+    return found
+
+
+def _lines(text: str) -> list[str]:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+
+
+def _name(line: str, number: int, source: str) -> tuple[str, int]:
+    """The name on a line and how many characters stand before the filter."""
+    name, colon, _ = line.partition(":")
+    stripped = name.strip()
+    if not colon or not stripped:
+        expected = "expected `name: filter`"
+        raise InputError(source, f"found {line.strip()[:60]!r}, {expected}", number, 1)
+    if len(stripped) > NAME_CHARS_MAX:
+        reason = f"a name has at most NAME_CHARS_MAX = {NAME_CHARS_MAX} characters"
+        raise InputError(source, reason, number, 1)
+    return stripped, len(name) + 1
+
+
+def _filter(line: str, column: int, number: int, source: str) -> Filter | FilterSet:
+    # Blanks in place of the name keep the columns of errors those of the file.
+    text = " " * column + line[column:]
+    if not text.strip():
+        raise InputError(source, "found the end of the line, expected a filter", number, column + 1)
+    try:
+        parsed = parse(text)
+    except ParseError as error:
+        raise InputError(source, error.what, number, error.column) from None
+    except ContradaError as error:
+        raise InputError(source, str(error), number, column + 1) from None
+    if not isinstance(parsed, Filter | FilterSet):
+        reason = "found a pattern, expected a filter"
+        raise InputError(source, reason, number, column + 1)
+    if parsed.is_empty:
+        raise InputError(source, "found a filter that nothing can match", number, column + 1)
+    return parsed

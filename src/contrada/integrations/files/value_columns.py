@@ -1,0 +1,287 @@
+"""Columns of values, matched many rows at once.
+
+A column is what one attribute is in each row of a batch. Arrow holds one type of value in a
+column; rows that have another there (a text among numbers, null, several values) are *odd* and
+matched by themselves, with the same values.
+
+pyarrow is imported here and in `contrada.integrations.files.csv_batch` alone, and only where there
+is much to read: importing it takes as long as reading some thousand rows one by one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, lru_cache
+from itertools import compress
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contrada.errors import ContradaError
+from contrada.integrations.files.cells import Converter
+from contrada.integrations.files.lines import Block
+from contrada.matching.arrow_pack import ColumnPiece, blobs_of, piece_of
+from contrada.model.domains.values import time_us_of
+
+EXACT_DOUBLE: Final = 2**53
+"""Integers up to this are doubles too, so that they may stand in a column of doubles."""
+
+
+TEXTS_KEPT_MAX: Final = 2**16
+"""Distinct texts of a column whose values are kept. Beyond it: the least recently used is converted
+again."""
+
+
+class Missing:
+    """Stands for a value that is absent, or that the plain reader refuses."""
+
+
+MISSING: Final = Missing()
+REFUSED: Final = Missing()
+
+TIME: Final = pa.timestamp("us", tz="UTC")
+
+_TYPES: Final[dict[type, Any]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    datetime: TIME,
+}
+
+
+class Column:
+    """What an attribute is in each row: `values[codes[row]]`, or `values[row]` without codes."""
+
+    def __init__(self, values: Sequence[Any], codes: Any = None) -> None:
+        self._values = values
+        self._codes = codes
+
+    @cached_property
+    def _in_arrow(self) -> tuple[Any, Any]:
+        values, codes = self._values, self._codes
+        array = odd = None
+        kind: type
+        held: set[type]
+        found = set(map(type, values))
+        kinds = found - {Missing}
+        if kinds == {int, float} and _are_doubles(values):
+            held, kind = kinds, float
+        else:
+            kind = next(iter(kinds)) if len(kinds) == 1 else self._most_common()
+            held = {kind} & _TYPES.keys()
+        if held:
+            fits = kinds <= held and Missing not in found
+            array = pa.array(
+                values if fits else [v if type(v) in held else None for v in values], _TYPES[kind]
+            )
+            array = array if codes is None else array.take(pa.array(codes))
+        if not kinds <= held:
+            odd = np.array([type(v) not in (*held, Missing) for v in values], dtype=bool)
+            odd = odd if codes is None else odd[codes]
+        return array, odd
+
+    @property
+    def array(self) -> Any:
+        """The values for Arrow, None where no row has a value that Arrow can hold."""
+        return self._in_arrow[0]
+
+    @property
+    def odd(self) -> Any:
+        """The rows whose value the array does not hold; None where there are none."""
+        return self._in_arrow[1]
+
+    def _most_common(self) -> type:
+        """The type of most rows' values, of those that Arrow can hold; Missing where none is."""
+        uses = np.ones(len(self._values)) if self._codes is None else np.bincount(self._codes)
+        counts: dict[type, float] = {}
+        for value, count in zip(self._values, uses.tolist(), strict=False):
+            if type(value) in _TYPES:
+                counts[type(value)] = counts.get(type(value), 0) + count
+        return max(counts, key=lambda kind: counts[kind], default=Missing)
+
+    def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
+        """The values as a piece of whole notifications, and the rows whose values it has not."""
+        from contrada.matching.kernels.msgpack_writer import BOOL, FLOAT, INT, TEXT, TIME
+
+        kind_of = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, datetime: TIME}
+        kinds = np.array([kind_of.get(type(v), 0) for v in self._values], dtype=np.int64)
+        codes = np.arange(len(kinds)) if self._codes is None else np.asarray(self._codes)
+        is_text = kinds == TEXT
+        if is_text.any():  # Texts and numbers do not stand in one piece: most rows decide.
+            texts = np.count_nonzero(is_text[codes])
+            apart = ~is_text if 2 * texts >= np.count_nonzero(kinds[codes]) else is_text
+            kinds[apart] = 0
+        held: Any
+        if (kinds == TEXT).any():
+            strings = [v.encode() if k else b"" for v, k in zip(self._values, kinds, strict=True)]
+            held = blobs_of(strings).taken(codes)
+        else:
+            held = _numbers(self._values, kinds, is_float=kinds == FLOAT)[codes]
+        odd = np.array([type(v) is not Missing for v in self._values], dtype=bool) & (kinds == 0)
+        return ColumnPiece(np.frombuffer(before, np.uint8), kinds[codes], held), odd[codes]
+
+    def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
+        """A text for each row's value, as an Arrow column; made once for each distinct one.
+
+        `texts_of` takes a sequence of values, or an array of times.
+        """
+        texts = pa.array(texts_of(self._values), pa.string())
+        return texts if self._codes is None else texts.take(pa.array(self._codes))
+
+    def value(self, row: int) -> Any:
+        """The value of a row; MISSING or REFUSED where it has none."""
+        return self._values[row if self._codes is None else self._codes[row]]
+
+    def largest(self, is_asked: Any) -> Any:
+        """The largest value of some rows, one at least; all of them have one, of one type."""
+        values = self._values
+        if is_asked.all():  # So each value is that of a row, but for what stands for none.
+            return max(values[:-1] if values[-1] is MISSING else values)
+        held = is_asked
+        if self._codes is not None:
+            held = np.bincount(self._codes[is_asked], minlength=len(values)) > 0
+        return max(compress(values, held.tolist()))
+
+
+class ArrowColumn(Column):
+    """A column whose values Arrow holds, and NULL where a row has none."""
+
+    def __init__(self, array: Any) -> None:
+        self._held = array
+
+    @property
+    def _in_arrow(self) -> tuple[Any, Any]:
+        return self._held, None
+
+    def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
+        """As that of other columns."""
+        piece = piece_of(before, self._held)
+        assert piece is not None, "only where kernels are compiled"
+        return piece, np.zeros(len(self._held), dtype=bool)
+
+    def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
+        """As that of other columns."""
+        held = self._held.dictionary_encode()  # Arrow tells -0.0 from 0.0.
+        distinct = held.dictionary
+        values = distinct.to_numpy() if distinct.type == TIME else distinct.to_pylist()
+        return pa.array(texts_of(values), pa.string()).take(held.indices)
+
+    def value(self, row: int) -> Any:
+        """As that of other columns."""
+        found = self._held[row].as_py()
+        return MISSING if found is None else found
+
+    def largest(self, is_asked: Any) -> Any:
+        """As that of other columns."""
+        return pc.max(self._held.filter(pa.array(is_asked))).as_py()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatch:
+    """What could be read of a block of lines at once.
+
+    `is_doubtful` and `is_read` say of each line whether the plain reader must read it, and whether
+    its attributes are here; of a blank line both are false. The columns have a row for each of
+    `lines`, in order (and some for lines that are not to be taken from here). `stamps` is that of
+    the attribute that stamps each record, where the source has one.
+    """
+
+    is_doubtful: Any
+    is_read: Any
+    lines: Any
+    columns: Mapping[str, Column]
+    stamps: Column | None = None
+
+    @classmethod
+    def none_of(cls, block: Block) -> "ColumnBatch":
+        """Of a block that is left to the plain reader."""
+        doubtful = np.ones(len(block), dtype=bool)
+        return cls(doubtful, ~doubtful, np.arange(0), {})
+
+    @property
+    def latest_us(self) -> int | None:
+        """The largest time in `stamps` of the lines that were read."""
+        is_read = self.is_read[self.lines]
+        if self.stamps is None or not is_read.any():
+            return None
+        return time_us_of(self.stamps.largest(is_read))
+
+    def matches(self, index: Any) -> dict[int, list[int]]:
+        """The keys in order of each line that was read and that a filter matches."""
+        found = self._matching_rows(index)
+        rows = np.fromiter(found, dtype=np.int64, count=len(found))
+        lines = self.lines[rows]
+        of_lines = zip(lines.tolist(), self.is_read[lines].tolist(), found.values(), strict=True)
+        return {line: keys for line, is_read, keys in of_lines if is_read}
+
+    def _matching_rows(self, index: Any) -> dict[int, list[int]]:
+        """The keys in order of the rows that a filter matches."""
+        rows, columns = len(self.lines), self.columns
+        arrays = {
+            name: column.array for name, column in columns.items() if column.array is not None
+        }
+        odd = [column.odd for column in columns.values() if column.odd is not None]
+        if not arrays and not odd:
+            keys = sorted(index.match({}))
+            return dict.fromkeys(range(rows), keys) if keys else {}
+        # A column of its own tells how many rows there are where all others are odd.
+        table = pa.table(arrays or {"": pa.nulls(rows)})
+        offsets, keys = index.match_batch(table)
+        matched, every = np.flatnonzero(np.diff(offsets)), keys.tolist()
+        bounds = zip(offsets[matched].tolist(), offsets[matched + 1].tolist(), strict=True)
+        keys_of = (sorted(every[begin:end]) for begin, end in bounds)
+        found = dict(zip(matched.tolist(), keys_of, strict=True))
+        for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
+            held = {name: column.value(row) for name, column in columns.items()}
+            held = {name: value for name, value in held.items() if type(value) is not Missing}
+            found[row] = sorted(index.match(held))
+        return found
+
+
+def converter(
+    convert: Converter, is_absent: Callable[[str], bool], *, is_stamp: bool
+) -> Callable[[str], Any]:
+    """What a text stands for: a value, MISSING, or REFUSED; as a stamp all but times are."""
+
+    @lru_cache(TEXTS_KEPT_MAX, typed=True)
+    def value(text: str) -> Any:
+        if is_absent(text):
+            return REFUSED if is_stamp else MISSING
+        try:
+            found = convert(text)
+        except ContradaError:
+            return REFUSED
+        return REFUSED if is_stamp and not isinstance(found, datetime) else found
+
+    return value
+
+
+def _numbers(values: Sequence[Any], kinds: Any, *, is_float: Any) -> Any:
+    """Values as they stand in a piece: integers, the bits of doubles, or microseconds."""
+    listed = zip(values, kinds.tolist(), strict=True)
+    if (is_float | (kinds == 0)).all():
+        doubles = [value if kind else 0.0 for value, kind in listed]
+        return np.array(doubles, dtype=np.float64).view(np.int64)
+    found = [
+        0
+        if not kind
+        else time_us_of(value)
+        if isinstance(value, datetime)
+        else _INT64.unpack(_DOUBLE.pack(value))[0]
+        if type(value) is float
+        else int(value)
+        for value, kind in listed
+    ]
+    return np.array(found, dtype=np.int64)
+
+
+_DOUBLE: Final = Struct("=d")
+_INT64: Final = Struct("=q")
+
+
+def _are_doubles(values: Sequence[Any]) -> bool:
+    return all(-EXACT_DOUBLE <= each <= EXACT_DOUBLE for each in values if type(each) is int)

@@ -1,0 +1,125 @@
+"""What requests are answered: JSON, and which status stands for which error."""
+
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from contrada.errors import (
+    CannotPublishError,
+    ConnectionFailedError,
+    ContradaError,
+    DeliveryError,
+    LimitError,
+    NotPermittedError,
+    ProtocolError,
+    RefusedRequestError,
+    ServiceClosedError,
+    ServiceError,
+    StoreError,
+    shortened,
+)
+from contrada.net.wire.address import is_loopback
+from contrada.net.wire.tokens import TOKEN_CHARS_MAX
+from contrada.service.security.principals import NOT_PERMITTED
+
+_BUSY: Final = {"GATEWAY_TOKENS_MAX", "GATEWAY_UNPROVEN_MAX", "HTTP_BODIES_BYTES_MAX"}
+"""Limits of all requests together: later there is room again."""
+
+_STATUSES: Final[tuple[tuple[type[ContradaError], HTTPStatus], ...]] = (
+    (NotPermittedError, HTTPStatus.FORBIDDEN),
+    (ConnectionFailedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ServiceClosedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ProtocolError, HTTPStatus.BAD_GATEWAY),
+    (CannotPublishError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (DeliveryError, HTTPStatus.CONFLICT),
+    (ServiceError, HTTPStatus.BAD_REQUEST),
+    (ContradaError, HTTPStatus.BAD_REQUEST),
+)
+"""The first that fits."""
+
+
+def json_answer(
+    content: Any, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None
+) -> Response:
+    """An answer of JSON."""
+    return Response(
+        msgspec.json.encode(content), status, headers=headers, media_type="application/json"
+    )
+
+
+def refusal_of(error: ContradaError) -> RefusedRequestError:
+    """What a request is told of an error."""
+    if isinstance(error, RefusedRequestError):
+        return error
+    told = _told(error)
+    if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
+        reason = error.reason.removeprefix("the broker reports: ")
+        asked = {"WWW-Authenticate": 'Bearer realm="contrada"'}
+        return RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=asked)
+    if isinstance(error, LimitError) and error.limit in _BUSY:
+        later = {"Retry-After": "1"}
+        return RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, told, headers=later)
+    status = next(status for kind, status in _STATUSES if isinstance(error, kind))
+    return RefusedRequestError(status, told)
+
+
+def invalid(error: Exception) -> RefusedRequestError:
+    """The refusal of a malformed request."""
+    return RefusedRequestError(HTTPStatus.BAD_REQUEST, _told(error))
+
+
+def _told(error: Exception) -> str:
+    """What an error says, as text that can be sent: it may quote lone surrogates."""
+    return shortened(str(error).encode(errors="backslashreplace").decode())
+
+
+def answer_of(error: ContradaError) -> Response:
+    """The answer to a request that cannot be done."""
+    refusal = refusal_of(error)
+    told = {"error": refusal.reason, **refusal.details}
+    if error.published is not None:
+        told.setdefault("published", error.published)
+    return json_answer(told, refusal.status, refusal.headers)
+
+
+def token_of(request: HTTPConnection) -> str:
+    """The token of a request; empty where it has none. Raises RefusedRequestError.
+
+    In `Authorization: Bearer`, or in the address as `access_token`, since a browser's EventSource
+    and WebSocket set no headers.
+    """
+    given = request.headers.get("authorization")
+    if given is None:
+        token = request.query_params.get("access_token", "")
+    else:
+        scheme, _, token = given.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            found = (
+                "no token"
+                if scheme.lower() == "bearer"
+                else f"the scheme {shortened(scheme, 40)!r}"
+            )
+            raise RefusedRequestError(
+                HTTPStatus.UNAUTHORIZED,
+                f"found {found}, expected Bearer NAME.SECRET",
+                headers={"WWW-Authenticate": 'Bearer realm="contrada"'},
+            )
+    if len(token) > TOKEN_CHARS_MAX:
+        raise LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
+    if token and not _is_private(request):
+        reason = "a token is taken over HTTPS, or from this machine only"
+        raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
+    return token
+
+
+def _is_private(request: HTTPConnection) -> bool:
+    """Whether nobody else can read what is sent: the broker cannot see that from here."""
+    if request.scope.get("scheme") in ("https", "wss"):
+        return True
+    client = request.client
+    return client is not None and is_loopback(client.host)

@@ -1,0 +1,243 @@
+"""Where events are pushed to: one request of HTTP for each, to an address that was looked at.
+
+A sink is named by a stranger, so this side would be made to talk to what only it can reach: what
+listens on this host, in its network, or gives credentials to machines of a cloud. Therefore the
+addresses that a name stands for are looked at when a connection is made, and the connection goes to
+the very address that was looked at. Redirects are not followed.
+
+A sink may lead back to where events come from. Each request says who pushes it (PUSHED_BY), and the
+HTTP port takes none that it has pushed itself.
+"""
+
+import asyncio
+import secrets
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httpcore
+
+from contrada.errors import AddressError, InvalidValueError
+from contrada.net.wire.address import check_host
+
+PUSH_WAIT_S: Final = 20.0
+"""How long a sink may take to answer one event, connecting included. Beyond it: it is tried
+again."""
+
+PUSH_ANSWER_BYTES_MAX: Final = 16 * 1024
+"""Bytes of a sink's answer that are read. Beyond it: its connection is closed."""
+
+PUSH_CONNECTIONS_MAX: Final = 200
+"""Connections to sinks. Beyond it: an event waits for one."""
+
+SINK_CHARACTERS_MAX: Final = 2_048
+"""Characters of the address of a sink. Beyond it: it is refused."""
+
+PUSHED_BY: Final = "Contrada-Push"
+"""The header that says which HTTP port pushes an event: a random name of that process."""
+
+_ADDRESSES_TRIED: Final = 3
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_UNICAST: Final = IPv6Network("2000::/3")
+"""All that is given out of IPv6 for hosts of the Internet."""
+_OWN_USE: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
+"""Protocols of networks, and what a cloud tells its machines there."""
+_EXPECTED: Final = "expected http://host/path or https://host/path"
+_BAD: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError)
+
+
+class PushAnswer(NamedTuple):
+    """What a sink said: its status, 0 where there was no answer, and why; and its Retry-After."""
+
+    status: int
+    reason: str = ""
+    retry_after: str = ""
+
+
+class _NotPublicError(OSError):
+    """A sink is at an address that is not public."""
+
+
+class Sinks:
+    """Sends events; `aclose` closes its connections."""
+
+    def __init__(self, *, is_private_allowed: bool = False) -> None:
+        self._is_private_allowed = is_private_allowed
+        self.identity = secrets.token_hex(8)
+        """What its requests say in PUSHED_BY."""
+        self._pool: httpcore.AsyncConnectionPool | None = None
+
+    def check(self, sink: str) -> str:
+        """The address itself, where it may be one of a sink. Raises InvalidValueError.
+
+        A host name is resolved, and its addresses checked, only when the sink is called.
+        """
+        if len(sink) > SINK_CHARACTERS_MAX:
+            raise InvalidValueError(sink[:80], f"more than {SINK_CHARACTERS_MAX} characters")
+        try:
+            parts = urlsplit(sink)
+            host, _ = parts.hostname, parts.port
+            if not sink.isascii() or parts.scheme not in ("http", "https") or not host:
+                raise ValueError
+            if any(each.isspace() or not each.isprintable() for each in sink):
+                raise ValueError
+        except ValueError:
+            raise InvalidValueError(sink, _EXPECTED) from None
+        if parts.username is not None or parts.password is not None:
+            raise InvalidValueError("sink", "no user and password in an address: send headers")
+        address = _address_in(host)
+        if address is None:
+            _check_name(sink, host)
+        elif not self._is_allowed(address):
+            raise InvalidValueError(sink, "sinks at private addresses are not allowed here")
+        return sink
+
+    def _is_allowed(self, address: IPv4Address | IPv6Address) -> bool:
+        return self._is_private_allowed or is_public(address)
+
+    async def push(self, sink: str, headers: Iterable[tuple[str, str]], body: bytes) -> PushAnswer:
+        """Sends one event; what became of it."""
+        if self._pool is None:
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=ssl.create_default_context(),
+                max_connections=PUSH_CONNECTIONS_MAX,
+                max_keepalive_connections=PUSH_CONNECTIONS_MAX // 2,
+                keepalive_expiry=30.0,
+                network_backend=_GuardedBackend(self._is_allowed),
+            )
+        packed = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers]
+        request = self._pool.stream("POST", sink, headers=packed, content=body)
+        try:
+            async with asyncio.timeout(PUSH_WAIT_S), request as answer:
+                read = 0
+                async for part in answer.aiter_stream():
+                    read += len(part)
+                    if read > PUSH_ANSWER_BYTES_MAX:
+                        break
+                return PushAnswer(answer.status, retry_after=_header(answer.headers))
+        except TimeoutError:
+            return PushAnswer(0, f"no answer within {PUSH_WAIT_S:g} s")
+        except _BAD as error:
+            return PushAnswer(0, str(error) or type(error).__name__)
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name.lower() == b"retry-after":
+            return value.decode("latin-1")
+    return ""
+
+
+def _address_in(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is, also where it says it as resolvers take it: 127.1, 0x7f000001."""
+    plain = host.lower().removesuffix(".")
+    if plain == "localhost" or plain.endswith(".localhost"):
+        return IPv4Address("127.0.0.1")
+    try:
+        return ip_address(plain)
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(plain))
+    except OSError:
+        return None
+
+
+def _check_name(sink: str, host: str) -> None:
+    try:
+        check_host(host)
+    except AddressError:
+        raise InvalidValueError(sink, _EXPECTED) from None
+
+
+def host_header(sink: str) -> str:
+    """What a request to a sink says of its host."""
+    return urlsplit(sink).netloc
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is one of the public Internet; also what it is for within IPv6."""
+    if isinstance(address, IPv6Address):
+        inner: Any = address.ipv4_mapped or address.sixtofour
+        if address.teredo is not None:
+            inner = address.teredo[1]
+        if address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address not in _UNICAST:  # `is_global` takes for public what is only not said.
+            return False
+    if any(address in each for each in _OWN_USE):
+        return False
+    return address.is_global and not address.is_multicast
+
+
+class _GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that were looked at."""
+
+    def __init__(self, is_allowed: Any) -> None:
+        self._is_allowed = is_allowed
+        self._backend = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Any = None,
+    ) -> httpcore.AsyncNetworkStream:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
+        addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+        for each in addresses:
+            if not self._is_allowed(ip_address(each.partition("%")[0])):
+                # Whoever made the sink is told this: what the name stands for is not his.
+                raise _NotPublicError(f"{host} is at an address that is not public")
+        failure: Exception | None = None
+        for each in addresses[:_ADDRESSES_TRIED]:
+            try:
+                return await self._backend.connect_tcp(
+                    each, port, timeout, local_address, socket_options
+                )
+            except httpcore.ConnectError as error:
+                failure = error
+        raise failure or _NotPublicError(f"{host} has no address")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
+    """Headers that a subscriber wants to be sent. Raises InvalidValueError."""
+    for name, value in given.items():
+        good = name.replace("-", "").isalnum() and name.isascii() and len(name) <= 100
+        if not good or name.lower() in _OWN or name.lower().startswith("ce-"):
+            raise InvalidValueError(name, "no header that may be set")
+        if not value.isascii() or not value.isprintable() or len(value) > 4_096:
+            raise InvalidValueError(name, "the value of a header is one line of ASCII")
+    return dict(given)
+
+
+_OWN: Final = {
+    "host",
+    "connection",
+    "content-length",
+    "content-type",
+    PUSHED_BY.lower(),
+    "expect",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}

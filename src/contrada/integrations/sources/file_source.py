@@ -1,0 +1,488 @@
+"""Files as a source: Parquet and CSV, read by pyarrow, and lines of JSON.
+
+A question becomes a condition of Arrow where that is proved to let through every row that answers;
+so row groups of Parquet are left out by their statistics, unread. All rows that come are decided
+exactly again, and what is pushed may be wider:
+
+    column                               pushed
+    integers of up to 64 bits, signed    from the first to the last integer of each interval
+    doubles                              intervals, widened to doubles; NaN apart
+    texts                                intervals, by the first text that is not below a bound
+    truth values                         one of the two
+    times with a zone                    from the first to the last of the column's units
+    others                               that there is a value
+
+A column of CSV is of numbers, of truth values, or of texts as they stand, also where they look like
+times; its first rows tell, and a later cell that does not fit is an error. An empty cell is absent.
+An object of JSON is what it is as a notification, null being a value. Files are found anew for each
+answer. Files may have different columns; a missing column is absent.
+"""
+
+import gzip
+import math
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC
+from functools import reduce
+from glob import glob
+from operator import or_
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
+from contrada.integrations.dialects.sql import sql_bounds
+from contrada.integrations.sources.source_rows import items_of, key_in, zone_of
+from contrada.model import Notification, ValueSet
+from contrada.model.algebra.sets import eq
+from contrada.model.algebra.value_set import EVERYTHING, NOTHING, PRESENT
+from contrada.model.domains import line
+from contrada.model.domains.line import HalfOpen
+from contrada.model.domains.values import (
+    ABSENT_KEY,
+    BOOL,
+    NAN_KEY,
+    NUMBER,
+    TEXT,
+    TIME,
+    check_user_name,
+    is_system_name,
+)
+from contrada.routing.router_messages import Offer
+from contrada.service.query.question import Question
+from contrada.service.query.source_description import (
+    FRESH_S,
+    Fresh,
+    columns_described,
+    described,
+    within,
+)
+from contrada.service.subjects import Offered
+
+FileFormat: TypeAlias = Literal["parquet", "csv", "json"]
+
+INTERVALS_PUSHED_MAX: Final = 1_000
+"""Intervals of a question that are pushed to the reader of files. Beyond it: all rows are read, and
+decided here."""
+
+ROWS_READ_AT_ONCE: Final = 8_192
+"""Rows of files that are held at once. Beyond it: the next are read when these are."""
+
+
+class FileSource:
+    """Files of one format, each row an item.
+
+    `paths` is a path, a folder, a pattern as of `glob`, or several of these. Names of a format:
+    `parquet`, `csv`, `json` (an object on each line); else it is told by the first file's name. All
+    columns are attributes, or those that `columns` names. `zone` is that of times without one.
+
+    `description` says what there may be; else it is worked out, at most every `fresh_s` seconds: of
+    Parquet from the statistics of row groups, of other files by reading all.
+
+    Raises ServiceError, InvalidNameError; what is wrong with a file is an InputError when it is
+    read, MissingRequirementError says that there is no pyarrow.
+    """
+
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        format: FileFormat | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        zone: str | None = None,
+        description: Offered | None = None,
+        fresh_s: float = FRESH_S,
+    ) -> None:
+        self._patterns = [paths] if isinstance(paths, str | Path) else list(paths)
+        if format is not None and format not in get_args(FileFormat):
+            raise ServiceError(f"format = {format!r}: expected parquet, csv or json")
+        self._format = format
+        self._names = None if columns is None else tuple(map(check_user_name, columns))
+        self._zone = zone_of(zone)
+        self.fresh_s = fresh_s
+        self._description = Fresh(self._described, description, fresh_s)
+
+    @property
+    def place(self) -> str:
+        """What errors say of where something is wrong."""
+        return ", ".join(map(str, self._patterns))
+
+    def answer(self, question: Question) -> Generator[Notification, None, None]:
+        """See `DataSource`. Cost: some microseconds for each row that comes."""
+        with self._errors():
+            paths, kind = self._paths()
+            if kind == "json":
+                yield from filter(question.answers, self._objects(paths))
+                return
+            found = _dataset(paths, kind)
+            names = self._columns(found.schema)
+            kept = pushed(question, {each: found.schema.field(each).type for each in names})
+            yield from filter(question.answers, self._items(found, names, kept))
+
+    def describe(self, now_us: int) -> Offer:
+        """See `DataSource`."""
+        return self._description.describe(now_us)
+
+    def _described(self) -> Offer:
+        with self._errors():
+            paths, kind = self._paths()
+            if kind == "json":
+                return described(self._objects(paths))
+            found = _dataset(paths, kind)
+            names = self._columns(found.schema)
+            if kind == "csv":
+                return described(self._items(found, names, None))
+            types = {name: found.schema.field(name).type for name in names}
+            has_objects = any(map(_has_objects, types.values()))
+            return columns_described(_held(found, types, self._zone), is_whole=not has_objects)
+
+    def _items(self, found: Any, names: Sequence[str], kept: Any) -> Iterator[Notification]:
+        """The rows that a condition lets through."""
+        batches = found.to_batches(
+            columns=list(names), filter=kept, batch_size=ROWS_READ_AT_ONCE, use_threads=False
+        )
+        for batch in batches:
+            columns = [_plain(column).to_pylist() for column in batch.columns]
+            rows: Iterable[Sequence[Any]] = zip(*columns, strict=True) if columns else ()
+            yield from items_of(self.place, names, rows, self._zone)
+
+    def _objects(self, paths: Sequence[str]) -> Iterator[Notification]:
+        """The objects in lines of JSON; empty lines are none."""
+        kept = None if self._names is None else frozenset(self._names)
+        for path in paths:
+            with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.isspace():
+                        yield _object(path, number, line, kept)
+
+    def _paths(self) -> tuple[list[str], FileFormat]:
+        """The files that are there now, and their format."""
+        paths = [str(path) for each in self._patterns for path in _found(each)]
+        if not paths:
+            raise InputError(self.place, "there is no such file")
+        if self._format is not None:
+            return paths, self._format
+        for kind, endings in _ENDINGS.items():
+            if paths[0].lower().endswith(endings):
+                return paths, kind
+        raise InputError(paths[0], "its name tells no format: say 'parquet', 'csv' or 'json'")
+
+    def _columns(self, schema: Any) -> list[str]:
+        """The columns that are attributes. Raises InputError where one is not there, or twice."""
+        names = list(schema.names) if self._names is None else list(self._names)
+        for name in names:
+            check_user_name(name)
+            if schema.get_field_index(name) < 0:
+                reason = f"there is no column {name!r} once; there are {', '.join(schema.names)}"
+                raise InputError(self.place, reason)
+        return names
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What goes wrong with the files is told with the place."""
+        try:
+            yield
+        except ContradaError:
+            raise
+        except Exception as error:
+            if not isinstance(error, _of_files()):
+                raise
+            raise InputError(self.place, " ".join(str(error).split())) from error
+
+
+def _of_files() -> tuple[type[Exception], ...]:
+    """What reading a file raises where something is wrong with it."""
+    arrow = sys.modules.get("pyarrow")
+    known = (OSError, EOFError, OverflowError, UnicodeDecodeError, zlib.error)
+    return known if arrow is None else (*known, arrow.ArrowException)
+
+
+_ENDINGS: Final[dict[FileFormat, tuple[str, ...]]] = {
+    "parquet": (".parquet", ".pq"),
+    "csv": (".csv", ".csv.gz"),
+    "json": (".json", ".jsonl", ".ndjson", ".jsonl.gz"),
+}
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.dataset
+        import pyarrow.parquet
+    except ImportError:
+        remedy = "pip install 'contrada[query]', which reads files"
+        raise MissingRequirementError("pyarrow", remedy) from None
+    return pyarrow
+
+
+def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
+    """The files as one dataset, with the columns of all."""
+    arrow = _arrow()
+    format: Any = arrow.dataset.ParquetFileFormat()
+    if kind == "csv":
+        options = arrow.csv.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
+        format = arrow.dataset.CsvFileFormat(convert_options=options)
+    made = arrow.dataset.dataset(paths, format=format)
+    schemas = [each.physical_schema for each in made.get_fragments()]
+    schema = arrow.unify_schemas(schemas)
+    if kind == "csv":
+        schema = arrow.schema([_as_text(each) for each in schema])
+    return arrow.dataset.dataset(paths, format=format, schema=schema)
+
+
+def _object(path: str, number: int, line: bytes, kept: frozenset[str] | None) -> Notification:
+    """The notification of a line of JSON, of those names that are kept."""
+    try:
+        found = msgspec.json.decode(line, type=dict[str, Any])
+        if kept is not None:
+            found = {name: value for name, value in found.items() if name in kept}
+        return Notification(found)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ContradaError) as error:
+        raise InputError(path, str(error), number) from None
+
+
+def _found(pattern: str | Path) -> list[Path]:
+    """The files of a path, of a folder and those in it, or of a pattern."""
+    path = Path(pattern)
+    if path.is_dir():
+        return sorted(
+            each
+            for each in path.rglob("*")
+            if each.is_file() and not each.name.startswith((".", "_"))
+        )
+    if path.is_file():
+        return [path]
+    return sorted(each for each in map(Path, glob(str(pattern), recursive=True)) if each.is_file())
+
+
+def _as_text(field: Any) -> Any:
+    """A field of CSV: what looks like a time is text as it stands."""
+    arrow = _arrow()
+    return field.with_type(arrow.string()) if arrow.types.is_temporal(field.type) else field
+
+
+def _plain(column: Any) -> Any:
+    """A column whose values Python has: times have microseconds, none is lost."""
+    arrow = _arrow()
+    if arrow.types.is_timestamp(column.type) and column.type.unit != "us":
+        return column.cast(arrow.timestamp("us", column.type.tz))
+    return column
+
+
+def _has_objects(kind: Any) -> bool:
+    """Whether values may have attributes of their own."""
+    types = _arrow().types
+    return bool(types.is_nested(kind) and not types.is_list(kind))
+
+
+# --- what is pushed ---------------------------------------------------------------------------
+
+
+def pushed(question: Question, types: dict[str, Any]) -> Any:
+    """The condition of Arrow on rows that may answer; None for all."""
+    compute = _arrow().dataset
+    alternatives = []
+    intervals = 0
+    for each in question.filters:
+        sides = []
+        for name, values in each.sets.items():
+            intervals += len(values.line) // 2 + 1
+            side = _side(name, values, types)
+            if side is not None:
+                sides.append(side)
+        if not sides:
+            return None
+        alternatives.append(reduce(lambda a, b: a & b, sides))
+    if intervals > INTERVALS_PUSHED_MAX:
+        return None
+    return reduce(or_, alternatives, compute.scalar(False)) if alternatives else None
+
+
+def _side(name: str, values: ValueSet, types: dict[str, Any]) -> Any:
+    """What is asked of one attribute; None for nothing."""
+    dataset = _arrow().dataset
+    if is_system_name(name):
+        return None
+    is_absent_good = values.holds(ABSENT_KEY)
+    if name not in types:
+        may_be_inside = any(
+            name.startswith(f"{each}.") and _has_objects(kind) for each, kind in types.items()
+        )
+        return None if is_absent_good or may_be_inside else dataset.scalar(False)
+    kind = types[name]
+    if _has_objects(kind) or _arrow().types.is_nested(kind):
+        return None
+    field = dataset.field(name)
+    present = values & PRESENT
+    there = field.is_valid()
+    if present.text is None and present != PRESENT:
+        found = _present(field, kind, present)
+        there = there if found is None else found
+    return there | field.is_null() if is_absent_good else there
+
+
+def _present(field: Any, kind: Any, values: ValueSet) -> Any:
+    """The condition on a present value; None for any value."""
+    arrow = _arrow()
+    types = arrow.types
+    if types.is_boolean(kind):
+        found = [field == truth for truth in (False, True) if values.holds((BOOL, truth))]
+    elif types.is_signed_integer(kind):
+        most = 2 ** (kind.bit_width - 1)
+        ends = (_integers(piece, 1, 1) for piece in _pieces(values, NUMBER))
+        found = _between(arrow, field, kind, ends, -most, most - 1)
+    elif types.is_timestamp(kind) and kind.tz is not None:
+        over, under = _UNITS[kind.unit]
+        ends = (_integers(piece, over, under) for piece in _pieces(values, TIME))
+        found = _between(arrow, field, kind, ends, -(2**63), 2**63 - 1)
+    elif types.is_float64(kind):
+        found = [_doubles(field, piece) for piece in _pieces(values, NUMBER)]
+        if values.holds(NAN_KEY):
+            found.append(field.is_nan())
+    elif types.is_string(kind) or types.is_large_string(kind):
+        found = [
+            each for each in (_texts(field, p) for p in _pieces(values, TEXT)) if each is not None
+        ]
+    else:
+        return None
+    return reduce(or_, found, arrow.dataset.scalar(False))
+
+
+_UNITS: Final = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
+"""Of how many units, to how many microseconds."""
+
+
+def _pieces(values: ValueSet, tag: int) -> list[HalfOpen]:
+    """The intervals of a domain, NaN apart."""
+    domain = line.difference(line.domain(tag), line.point(NAN_KEY))
+    return list(line.pieces(line.intersection(values.line, domain)))
+
+
+def _integers(piece: HalfOpen, over: int, under: int) -> tuple[int | None, int | None]:
+    """The first and the last integer that, divided by `over` and times `under`, lies within."""
+    low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
+    return (
+        None if low is None else _ceiling(low, over, under),
+        None if high is None else _ceiling(high, over, under) - 1,
+    )
+
+
+def _ceiling(bound: Any, over: int, under: int) -> int:
+    """The first integer that is not below a bound; beyond all columns for an infinite one."""
+    if isinstance(bound, float) and math.isinf(bound):
+        return 2**64 if bound > 0 else -(2**64)
+    return int(-(-math.ceil(bound) * over // under))
+
+
+def _between(
+    arrow: Any,
+    field: Any,
+    kind: Any,
+    ends: Iterable[tuple[int | None, int | None]],
+    least: int,
+    most: int,
+) -> list[Any]:
+    """From and to whole numbers, as values of the column's own type."""
+    found = []
+    for low, high in ends:
+        low = least if low is None else max(low, least)
+        high = most if high is None else min(high, most)
+        if low <= high:
+            first, last = (arrow.scalar(each, kind) for each in (low, high))
+            found.append((field >= first) & (field <= last))
+    return found
+
+
+def _doubles(field: Any, piece: HalfOpen) -> Any:
+    """From and to doubles, which may be a step wider."""
+    low, high = (None if cut is None or len(cut) < 2 else cut[1] for cut in piece)
+    first = -math.inf if low is None else float(low)
+    last = math.inf if high is None else float(high)
+    if low is not None and first > low:  # type: ignore[operator]
+        first = math.nextafter(first, -math.inf)
+    if high is not None and last < high:  # type: ignore[operator]
+        last = math.nextafter(last, math.inf)
+    return (field >= first) & (field <= last if high is None or last != high else field < last)
+
+
+def _texts(field: Any, piece: HalfOpen) -> Any:
+    """From and to texts; None for none."""
+    low, high = sql_bounds.lower(piece[0]), sql_bounds.upper(piece[1])
+    if low is sql_bounds.NOWHERE:
+        return None
+    found = field.is_valid()
+    for end in (low, high):
+        if end is not None and end is not sql_bounds.NOWHERE:
+            found = found & _COMPARE[end[0]](field, end[1])
+    return found
+
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+}
+
+
+# --- what Parquet says of itself --------------------------------------------------------------
+
+
+def _held(found: Any, types: dict[str, Any], zone: Any) -> dict[str, ValueSet]:
+    """What the columns hold, by the statistics of the row groups."""
+    held = dict.fromkeys(types, NOTHING)
+    for fragment in found.get_fragments():
+        metadata = fragment.metadata
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            columns = {
+                each.path_in_schema: each for each in map(group.column, range(group.num_columns))
+            }
+            for name, kind in types.items():
+                if name in fragment.physical_schema.names:
+                    held[name] |= _of_group(columns.get(name), kind, zone)
+    return held
+
+
+def _is_ordered(kind: Any) -> bool:
+    """Whether the statistics of a type have values that are in the order of attributes."""
+    types = _arrow().types
+    return any(
+        is_one(kind)
+        for is_one in (
+            types.is_integer,
+            types.is_float32,
+            types.is_float64,
+            types.is_boolean,
+            types.is_string,
+            types.is_large_string,
+            types.is_date32,
+            types.is_decimal,
+            types.is_timestamp,
+        )
+    )
+
+
+def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
+    """What a column of a row group holds; anything where it does not say so."""
+    statistics = None if column is None else column.statistics
+    if statistics is None or not _is_ordered(kind):
+        return EVERYTHING
+    if not statistics.has_min_max:
+        is_empty = statistics.has_null_count and statistics.null_count == column.num_values
+        return NOTHING if is_empty else EVERYTHING
+    if getattr(kind, "tz", None) is not None:
+        zone = UTC  # In which statistics say times.
+    try:
+        low, high = key_in(statistics.min, zone), key_in(statistics.max, zone)
+    except (ContradaError, ValueError, ArithmeticError):
+        return EVERYTHING
+    if low[0] != high[0] or high < low:
+        return EVERYTHING
+    values = within(low, high)
+    return values | eq(math.nan) if _arrow().types.is_floating(kind) else values

@@ -1,0 +1,136 @@
+"""Questions to a table of PostgreSQL.
+
+This module needs `psycopg`, and is imported only for such a table.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+
+from contrada.integrations.dialects.sql.sql_writer import Clause, quoted
+from contrada.integrations.sources.source_pushdown import (
+    TABLE_BATCH_ROWS,
+    SqlColumn,
+    condition,
+    pushed_to_postgres,
+)
+from contrada.integrations.sources.source_rows import key_in
+from contrada.model import ValueSet
+from contrada.model.algebra.value_set import EVERYTHING, NOTHING, of_keys
+from contrada.model.domains.values import NAN
+from contrada.service.query.question import Question
+from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
+
+_TEXTS: Final = frozenset(("text", "varchar"))
+_RANGED: Final = _TEXTS | {
+    *("int2", "int4", "int8", "float4", "float8", "numeric"),
+    *("timestamptz", "timestamp", "date"),
+}
+"""Types of which the least and the greatest value say where all attributes lie: what they become is
+in the same order."""
+
+_COUNTED: Final = _RANGED | {"bool", "bpchar", "uuid"}
+_OBJECTS: Final = frozenset(("json", "jsonb"))
+_CONNECT_WAIT_S: Final = 5
+
+_CATALOG: Final = """
+SELECT a.attname::text, t.typname::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+class PostgresTables:
+    """A connection to PostgreSQL that only reads, in one transaction."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        if connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            connection.autocommit = False
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+    @classmethod
+    def of_url(cls, url: str) -> "PostgresTables":
+        """A database by its URL, as libpq has it."""
+        return cls(psycopg.connect(url, connect_timeout=_CONNECT_WAIT_S, client_encoding="utf8"))
+
+    def columns(self, table: Sequence[str]) -> list[SqlColumn]:
+        """See `Database`. Texts in another encoding than UTF-8 may be in another order: unknown."""
+        encoding = self._connection.info.parameter_status("server_encoding")
+        unknown = frozenset() if encoding == "UTF8" else _TEXTS
+        rows = self._asked(_CATALOG, (_place(table),))
+        return [
+            SqlColumn(name, "" if kind in unknown else kind, has_objects=kind in _OBJECTS)
+            for name, kind in rows
+        ]
+
+    def rows(
+        self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
+    ) -> Iterator[Sequence[Any]]:
+        """See `Database`. A cursor of the server's holds what was not read."""
+        names = ", ".join(quoted(each.name) for each in columns)
+        text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
+        row_factory = psycopg.rows.tuple_row
+        with self._connection.cursor(name="contrada", row_factory=row_factory) as cursor:
+            cursor.itersize = TABLE_BATCH_ROWS
+            yield from cursor.execute(_with_places(text), where.parameters)
+
+    def condition(self, question: Question, columns: Mapping[str, SqlColumn]) -> Clause:
+        """See `Database`."""
+        return condition(question, columns, pushed_to_postgres)
+
+    def described(
+        self, table: Sequence[str], columns: Sequence[SqlColumn], zone: Any
+    ) -> dict[str, ValueSet]:
+        """The values of a column where these are few, else from where to where they go.
+
+        Of types whose values are in no order that is known here, anything.
+        """
+        return {each.name: self._described(table, each, zone) for each in columns}
+
+    def _described(self, table: Sequence[str], column: SqlColumn, zone: Any) -> ValueSet:
+        if column.type not in _COUNTED:
+            return EVERYTHING
+        name = quoted(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
+        there = f"FROM {_place(table)} WHERE {quoted(column.name)} IS NOT NULL"
+        asked = f"SELECT DISTINCT {name} {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
+        found = self._asked(_with_places(asked), ())
+        if len(found) <= DESCRIBED_VALUES_MAX:
+            return of_keys([key_in(value, zone) for (value,) in found])
+        if column.type not in _RANGED:
+            return EVERYTHING
+        [(low, high)] = self._asked(_with_places(f"SELECT min({name}), max({name}) {there}"), ())
+        if low is None:
+            return NOTHING  # All rows went meanwhile, where the connection is not ours.
+        first, last = key_in(low, zone), key_in(high, zone)
+        if NAN in (first[0], last[0]):
+            return EVERYTHING  # NaN sorts above all numbers there, and hides the greatest number.
+        return within(first, last)
+
+    def _asked(self, text: str, parameters: Sequence[Any]) -> list[Sequence[Any]]:
+        with self._connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+            return list(cursor.execute(text, parameters).fetchall())
+
+    def close(self) -> None:
+        """See `Database`."""
+        self._connection.close()
+
+
+def _place(table: Sequence[str]) -> str:
+    return ".".join(map(quoted, table))
+
+
+_PIECE: Final = re.compile(r"""("(?:[^"]|"")*")|('(?:[^']|'')*')|\?|%""")
+
+
+def _with_places(text: str) -> str:
+    """The text with psycopg's signs for parameters; in names and texts a `?` stays what it is."""
+
+    def written(found: re.Match[str]) -> str:
+        if found[0] == "?":
+            return "%s"
+        return found[0].replace("%", "%%")
+
+    return _PIECE.sub(written, text)  # Names are quoted in it.

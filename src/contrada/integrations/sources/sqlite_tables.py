@@ -1,0 +1,130 @@
+"""What a table of SQLite is asked.
+
+A value of SQLite has the type that it has, whatever its column declares; texts that are no UTF-8
+are bytes, as blobs are. Of a column that is declared BOOLEAN 0 and 1 are truth values.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from contrada.integrations.dialects.sql.sql_writer import Clause, quoted
+from contrada.integrations.sources.source_pushdown import (
+    TABLE_BATCH_ROWS,
+    SqlColumn,
+    condition,
+    is_boolean,
+    pushed_to_sqlite,
+)
+from contrada.model import ValueSet
+from contrada.model.algebra.value_set import NOTHING, of_keys
+from contrada.model.domains.values import BOOL, NUMBER, key_of
+from contrada.service.query.question import Question
+from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
+
+_KINDS_OF_TABLES: Final = """
+SELECT type FROM pragma_table_list
+WHERE name = ?1 COLLATE NOCASE AND (?2 IS NULL OR schema = ?2 COLLATE NOCASE)
+"""
+
+_TRUTHS: Final = {0: False, 1: True}
+
+
+class SqliteTables:
+    """A connection to SQLite that only reads. It may be closed by another thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        connection.text_factory = _text
+        connection.row_factory = None
+        connection.execute("PRAGMA query_only = ON")
+        if not connection.in_transaction:
+            connection.execute("BEGIN")
+        self._connection = connection
+
+    @classmethod
+    def of_file(cls, path: str | Path) -> "SqliteTables":
+        """A file that is there already."""
+        uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+        return cls(sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None))
+
+    def columns(self, table: Sequence[str]) -> list[SqlColumn]:
+        """See `Database`. What is hidden in a virtual table is none."""
+        asked = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
+        schema = table[-2] if len(table) > 1 else None
+        place = table[-1], schema
+        kinds = self._connection.execute(_KINDS_OF_TABLES, place)
+        is_typed = all(kind == "table" for (kind,) in kinds)
+        rows = self._connection.execute(asked, place)
+        return [SqlColumn(_named(name), kind, is_typed=is_typed) for name, kind in rows]
+
+    def rows(
+        self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
+    ) -> Iterator[Sequence[Any]]:
+        """See `Database`."""
+        truths = [at for at, each in enumerate(columns) if is_boolean(each.type)]
+        names = ", ".join(quoted(each.name) for each in columns)
+        text = f"SELECT {names} FROM {_place(table)} WHERE {where.text}"
+        cursor = self._connection.execute(text, where.parameters)
+        while batch := cursor.fetchmany(TABLE_BATCH_ROWS):
+            if truths:
+                batch = [_with_truths(row, truths) for row in batch]
+            yield from batch
+
+    def condition(self, question: Question, columns: Mapping[str, SqlColumn]) -> Clause:
+        """See `Database`."""
+        return condition(question, columns, pushed_to_sqlite)
+
+    def described(
+        self, table: Sequence[str], columns: Sequence[SqlColumn], zone: object
+    ) -> dict[str, ValueSet]:
+        """The values of a column where these are few, else from where to where each type goes."""
+        return {each.name: self._described(table, each) for each in columns}
+
+    def _described(self, table: Sequence[str], column: SqlColumn) -> ValueSet:
+        name, place = quoted(column.name), _place(table)
+        there = f"FROM {place} WHERE {name} IS NOT NULL"
+        asked = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
+        values = self._connection.execute(asked).fetchall()
+        if len(values) <= DESCRIBED_VALUES_MAX:
+            return self._with_truths_of(column, of_keys([key_of(value) for (value,) in values]))
+        kind = f"CASE typeof({name}) WHEN 'real' THEN 'integer' ELSE typeof({name}) END"
+        ends = f"min({name} COLLATE BINARY), max({name} COLLATE BINARY)"
+        found = self._connection.execute(f"SELECT {ends} {there} GROUP BY {kind}").fetchall()
+        sets = [within(key_of(low), key_of(high)) for low, high in found]
+        return self._with_truths_of(column, reduce(ValueSet.__or__, sets, NOTHING))
+
+    def _with_truths_of(self, column: SqlColumn, values: ValueSet) -> ValueSet:
+        """And truth values, where the numbers for them may be there."""
+        if not is_boolean(column.type):
+            return values
+        found = [truth for number, truth in _TRUTHS.items() if values.holds((NUMBER, number))]
+        return values | of_keys([(BOOL, truth) for truth in found])
+
+    def close(self) -> None:
+        """See `Database`."""
+        self._connection.close()
+
+
+def _place(table: Sequence[str]) -> str:
+    return ".".join(map(quoted, table))
+
+
+def _named(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode(errors="replace")
+
+
+def _text(given: bytes) -> str | bytes:
+    try:
+        return given.decode()
+    except UnicodeDecodeError:
+        return given
+
+
+def _with_truths(row: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
+    changed = list(row)
+    for at in places:
+        if type(row[at]) is int:
+            changed[at] = _TRUTHS.get(row[at], row[at])
+    return changed

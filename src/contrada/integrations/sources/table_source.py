@@ -1,0 +1,192 @@
+"""A table, or a view, of SQLite or PostgreSQL as a source.
+
+A question becomes a condition with parameters, as far as `pushing` allows it, and each row that
+comes is decided exactly again. No value and no name ever stands in a condition but quoted by the
+rules of SQL, or as a parameter. The database is only read: by a connection of its own for each
+answer, opened when the first row is asked for and closed with the last, or when its reader is.
+
+The columns and their types are asked of the database each time.
+"""
+
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
+from contrada.integrations.dialects.sql.sql_writer import Clause
+from contrada.integrations.sources.source_pushdown import SqlColumn
+from contrada.integrations.sources.source_rows import items_of, zone_of
+from contrada.integrations.sources.sqlite_tables import SqliteTables
+from contrada.model import Notification, ValueSet
+from contrada.model.domains.values import check_user_name
+from contrada.routing.router_messages import Offer
+from contrada.service.query.question import Question
+from contrada.service.query.source_description import FRESH_S, Fresh, columns_described
+from contrada.service.subjects import Offered
+
+
+class Database(Protocol):
+    """What is asked of a connection to a database of some kind."""
+
+    def columns(self, table: Sequence[str]) -> list[SqlColumn]:
+        """The columns of a table; none where there is no such table."""
+        ...
+
+    def rows(
+        self, table: Sequence[str], columns: Sequence[SqlColumn], where: Clause
+    ) -> Iterator[Sequence[Any]]:
+        """The rows for which a condition holds, as many at once as a batch has."""
+        ...
+
+    def condition(self, question: Question, columns: Mapping[str, SqlColumn]) -> Clause:
+        """What of a question is decided by the database."""
+        ...
+
+    def described(
+        self, table: Sequence[str], columns: Sequence[SqlColumn], zone: Any
+    ) -> dict[str, ValueSet]:
+        """What the columns hold."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection."""
+        ...
+
+
+DatabaseConnector: TypeAlias = Callable[[], Any]
+
+
+class TableSource:
+    """A table of SQLite or PostgreSQL, each row an item.
+
+    `connect` is the path of a file of SQLite, a URL (`sqlite:///path`, `postgresql://…` as libpq
+    has it), or a function that gives a new connection of `sqlite3` or `psycopg`, which is closed
+    here. `table` is a name, or the names of a schema and a table. All columns are attributes, or
+    those that `columns` names. `zone` is that of times without one.
+
+    `description` says what there may be; else it is worked out of the table, at most every
+    `fresh_s` seconds: from where to where each column goes, and its values where these are few.
+
+    Raises ServiceError, InvalidNameError for what is no table; what the database says while it is
+    asked is an InputError.
+    """
+
+    def __init__(
+        self,
+        connect: str | Path | DatabaseConnector,
+        table: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        *,
+        zone: str | None = None,
+        description: Offered | None = None,
+        fresh_s: float = FRESH_S,
+    ) -> None:
+        self._open = opener_of(connect)
+        self._table = (table,) if isinstance(table, str) else tuple(table)
+        if not 1 <= len(self._table) <= 2 or not all(map(_is_name, self._table)):
+            raise ServiceError(f"table = {table!r}: expected a name, or a schema and a name")
+        self._names = None if columns is None else tuple(map(check_user_name, columns))
+        self._zone = zone_of(zone)
+        self.fresh_s = fresh_s
+        self._description = Fresh(self._described, description, fresh_s)
+
+    @property
+    def place(self) -> str:
+        """What errors say of where something is wrong."""
+        return f"table {'.'.join(self._table)}"
+
+    def answer(self, question: Question) -> Generator[Notification, None, None]:
+        """See `DataSource`. Cost: a connection, and some microseconds for each row that comes."""
+        with self._opened() as database:
+            columns = self._columns(database)
+            where = database.condition(question, {each.name: each for each in columns})
+            rows = database.rows(self._table, columns, where)
+            names = [each.name for each in columns]
+            items = items_of(self.place, names, rows, self._zone)
+            yield from filter(question.answers, items)
+
+    def describe(self, now_us: int) -> Offer:
+        """See `DataSource`. Cost: some goes through the table, where it is not fresh."""
+        return self._description.describe(now_us)
+
+    def _described(self) -> Offer:
+        with self._opened() as database:
+            columns = self._columns(database)
+            sets = database.described(self._table, columns, self._zone)
+            return columns_described(sets, is_whole=not any(each.has_objects for each in columns))
+
+    @contextmanager
+    def _opened(self) -> Iterator[Database]:
+        """A connection; what goes wrong with it is told with the place."""
+        try:
+            with closing(self._open()) as database:
+                yield database
+        except ContradaError:
+            raise
+        except Exception as error:
+            if not _is_of_database(error):
+                raise
+            raise InputError(self.place, " ".join(str(error).split())) from error
+
+    def _columns(self, database: Database) -> list[SqlColumn]:
+        """The columns that are attributes. Raises InputError where one is not there."""
+        there = {each.name: each for each in database.columns(self._table)}
+        if not there:
+            raise InputError(self.place, "there is no such table, or it has no columns")
+        names = list(there) if self._names is None else self._names
+        for name in names:
+            check_user_name(name)
+            if name not in there:
+                reason = f"there is no column {name!r}; it has {', '.join(there)}"
+                raise InputError(self.place, reason)
+        return [there[name] for name in names]
+
+
+def _is_name(given: object) -> bool:
+    return isinstance(given, str) and given != "" and "\0" not in given
+
+
+def _is_of_database(error: Exception) -> bool:
+    """Whether a driver raised it. What it says of values and of connections is of many types."""
+    module = type(error).__module__
+    return isinstance(error, sqlite3.Error) or module.partition(".")[0] == "psycopg"
+
+
+def opener_of(connect: str | Path | DatabaseConnector) -> Callable[[], Database]:
+    """What opens the database. Raises ServiceError for what is none, MissingRequirementError."""
+    if callable(connect):
+        return partial(_known, connect)
+    if isinstance(connect, Path) or "://" not in connect:
+        return partial(SqliteTables.of_file, connect)
+    scheme, _, place = connect.partition("://")
+    if scheme == "sqlite" and place.startswith("/"):
+        return partial(SqliteTables.of_file, place[1:])
+    if scheme in ("postgresql", "postgres"):
+        return partial(_postgres().of_url, connect)
+    expected = "a path, sqlite:///path, postgresql://…, or a function that connects"
+    raise ServiceError(f"cannot connect to {scheme}://…: expected {expected}")
+
+
+def _known(connect: DatabaseConnector) -> Database:
+    """The database of a connection that somebody makes."""
+    connection = connect()
+    if isinstance(connection, sqlite3.Connection):
+        return SqliteTables(connection)
+    if type(connection).__module__.partition(".")[0] == "psycopg":
+        return _postgres()(connection)  # type: ignore[no-any-return]
+    if hasattr(connection, "close"):
+        connection.close()
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    raise ServiceError(f"cannot ask a {kind}: expected a connection of sqlite3 or psycopg")
+
+
+def _postgres() -> Any:
+    try:
+        from contrada.integrations.sources.postgres_tables import PostgresTables
+    except ImportError:
+        remedy = "pip install 'contrada[postgres]' 'psycopg[binary]', which brings libpq along"
+        raise MissingRequirementError("psycopg", remedy) from None
+    return PostgresTables

@@ -1,0 +1,58 @@
+"""A cluster of Spark on this machine: its own standalone master and workers, as processes.
+
+For trials and tests: all processes listen on loopback, and end with the command that started them.
+Each runs the installed PySpark.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+
+MASTER_AT: Final = re.compile(r"Starting Spark master at (spark://\S+)")
+"""What the master logs when it listens."""
+
+REGISTERED: Final = "Successfully registered with master"
+"""What a worker logs when the master has taken it."""
+
+
+def spark_home() -> Path:
+    """Where the installed PySpark is."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def master_command(port: int) -> Sequence[str]:
+    """The master at a port of this machine; 0 is any that is free."""
+    return _command("master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0")
+
+
+def worker_command(master: str, cores: int, memory: str, folder: Path) -> Sequence[str]:
+    """A worker that offers cores and memory (as `2g`) to a master, and keeps its files there."""
+    work = ("--work-dir", str(folder), "--webui-port", "0")
+    offers = ("--cores", str(cores), "--memory", memory)
+    return _command("worker.Worker", "--host", HOST, *work, *offers, master)
+
+
+def _command(main: str, *arguments: str) -> Sequence[str]:
+    launch = str(spark_home() / "bin" / "spark-class")
+    tied = (sys.executable, "-m", "contrada.integrations.spark.tied_process")
+    return [*tied, launch, f"org.apache.spark.deploy.{main}", *arguments]
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    """What the processes are told beside; `folder` takes what they write."""
+    return {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_DIRS": str(folder),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PATH": os.environ.get("PATH", os.defpath),
+    }

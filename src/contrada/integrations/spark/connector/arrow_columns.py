@@ -1,0 +1,240 @@
+"""Notifications as Arrow columns: a column for each attribute asked for, or the bytes they are.
+
+All notifications of a stretch are decoded by one call of msgspec, those attributes alone that are
+asked for; Arrow then takes whole columns. Values are looked at one by one only in columns that hold
+something that does not fit. What fits is exact:
+
+    BOOLEAN  bool              BYTE ... BIGINT  a whole number in its range
+    STRING   text              DOUBLE           a number that it can hold, and NaN
+    TIMESTAMP  time            ARRAY<these>     several values, or one
+
+What is absent or null is NULL. What does not fit is NULL too, and counted, or ends the read
+(`misfits`). ArrowColumns of `OF_ENVELOPE` are of the envelope and the log.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from contrada.errors import ServiceError
+from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
+from contrada.model.domains.values import check_user_name
+from contrada.net.wire.durable_messages import Stretch
+
+DEFAULT_SCHEMA: Final = (
+    "notification BINARY, `@position` BIGINT, `@logged` TIMESTAMP, `@time` TIMESTAMP, `@id` STRING,"
+    " `@publisher` STRING, `@sequence` BIGINT, `@delivery` STRING"
+)
+"""What is read where nothing else is said. `@position` and `@logged`, when it came into the log,
+are NULL where no log is read."""
+
+PACKED: Final = "notification"
+"""The column of whole notifications."""
+
+
+class EnvelopeFields(msgspec.Struct, array_like=True, gc=False):
+    """What stands in an envelope."""
+
+    id: str = ""
+    publisher: str = ""
+    sequence: int = 0
+    time_us: int | None = None
+    ttl_us: int | None = None
+    priority: int = PRIORITY_DEFAULT
+    delivery: str = BEST_EFFORT
+
+
+_ENVELOPE: Final[dict[str, tuple[T.DataType, str]]] = {
+    "@time": (T.TimestampType(), "time_us"),
+    "@id": (T.StringType(), "id"),
+    "@publisher": (T.StringType(), "publisher"),
+    "@sequence": (T.LongType(), "sequence"),
+    "@delivery": (T.StringType(), "delivery"),
+}
+_LOGGED: Final[dict[str, T.DataType]] = {"@position": T.LongType(), "@logged": T.TimestampType()}
+
+OF_ENVELOPE: Final = _LOGGED | {name: kind for name, (kind, _) in _ENVELOPE.items()}
+"""The columns that are no attributes, and their types."""
+
+# The types that Arrow takes as they are, without losing anything.
+_PLAIN: Final[dict[type[T.DataType], frozenset[type]]] = {
+    T.BooleanType: frozenset((bool, type(None))),
+    T.ByteType: frozenset((int, type(None))),
+    T.ShortType: frozenset((int, type(None))),
+    T.IntegerType: frozenset((int, type(None))),
+    T.LongType: frozenset((int, type(None))),
+    T.DoubleType: frozenset((float, type(None))),
+    T.StringType: frozenset((str, type(None))),
+    T.TimestampType: frozenset((datetime, type(None))),
+}
+_BITS: Final[dict[type[T.DataType], int]] = {
+    T.ByteType: 8,
+    T.ShortType: 16,
+    T.IntegerType: 32,
+    T.LongType: 64,
+}
+
+
+class ArrowColumns:
+    """Makes batches of one schema. `misfits` counts values that did not fit, by column."""
+
+    def __init__(self, schema: T.StructType) -> None:
+        """Raises ServiceError for a column that no notification can fill, InvalidNameError."""
+        self.schema = schema
+        self.arrow = to_arrow_schema(schema, timezone="UTC")
+        self.misfits: dict[str, int] = {}
+        names = [each.name for each in schema if not _check(each)]
+        # Fields have names that Python takes, whatever the attributes are called.
+        self._slots = {name: f"a{at}" for at, name in enumerate(names)}
+        attributes = msgspec.defstruct(
+            "Attributes",
+            [(slot, Any, None) for slot in self._slots.values()],
+            rename={slot: name for name, slot in self._slots.items()},
+            gc=False,
+        )
+        parts = msgspec.defstruct(
+            "Parts",
+            [("attributes", attributes), ("envelope", EnvelopeFields)],
+            array_like=True,
+            gc=False,
+        )
+        whole = msgspec.defstruct(
+            "Whole", [("version", int), ("kind", str), ("parts", parts)], array_like=True, gc=False
+        )
+        self._decode = msgspec.msgpack.Decoder(list[whole]).decode  # type: ignore[valid-type]
+
+    def of_stretch(self, stretch: Stretch, now_us: int) -> pa.RecordBatch:
+        """What is in a stretch, without what has expired. Raises ServiceError."""
+        lengths = np.frombuffer(stretch.lengths, "<u4").astype(np.int64)
+        positions = np.frombuffer(stretch.positions, "<i8").astype(np.int64)
+        times = np.frombuffer(stretch.times_us, "<i8").astype(np.int64)
+        return self._batch(
+            stretch.data, lengths, now_us, {"@position": positions, "@logged": times}
+        )
+
+    def of_encodings(self, encodings: Sequence[bytes]) -> pa.RecordBatch:
+        """The same of notifications that a subscription gave."""
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        return self._batch(b"".join(encodings), lengths, None, {})
+
+    def _batch(
+        self, data: bytes, lengths: Any, now_us: int | None, logged: dict[str, Any]
+    ) -> pa.RecordBatch:
+        count = len(lengths)
+        # A list of so many, whose members stand in a row as they came.
+        found: list[Any] = self._decode(b"\xdd" + count.to_bytes(4, "big") + data)
+        parts = [each.parts for each in found]
+        attributes = [each.attributes for each in parts]
+        envelopes = [each.envelope for each in parts]
+        columns = []
+        for field, arrow in zip(self.schema, self.arrow, strict=True):
+            name = field.name
+            if name == PACKED:
+                offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+                buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+                columns.append(pa.Array.from_buffers(pa.binary(), count, buffers).cast(arrow.type))
+            elif name in _LOGGED:
+                values = logged.get(name)
+                made = pa.nulls(count, pa.int64()) if values is None else pa.array(values)
+                columns.append(made.cast(arrow.type))
+            elif name in _ENVELOPE:
+                of = _ENVELOPE[name][1]
+                values = [*map(attrgetter(of), envelopes)]
+                is_time = of == "time_us"
+                made = pa.array(values, pa.int64() if is_time else None)
+                columns.append(made.cast(arrow.type))
+            else:
+                values = [*map(attrgetter(self._slots[name]), attributes)]
+                columns.append(self._column(name, field.dataType, arrow.type, values))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+        if now_us is not None and any(each.ttl_us is not None for each in envelopes):
+            batch = batch.filter(pa.array([not _is_over(each, now_us) for each in envelopes]))
+        return batch
+
+    def _column(self, name: str, kind: T.DataType, arrow: Any, values: list[Any]) -> Any:
+        plain = _PLAIN.get(type(kind))
+        if plain is not None and plain.issuperset(map(type, values)):
+            try:
+                return pa.array(values, arrow)
+            except (pa.ArrowInvalid, OverflowError):
+                pass  # One is out of the range.
+        fit = _fitting(kind)
+        fitted = [None if each is None else fit(each) for each in values]
+        lost = sum(each is MISFIT for each in fitted)
+        if lost:
+            self.misfits[name] = self.misfits.get(name, 0) + lost
+            fitted = [None if each is MISFIT else each for each in fitted]
+        return pa.array(fitted, arrow)
+
+
+class _Misfit:
+    """What stands for a value that does not fit."""
+
+
+MISFIT: Final = _Misfit()
+
+
+def _is_over(envelope: EnvelopeFields, now_us: int) -> bool:
+    ttl_us, time_us = envelope.ttl_us, envelope.time_us
+    return ttl_us is not None and time_us is not None and time_us + ttl_us <= now_us
+
+
+def _fitting(kind: T.DataType) -> Callable[[Any], Any]:
+    """What a value is in a column; MISFIT where it does not fit."""
+    if isinstance(kind, T.ArrayType):
+        fit = _fitting(kind.elementType)
+
+        def several(value: Any) -> Any:
+            fitted = [fit(each) for each in (value if type(value) is list else [value])]
+            return MISFIT if any(each is MISFIT for each in fitted) else fitted
+
+        return several
+    bits = _BITS.get(type(kind))
+    if bits is not None:
+        return lambda value: _whole(value, bits)
+    if isinstance(kind, T.DoubleType):
+        return _double
+    (wanted,) = _PLAIN[type(kind)] - {type(None)}
+    return lambda value: value if type(value) is wanted else MISFIT
+
+
+def _whole(value: Any, bits: int) -> Any:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        return MISFIT
+    return value
+
+
+def _double(value: Any) -> Any:
+    if type(value) is int and abs(value) < 1 << 1023 and int(float(value)) == value:
+        return float(value)
+    return value if type(value) is float else MISFIT
+
+
+def _check(field: T.StructField) -> bool:
+    """Whether a column is no attribute. Raises ServiceError, InvalidNameError."""
+    name, kind = field.name, field.dataType
+    if name == PACKED and kind == T.BinaryType():
+        return True
+    expected = OF_ENVELOPE.get(name)
+    if expected is not None:
+        if kind != expected:
+            said, wanted = kind.simpleString(), expected.simpleString()
+            raise ServiceError(f"column {name} {said}: expected {wanted}")
+        return True
+    check_user_name(name)
+    member = kind.elementType if isinstance(kind, T.ArrayType) else kind
+    if type(member) not in _PLAIN:
+        raise ServiceError(
+            f"column {name} {kind.simpleString()}: expected BOOLEAN, BYTE, SHORT, INT, BIGINT, "
+            "DOUBLE, STRING, TIMESTAMP or an ARRAY of these"
+        )
+    return False

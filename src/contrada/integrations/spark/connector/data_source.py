@@ -1,0 +1,96 @@
+"""`format("contrada")`: what Spark makes of its options; see `docs/spark.md`."""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import ServiceError
+from contrada.integrations.spark.connector.arrow_columns import DEFAULT_SCHEMA
+from contrada.integrations.spark.connector.connector_options import Options
+from contrada.integrations.spark.connector.frame_readers import (
+    LogFrameReader,
+    PatternReader,
+    PushingReader,
+    SubscriptionReader,
+)
+from contrada.integrations.spark.connector.frame_writers import BatchWriter, StreamWriter
+from contrada.integrations.spark.connector.stream_reader import LogStreamReader
+from contrada.integrations.spark.spark_session import PUSHDOWN
+
+_PUSHES: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ContradaSource(D.DataSource):
+    """Frames from subscriptions, and publications of frames."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "contrada"
+
+    def schema(self) -> str:
+        """What is read where no schema is said."""
+        return PatternReader.SCHEMA if self._options().pattern else DEFAULT_SCHEMA
+
+    def reader(self, schema: T.StructType) -> D.DataSourceReader:
+        """A reader in batch. Raises ServiceError for options that do not go together."""
+        options = self._options()
+        if options.pattern:
+            if options.durable or options.filter:
+                raise ServiceError("a pattern is read without `durable` and `filter`")
+            return PatternReader(options, schema)
+        if options.durable:
+            return LogFrameReader(options, schema)
+        # A reader that takes filters fails where the session does not push any.
+        if is_pushing():
+            return PushingReader(options, schema)
+        _LOG.warning(
+            "no filters of Spark go to the broker: there are none that it takes, or %(key)s "
+            "is not set (contrada.integrations.spark.configure sets it)",
+            {"key": PUSHDOWN},
+        )
+        return SubscriptionReader(options, schema)
+
+    def streamReader(self, schema: T.StructType) -> D.DataSourceStreamReader:  # noqa: N802 - Spark's
+        """A reader as a stream. Raises ServiceError for options that do not go together."""
+        options = self._options()
+        if options.pattern:
+            raise ServiceError("a pattern cannot be read as a stream: `detect` finds it in one")
+        return LogStreamReader(options, schema)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> D.DataSourceWriter:
+        """A writer in batch."""
+        self._check_append(overwrite)
+        return BatchWriter(self._options(), schema)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> D.DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """A writer of a stream."""
+        self._check_append(overwrite)
+        return StreamWriter(self._options(), schema)
+
+    def _options(self) -> Options:
+        return Options.of(self.options)
+
+    def _check_append(self, overwrite: bool) -> None:
+        if overwrite:
+            raise ServiceError("what is published cannot be overwritten: use the mode append")
+
+
+def is_pushing() -> bool:
+    """Whether this process is one that Spark starts to push filters."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHES in sys.modules or (main is not None and main.name == _PUSHES)
+
+
+def register(session: SparkSession) -> None:
+    """Has a session know `format("contrada")` where it cannot find it: in a zip of `--py-files`."""
+    session.dataSource.register(ContradaSource)

@@ -1,0 +1,110 @@
+"""Which part of a subscription a Spark filter becomes, so that brokers send what may pass it.
+
+Spark asks every filter again of what comes, so what is pushed has to let through all that passes,
+and need not hold back all else. It does where this table says so; the rest is left to Spark.
+
+    Spark                       subscription
+    EqualTo, EqualNullSafe      =
+    In                          in
+    <, <=                       <, <= (of DOUBLE, too: there NaN is above all numbers)
+    >, >=                       >, >= or NaN
+    IsNotNull                   any
+    Not(EqualTo), Not(In)       any but
+    StartsWith, EndsWith, Contains   prefix, suffix, contains
+
+IsNull is left to Spark: NULL is also what does not fit its column. So are columns of the envelope,
+arrays, texts with a collation, and what compares with NULL.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+
+from contrada.integrations.spark.connector.arrow_columns import OF_ENVELOPE
+from contrada.model import Filter, ValueSet
+from contrada.model.algebra import sets
+
+_NAN: Final = sets.eq(math.nan)
+
+
+def pushed(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
+    """The conjunction of Spark's filters, as far as a subscription can express it."""
+    found: dict[str, ValueSet] = {}
+    for each in filters:
+        said = _constraint(each, schema)
+        if said is not None:
+            name, values = said
+            found[name] = found[name] & values if name in found else values
+    return Filter.of_sets(found)
+
+
+def _constraint(each: D.Filter, schema: T.StructType) -> tuple[str, ValueSet] | None:
+    inner = each.child if isinstance(each, D.Not) else each
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    if len(path) != 1 or path[0] not in schema.names or path[0] in OF_ENVELOPE:
+        return None
+    kind = schema[path[0]].dataType
+    if type(kind) not in _VALUES or (isinstance(kind, T.StringType) and kind != T.StringType()):
+        return None
+    values = _members(inner)
+    if not all(_is_plain(value, kind) for value in values):
+        return None
+    found = _set(inner, values, is_negated=isinstance(each, D.Not))
+    return None if found is None else (path[0], found)
+
+
+def _members(of: D.Filter) -> tuple[Any, ...]:
+    value = getattr(of, "value", ())
+    return tuple(value) if isinstance(of, D.In) else () if value == () else (value,)
+
+
+_VALUES: Final[dict[type[T.DataType], type]] = {
+    T.BooleanType: bool,
+    T.ByteType: int,
+    T.ShortType: int,
+    T.IntegerType: int,
+    T.LongType: int,
+    T.DoubleType: float,
+    T.StringType: str,
+    T.TimestampType: datetime,
+}
+
+
+def _is_plain(value: Any, kind: T.DataType) -> bool:
+    is_zoned = not isinstance(value, datetime) or value.tzinfo is not None
+    return type(value) is _VALUES[type(kind)] and is_zoned
+
+
+def _set(of: D.Filter, values: tuple[Any, ...], *, is_negated: bool) -> ValueSet | None:
+    if is_negated:
+        is_known = isinstance(of, D.EqualTo | D.In) and values
+        return sets.any_but(*values) if is_known else None
+    has_nan = any(type(each) is float and math.isnan(each) for each in values)
+    match of:
+        case D.EqualTo() | D.EqualNullSafe() | D.In() if values:
+            return sets.in_(*values)
+        case D.IsNotNull():
+            return sets.exists()
+        case D.LessThan() if not has_nan:
+            return sets.lt(values[0])
+        case D.LessThanOrEqual() if not has_nan:
+            return sets.le(values[0])
+        case D.GreaterThan() if not has_nan:
+            return _with_nan(sets.gt(values[0]), values[0])
+        case D.GreaterThanOrEqual() if not has_nan:
+            return _with_nan(sets.ge(values[0]), values[0])
+        case D.StringStartsWith():
+            return sets.prefix(values[0])
+        case D.StringEndsWith():
+            return sets.suffix(values[0])
+        case D.StringContains():
+            return sets.contains(values[0])
+    return None
+
+
+def _with_nan(found: ValueSet, value: Any) -> ValueSet:
+    return found | _NAN if type(value) is float else found

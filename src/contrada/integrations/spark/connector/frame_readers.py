@@ -1,0 +1,330 @@
+"""Readers: what a log has between two positions, or what comes to a subscription for a while.
+
+A durable subscription is read by position (`net/broker/log_batches.py`): the driver asks for its
+positions and splits them, each task reads its part from the broker. A task that is run again reads
+the same. Without `durable` one task subscribes, for `seconds` or until there are `count`.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from contrada.errors import DeliveryError, ServiceError
+from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
+from contrada.integrations.spark.connector.connector_options import Options
+from contrada.integrations.spark.connector.filter_pushdown import pushed
+from contrada.model import Filter, FilterSet, Pattern, parse, to_msgpack
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.durable_messages import AskStretch, LogState, Stretch
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.sync import BlockingService
+
+BATCH_ROWS: Final = 20_000
+"""Rows of an Arrow batch, about. Beyond it: the next one takes the rest."""
+
+TASK_ROWS: Final = 100_000
+"""Records of a log for which a task is worth its start, unless `partitions` says how many tasks."""
+
+PARTITIONS_MAX: Final = 16
+"""Tasks that read a log, unless `partitions` says more. Beyond it: each reads more."""
+
+_WAIT_S: Final = 0.5  # how long a batch of a subscription waits for more rows
+_LOG: Final = logging.getLogger(__name__)
+
+
+class LogSpan(D.InputPartition):
+    """Positions of a log for one task."""
+
+    def __init__(self, name: str, number: int, first: int, end: int, *, is_again: bool) -> None:
+        super().__init__((name, number, first, end, is_again))
+        self.name, self.number, self.first, self.end = name, number, first, end
+        self.is_again = is_again
+
+
+class Reached:
+    """A broker, connected when it is asked first; a copy that travels connects anew."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._open: tuple[TcpService, BlockingService] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_open": None}
+
+    def service(self) -> tuple[TcpService, BlockingService]:
+        """The service, and who runs it. Raises ConnectionFailedError, AddressError."""
+        if self._open is None:
+            held = self.options.service()
+            blocking = BlockingService(held)
+            blocking.__enter__()
+            self._open = held, blocking
+        return self._open
+
+    def close(self) -> None:
+        """Twice is once."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened[1].close()
+
+    def log(self, time_us: int | None = None) -> LogState:
+        """The positions of the durable subscription, which begins where filters are said.
+
+        Raises DeliveryError, and what `Service.subscribe` raises.
+        """
+        held, blocking = self.service()
+        options = self.options
+
+        async def ask() -> LogState:
+            try:
+                return await held.delivery().log(options.durable, time_us)
+            except DeliveryError:
+                if not options.filter:
+                    raise
+            async with held.subscribe(options.filter, durable=options.durable):
+                pass
+            return await held.delivery().log(options.durable, time_us)
+
+        state = blocking.run(ask())
+        if options.filter and state.filters != asked_of(options.filter):
+            raise DeliveryError(
+                f"the durable subscription {options.durable!r} stands for {state.filters}, not for "
+                f"{options.filter}; end it first, or take another name"
+            )
+        return state
+
+    def acknowledge(self, number: int, before: int) -> None:
+        """All before a position is done with. Raises DeliveryError."""
+        held, blocking = self.service()
+
+        async def say() -> None:
+            await held.delivery().acknowledge(self.options.durable, number, before)
+
+        blocking.run(say())
+
+
+@contextmanager
+def reached(options: Options) -> Iterator[Reached]:
+    """A broker inside `with`."""
+    broker = Reached(options)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+def asked_of(text: str) -> FilterSet:
+    """The filters that a text says. Raises ParseError, ServiceError for a pattern."""
+    found = parse(text)
+    if isinstance(found, Pattern):
+        raise ServiceError("option filter: expected filters, found a pattern; say it as `pattern`")
+    return FilterSet(found.filters)
+
+
+def spans(options: Options, state: LogState, first: int, end: int) -> list[LogSpan]:
+    """The positions from one to before another, in parts of the same length."""
+    rows = max(0, end - first)
+    wanted = options.partitions or min(PARTITIONS_MAX, -(-rows // TASK_ROWS))
+    parts = max(1, min(wanted, rows))
+    bounds = [first + rows * at // parts for at in range(parts + 1)]
+    is_again = options.position is not None or options.since is not None
+    return [
+        LogSpan(options.durable, state.number, begin, end, is_again=is_again)
+        for begin, end in itertools.pairwise(bounds)
+    ]
+
+
+def batches(options: Options, schema: T.StructType, span: LogSpan) -> Iterator[pa.RecordBatch]:
+    """What a log has between two positions. Raises DeliveryError where that is not kept."""
+    columns = ArrowColumns(schema)
+    with reached(options) as broker:
+        held, blocking = broker.service()
+        ahead = _Ahead(held, span)
+        gathered: list[pa.RecordBatch] = []
+        now_us = wall_clock_us()
+        while (stretch := blocking.run(ahead.next())) is not None:
+            for position, reason in stretch.damaged:
+                _LOG.warning(
+                    "%(subscription)s: record %(position)d is damaged: %(reason)s",
+                    {"subscription": span.name, "position": position, "reason": reason},
+                )
+            gathered.append(columns.of_stretch(stretch, now_us))
+            _check_misfits(options, columns)
+            if sum(map(len, gathered)) >= BATCH_ROWS:
+                yield pa.concat_batches(gathered)
+                gathered.clear()
+        if gathered:
+            yield pa.concat_batches(gathered)
+    _tell_misfits(columns)
+
+
+class _Ahead:
+    """The stretches of a span, the next one asked for while one is worked off."""
+
+    def __init__(self, held: TcpService, span: LogSpan) -> None:
+        self._held, self._span, self._at = held, span, span.first
+        self._asked: asyncio.Task[Stretch] | None = None
+
+    async def next(self) -> Stretch | None:
+        """The next one; None behind the last. Raises DeliveryError."""
+        if self._at >= self._span.end:
+            return None
+        stretch = await (self._asked or self._ask())
+        if stretch.next <= self._at:
+            raise DeliveryError(f"{self._span.name!r} has no position {self._at} yet")
+        self._at = stretch.next
+        self._asked = self._ask() if self._at < self._span.end else None
+        return stretch
+
+    def _ask(self) -> "asyncio.Task[Stretch]":
+        of = self._span
+        said = AskStretch(of.name, of.number, self._at, of.end, of.is_again)
+        return asyncio.ensure_future(self._held.delivery().stretch(said))
+
+
+def _check_misfits(options: Options, columns: ArrowColumns) -> None:
+    if columns.misfits and options.misfits == "fail":
+        names = ", ".join(columns.misfits)
+        raise ServiceError(f"values do not fit their columns, misfits=fail: {names}")
+
+
+def _tell_misfits(columns: ArrowColumns) -> None:
+    for name, count in columns.misfits.items():
+        _LOG.warning(
+            "column %(column)s: %(count)d values do not fit it and are NULL",
+            {"column": name, "count": count},
+        )
+
+
+class LogFrameReader(D.DataSourceReader):
+    """Reads a durable subscription: what there is when it is planned."""
+
+    def __init__(self, options: Options, schema: T.StructType) -> None:
+        ArrowColumns(schema)
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> list[D.InputPartition]:
+        """From `position` or `since`, else from the first unacknowledged record; to `until`, or the
+        end.
+        """
+        options = self._options
+        with reached(options) as broker:
+            state = broker.log(options.since)
+            first = max(options.position or state.undone, state.first)
+            if options.since is not None:
+                first = state.at
+            end = state.next if options.until is None else broker.log(options.until).at
+        if options.count is not None:
+            end = min(end, first + options.count)
+        return [*spans(options, state, first, end)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """What is in a part of the log."""
+        return batches(self._options, self._schema, partition)
+
+
+class SubscriptionReader(D.DataSourceReader):
+    """Subscribes for a while; the filters that Spark pushed narrow what is asked for."""
+
+    def __init__(self, options: Options, schema: T.StructType) -> None:
+        ArrowColumns(schema)
+        if options.seconds is None and options.count is None:
+            raise ServiceError("say how long to read: `seconds`, `count`, or `durable`")
+        self._options, self._schema = options, schema
+        self._pushed = Filter({})
+
+    def subject(self) -> Filter | FilterSet:
+        """What is asked for at the broker."""
+        options = self._options
+        return (asked_of(options.filter) if options.filter else Filter({})) & self._pushed
+
+    def partitions(self) -> list[D.InputPartition]:
+        """One: several would get the same."""
+        _LOG.warning("subscribed to: %(filters)s", {"filters": self.subject()})
+        return [D.InputPartition(None)]
+
+    def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
+        """What comes."""
+        del partition
+        columns = ArrowColumns(self._schema)
+        for found in _arriving(self._options, self.subject()):
+            yield columns.of_encodings([bytes(to_msgpack(each)) for each in found])
+            _check_misfits(self._options, columns)
+        _tell_misfits(columns)
+
+
+class PushingReader(SubscriptionReader):
+    """The same for versions of Spark that push filters down."""
+
+    def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802 - Spark's
+        """Takes the filters that a subscription can express.
+
+        Spark applies all again; see `pushing`.
+        """
+        self._pushed = pushed(filters, self._schema)
+        return filters
+
+
+class PatternReader(D.DataSourceReader):
+    """Matches of a pattern for a while."""
+
+    SCHEMA: Final = "notifications ARRAY<BINARY>, `@time` TIMESTAMP"
+
+    def __init__(self, options: Options, schema: T.StructType) -> None:
+        if [(each.name, each.dataType) for each in schema] != [
+            ("notifications", T.ArrayType(T.BinaryType())),
+            ("@time", T.TimestampType()),
+        ]:
+            raise ServiceError(f"matches of a pattern have the schema {self.SCHEMA}")
+        if options.seconds is None and options.count is None:
+            raise ServiceError("say how long to read a pattern: `seconds` or `count`")
+        self._options, self._schema = options, schema
+        self._pattern = parse(options.pattern)
+
+    def partitions(self) -> list[D.InputPartition]:
+        """One: several would get the same."""
+        return [D.InputPartition(None)]
+
+    def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
+        """What is complete."""
+        del partition
+        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        for found in _arriving(self._options, self._pattern):
+            packed = [[bytes(to_msgpack(each)) for each in match.notifications] for match in found]
+            times = [match.envelope.time_us for match in found]
+            made = pa.array(times, pa.int64()).cast(arrow[1].type)
+            yield pa.RecordBatch.from_arrays([pa.array(packed, arrow[0].type), made], schema=arrow)
+
+
+def _arriving(options: Options, subject: Any) -> Iterator[list[Any]]:
+    """What comes to a subscription, many at once, until there are as many or it takes as long."""
+    left = options.count
+    until_s = None if options.seconds is None else monotonic() + options.seconds
+    with reached(options) as broker:
+        held, blocking = broker.service()
+        subscription = held.subscribe(subject)
+
+        async def gather() -> list[Any]:
+            found: list[Any] = []
+            most = min(BATCH_ROWS, left or BATCH_ROWS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WAIT_S):
+                    while len(found) < most:
+                        found.append(await anext(subscription))
+            return found
+
+        blocking.run(subscription.__aenter__())
+        while (left is None or left > 0) and (until_s is None or monotonic() < until_s):
+            found = blocking.run(gather())
+            if left is not None:
+                left -= len(found)
+            if found:
+                yield found

@@ -1,0 +1,158 @@
+"""Writers: the column `notification` of a frame is published, by the tasks themselves.
+
+A repeated publication is recognised by its number (`row_numbers.py`). In a query the number follows
+from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch from the
+options `query` and `batch`, or from a name drawn for the write: then only repetitions by its own
+tasks are recognised. A batch is published when its tasks have ended: there is nothing to commit,
+and nothing can be taken back.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import DeliveryError, ServiceError
+from contrada.integrations.spark.connector.arrow_columns import PACKED
+from contrada.integrations.spark.connector.connector_options import Options
+from contrada.integrations.spark.connector.row_numbers import Numbering
+from contrada.model import Envelope, Notification
+from contrada.model.codec import notification_from_msgpack
+from contrada.service.sync import BlockingService
+
+PUBLISH_ROWS: Final = 500
+"""Rows that a task publishes at a time. Beyond it: the next ones wait until these are answered."""
+
+ADMISSION_WAIT_S: Final = 60.0
+"""How long a task waits for the task before it, of the same partition, to be known as gone. Beyond
+it: it fails, and Spark may try it again."""
+
+_ADMISSION_STEP_S: Final = 0.2
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass
+class PublishedRows(D.WriterCommitMessage):
+    """What a task published, what of it was known before, and rows without a notification."""
+
+    published: int = 0
+    known: int = 0
+    empty: int = 0
+
+
+class _Writer:
+    """What batch and stream have in common."""
+
+    def __init__(self, options: Options, schema: T.StructType) -> None:
+        if PACKED not in schema.names or schema[PACKED].dataType != T.BinaryType():
+            raise ServiceError(
+                f"what is published is a column `{PACKED}` BINARY; `to_notifications` makes it"
+            )
+        self._options = options
+        self._query = options.query or secrets.token_hex(8)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> D.WriterCommitMessage:
+        """Publishes a partition, in its order. Raises what `Service.publish_batch` raises."""
+        task = TaskContext.get()
+        assert task is not None, "tasks write"
+        batch = task.getLocalProperty(_BATCH)
+        query = self._options.query or task.getLocalProperty(_QUERY) or self._query
+        number = int(batch) if batch else self._options.batch or 0
+        return publish(self._options, Numbering(query, number, task.partitionId()), iterator)
+
+    def commit(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
+        """Says what was published; done twice it does nothing more."""
+        told = [each for each in messages if isinstance(each, PublishedRows)]
+        empty = sum(each.empty for each in told)
+        if empty:
+            _LOG.warning(
+                "%(count)d rows have no notification and are not published", {"count": empty}
+            )
+
+    def abort(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
+        """Nothing: what is published stays so, and is known when it is published again."""
+
+
+class BatchWriter(_Writer, D.DataSourceArrowWriter):
+    """Publishes a frame."""
+
+
+class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
+    """Publishes the batches of a stream."""
+
+
+def publish(
+    options: Options, numbering: Numbering, rows: Iterable[pa.RecordBatch]
+) -> PublishedRows:
+    """Publishes rows under their numbers, except those published before.
+
+    Raises DeliveryError where a number was published before with another row.
+    """
+    is_numbered = options.delivery != "best-effort"
+    held = options.service(numbering.publisher)
+    done = PublishedRows()
+    with BlockingService(held) as service:
+        is_latest = True
+        if is_numbered:
+            is_latest = numbering.know(_admitted(held, service))
+        for batch in rows:
+            column = batch.column(PACKED)
+            for first in range(0, len(column), PUBLISH_ROWS):
+                fresh = []
+                for data in column.slice(first, PUBLISH_ROWS).to_pylist():
+                    if data is None:
+                        done.empty += 1
+                        continue
+                    found = notification_from_msgpack(data)
+                    number = numbering.next(found.span + found.body) if is_latest else 0
+                    if number:
+                        fresh.append(_numbered(found, options, numbering, number))
+                    else:
+                        done.known += 1
+                done.published += service.publish_batch(fresh) if fresh else 0
+        if is_latest:
+            numbering.end()
+    if not is_latest:
+        _LOG.warning(
+            "%(publisher)s: a later batch was published before", {"publisher": numbering.publisher}
+        )
+    return done
+
+
+def _admitted(held: Any, service: BlockingService) -> int:
+    """The highest number that the broker knows, once no other task publishes under the name."""
+    until_s = monotonic() + ADMISSION_WAIT_S
+
+    async def ask() -> int:
+        return await held.delivery().known_sequence()  # type: ignore[no-any-return]
+
+    while True:
+        try:
+            return service.run(ask())
+        except DeliveryError:
+            if monotonic() > until_s:
+                raise
+            time.sleep(_ADMISSION_STEP_S)
+
+
+def _numbered(
+    of: Notification, options: Options, numbering: Numbering, number: int
+) -> Notification:
+    envelope = Envelope(
+        id=f"{numbering.publisher}/{number}",
+        publisher=numbering.publisher,
+        sequence=number,
+        time_us=of.envelope.time_us,
+        delivery=options.delivery,
+    )
+    return of.with_envelope(envelope)

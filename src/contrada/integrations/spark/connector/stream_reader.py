@@ -1,0 +1,112 @@
+"""The stream reader: a durable subscription, whose positions are the offsets.
+
+Spark asks for the next batch from where the last one ended that it has committed, also after a
+crash. So all before that is acknowledged then, and no sooner: what a query has not committed is
+in the log, and comes again. The last batch of a query that was stopped is acknowledged when it
+goes on.
+
+    query          plan 1..5   run   commit log   plan 5..9   run   kill -9   plan: 5..9 again
+    broker                                        acknowledge before 5
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from contrada.errors import DeliveryError, ServiceError
+from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
+from contrada.integrations.spark.connector.connector_options import Options
+from contrada.integrations.spark.connector.frame_readers import Reached, batches, spans
+from contrada.net.wire.durable_messages import LogState
+
+Offset = dict[str, Any]
+"""`home` and `number` of the subscription, and the position from which is read on."""
+
+
+class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a durable subscription as a stream; `max_rows` bounds a batch."""
+
+    def __init__(self, options: Options, schema: T.StructType) -> None:
+        ArrowColumns(schema)
+        if not options.durable:
+            raise ServiceError(
+                'a stream reads a durable subscription: option("durable", "name"), and '
+                'option("filter", …) to begin it'
+            )
+        if options.until is not None or options.count is not None or options.seconds is not None:
+            raise ServiceError("until, count and seconds are for a read in batch: a stream goes on")
+        self._options, self._schema = options, schema
+        self._broker = Reached(options)
+        self._last: int | None = None  # the end, of a query that does not go on
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """From `position` or `since`, else from the first unacknowledged record."""
+        options = self._options
+        state = self._broker.log(options.since)
+        first = state.at if options.since is not None else options.position or state.undone
+        return _offset(state, max(first, state.first))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """At most `max_rows` in a batch."""
+        most = self._options.max_rows
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        """Where the next batch ends; what is before its start is committed, and acknowledged."""
+        state = self._state(start)
+        first = int(start["position"])
+        if state.undone < first <= state.next:
+            self._broker.acknowledge(state.number, first)
+        end = state.next if self._last is None else min(self._last, state.next)
+        if isinstance(limit, ReadMaxRows):
+            # What is acknowledged may have positions that are no record's, so very many.
+            again = self._options.position is not None or self._options.since is not None
+            end = min(end, (first if again else max(first, state.undone)) + limit.max_rows)
+        return _offset(state, max(first, end))
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
+        """The end of the log."""
+        state = self._broker.log()
+        return _offset(state, state.next)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What is there now is read, and the query ends."""
+        self._last = self._broker.log().next
+
+    def partitions(self, start: Offset, end: Offset) -> list[D.InputPartition]:
+        """The positions of a batch in parts; the same for a batch that is planned again."""
+        state = self._state(start)
+        return [*spans(self._options, state, int(start["position"]), int(end["position"]))]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """What is in a part of the log."""
+        return batches(self._options, self._schema, partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing yet; see `latestOffset`."""
+
+    def stop(self) -> None:
+        """The query has ended; twice is once."""
+        self._broker.close()
+
+    def _state(self, known: Offset) -> LogState:
+        state = self._broker.log()
+        if (state.home, state.number) != (known["home"], known["number"]):
+            raise DeliveryError(
+                f"{self._options.durable!r} has ended, and another one has its name: its positions "
+                "are others than those of the checkpoint"
+            )
+        return state
+
+
+def _offset(state: LogState, position: int) -> Offset:
+    return {"home": state.home, "number": state.number, "position": position}

@@ -1,0 +1,205 @@
+"""What became of the records of sources: counts of outcomes, and the summary of a run."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from contrada.integrations.spark.pipeline.pipeline_description import Source
+
+REASONS_MAX: Final = 10
+"""Reasons of bad records of a source that a summary names, the most frequent ones. Beyond it: the
+quarantine has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSummary:
+    """What became of one source. `matched` counts notifications, not pairs.
+
+    `reasons` are the most frequent ones of bad records; `unmet` are the attributes that options
+    speak of, and that no record had.
+    """
+
+    source: str
+    read: int
+    bad: int
+    matched: int
+    published: int
+    seconds: float
+    reasons: dict[str, int]
+    unmet: tuple[str, ...]
+
+    @property
+    def rows_per_s(self) -> float:
+        """Records per second, reading and matching."""
+        return (self.read + self.bad) / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSummary:
+    """What a run did. `matches` counts the matches of each subscription, `patterns` of each
+    pattern; `output` is where they, and what is bad, were written.
+
+    `stages` are seconds by what was done in them, `plan` is how each source is matched, `refused`
+    are rules of other dialects that could not be read, `versions` what a stream's subscriptions
+    were.
+    """
+
+    sources: tuple[SourceSummary, ...]
+    matches: dict[str, int]
+    published: int
+    publish_seconds: float
+    seconds: float
+    output: str
+    mode: str = "batch"
+    run: str = ""
+    batches: int = 0
+    patterns: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
+    plan: dict[str, str] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """What became of the records of one source: `matches` by the positions of subscriptions.
+
+    Of a sum there are no `matches`: in another version of them a position is of another.
+    """
+
+    read: int = 0
+    bad: int = 0
+    matched: int = 0
+    matches: dict[int, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    unmet: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __add__(self, other: "SourceCounts") -> "SourceCounts":
+        return SourceCounts(
+            self.read + other.read,
+            self.bad + other.bad,
+            self.matched + other.matched,
+            {},
+            Counter(self.reasons) + Counter(other.reasons),
+            tuple(sorted(_unmet_by_both(self, other))),
+            self.seconds + other.seconds,
+        )
+
+    def with_bad(self, reason: str, count: int) -> "SourceCounts":
+        """The same with more records that are bad, for one reason."""
+        reasons = Counter(self.reasons) + Counter({reason: count})
+        return replace(self, bad=self.bad + count, reasons=dict(reasons))
+
+    def summary(self, source: str, published: int = 0) -> SourceSummary:
+        """It as a summary shows it."""
+        frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
+        return SourceSummary(
+            source,
+            self.read,
+            self.bad,
+            self.matched,
+            published,
+            self.seconds,
+            dict(frequent[:REASONS_MAX]),
+            self.unmet,
+        )
+
+
+def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
+    """What no record of both had; where none was read that says nothing."""
+    told = [{*each.unmet} for each in (one, other) if each.read]
+    return set.intersection(*told) if told else set()
+
+
+class CountedRow(NamedTuple):
+    """How often outcomes of a source have a position, None of those that matched nothing.
+
+    `first` is how often it is the first of a record's.
+    """
+
+    source: str
+    position: int | None
+    read: int | None
+    bad: int | None
+    matches: int
+    first: int
+
+
+def summed(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, SourceCounts]:
+    """The counts of each source. Cost: linear in rows, of which there is one for each position."""
+    sums: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
+    matches: dict[str, dict[int, int]] = {name: {} for name in sums}
+    for row in rows:
+        of_source = sums[row.source]
+        of_source[0] += row.read or 0
+        of_source[1] += row.bad or 0
+        of_source[2] += row.first
+        if row.position is not None:
+            matches[row.source][row.position] = row.matches
+    return {
+        name: SourceCounts(read, bad, matched, matches[name])
+        for name, (read, bad, matched) in sums.items()
+    }
+
+
+def counts_of(
+    outcomes: DataFrame, sources: Iterable[Source], subscriptions: int
+) -> dict[str, SourceCounts]:
+    """The counts of each source among outcomes. Positions behind the subscriptions do not count.
+
+    Cost: a job over the outcomes; more where some are bad, or options speak of attributes.
+    """
+    rows = (
+        # NULL is the position of rows without a match, so that one job counts all rows.
+        outcomes.select(
+            "source", "read", "bad", "subscriptions", F.explode_outer("subscriptions").alias("at")
+        )
+        .where(f"at is null or at < {subscriptions}")
+        .groupBy("source", "at")
+        .agg(
+            F.sum("read"), F.sum("bad"), F.count("at"), F.count_if(F.expr("at = subscriptions[0]"))
+        )
+        .collect()
+    )
+    sources = tuple(sources)
+    found = summed((CountedRow(*row) for row in rows), [each.name for each in sources])
+    reasons = _reasons(outcomes) if any(each.bad for each in found.values()) else {}
+    unmet = _unmet(outcomes, [each for each in sources if found[each.name].read])
+    return {
+        name: SourceCounts(
+            each.read,
+            each.bad,
+            each.matched,
+            each.matches,
+            reasons.get(name, {}),
+            unmet.get(name, ()),
+        )
+        for name, each in found.items()
+    }
+
+
+def _reasons(outcomes: DataFrame) -> dict[str, dict[str, int]]:
+    """The most frequent reasons of each source's bad records, and how often each was."""
+    counted = outcomes.where("reason is not null").groupBy("source", "reason").count()
+    found: dict[str, dict[str, int]] = {}
+    nth = F.expr("row_number() over (partition by source order by count desc, reason)")
+    for row in counted.withColumn("nth", nth).where(f"nth <= {REASONS_MAX}").collect():
+        found.setdefault(row["source"], {})[row["reason"]] = row["count"]
+    return found
+
+
+def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str, ...]]:
+    """The attributes that options of a source speak of and that no task has seen."""
+    asked = [each.name for each in sources if each.reading.names_expected()]
+    if not asked:
+        return {}
+    tasks = outcomes.where("read > 0 and unmet is not null").select("source", "unmet").collect()
+    found: dict[str, set[str]] = {}
+    for name, unmet in tasks:
+        found[name] = found.get(name, set(unmet)) & set(unmet)
+    return {name: tuple(sorted(found.get(name, ()))) for name in asked}

@@ -1,0 +1,412 @@
+"""What a Spark task does: rows in Arrow batches to outcomes in Arrow batches.
+
+An outcome is a record that matched, a record that could not be read, or (one per task and source,
+last) the count of what was read. Everything here runs in the workers; what a record means is
+decided by `contrada.integrations.files`, what it matches by the index of a base.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from contrada.errors import ContradaError
+from contrada.integrations.files import (
+    WHOLE,
+    BadRecord,
+    Matcher,
+    Outcomes,
+    Part,
+    Reading,
+    plain_attributes,
+)
+from contrada.integrations.files.record import bad_record
+from contrada.integrations.files.record_matcher import PackedRecords
+from contrada.integrations.spark.pipeline.outcome_display import names_in, shown_rows
+from contrada.integrations.spark.pipeline.worker_files import opened_file, shown_name
+from contrada.integrations.spark.transforms.base_cover import Batches
+from contrada.integrations.spark.transforms.filter_bases import Opened, SavedBase, opened
+from contrada.integrations.spark.transforms.notification_worker import Made, Making, unpickled
+from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
+from contrada.matching.arrow_pack import starts_of
+from contrada.matching.packed import Given
+from contrada.model import FilterSet, Notification, to_msgpack
+from contrada.model.domains.values import TIME_MIN_US, is_system_name
+
+OUTCOMES_MAX: Final = 2_000
+"""Outcomes of one Arrow batch, and so of what a task holds. Beyond it: the next batch takes the
+rest."""
+
+OUTCOME: Final = pa.schema(
+    [
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("record", pa.int64()),
+        ("column", pa.int64()),
+        ("reason", pa.string()),
+        ("text", pa.string()),
+        ("time_us", pa.int64()),
+        ("attributes", pa.string()),
+        ("notification", pa.binary()),
+        ("subscriptions", pa.list_(pa.int32())),
+        ("read", pa.int64()),
+        ("bad", pa.int64()),
+        ("unmet", pa.list_(pa.string())),
+        ("files", pa.list_(pa.string())),
+    ]
+)
+OUTCOME_DDL: Final = (
+    "source string, file string, record bigint, column bigint, reason string, text string, "
+    "time_us bigint, attributes string, notification binary, subscriptions array<int>, "
+    "read bigint, bad bigint, unmet array<string>, files array<string>"
+)
+
+MATCHERS_KEPT_MAX: Final = 8
+"""Matchers of sources that a worker keeps. Beyond it: the one that was made first goes."""
+
+
+class FilePart(NamedTuple):
+    """A part of a file, and the header of a CSV file where the part does not begin with it."""
+
+    path: str
+    part: Part = WHOLE
+    header: str | None = None
+
+
+class SourceReader(Protocol):
+    """What a task makes of the rows of one source."""
+
+    def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        """The outcomes of some rows."""
+
+    def counted(self) -> Batches:
+        """The outcomes that are left, and the counts of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """Files of a text format; rows say which of the `parts` a task reads, or which files.
+
+    Local ones are called by their paths, seen from the folder `beside` where one is given.
+    """
+
+    name: str
+    format: str
+    reading: Reading
+    beside: str | None
+    parts: tuple[tuple[FilePart, ...], ...] = ()
+
+    def shown(self, address: str) -> str:
+        """What a file is called in results."""
+        return shown_name(address, self.beside)
+
+    def of_parts(self, parts: tuple[tuple[FilePart, ...], ...]) -> "TextFiles":
+        """The same, read in parts."""
+        return replace(self, parts=parts)
+
+    def reader(self, base: SavedBase) -> SourceReader:
+        """What a task does."""
+        return _TextFileReader(self, base)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Rows that Spark has read, and what makes notifications of them."""
+
+    name: str
+    making: Making
+
+    def reader(self, base: SavedBase) -> SourceReader:
+        """What a task does."""
+        return _MadeRowReader(self, base)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTask:
+    """What the tasks of some sources do; travels to the workers with the base.
+
+    Rows have the place of their source, and a struct for each source, of which one is filled.
+    """
+
+    sources: tuple[TextFiles | RowsOf, ...]
+    base: SavedBase | None = None
+
+    def told(self, base: SavedBase) -> "OutcomeTask":
+        """The same, with the base that is matched."""
+        return replace(self, base=base)
+
+
+def outcome_batches(told: bytes, batches: Iterable[Any]) -> Batches:
+    """The outcomes of the rows of a task; at last the counts, a row for each source."""
+    task: OutcomeTask = unpickled(told)
+    assert task.base is not None
+    readers = [source.reader(task.base) for source in task.sources]
+    for batch in batches:
+        of = batch.column(0).to_numpy()
+        for place in np.unique(of).tolist():
+            rows = batch.column(1 + place)
+            if len(readers) > 1:
+                rows = rows.filter(pa.array(of == place))
+            yield from readers[place].outcomes(pa.RecordBatch.from_struct_array(rows))
+    for reader in readers:
+        yield from reader.counted()
+
+
+class _OutcomeColumns:
+    """Outcomes of a source that wait for their Arrow batch, in columns."""
+
+    def __init__(self, source: str, names_expected: set[str]) -> None:
+        self._source = source
+        self._columns: list[list[Any]] = [[] for _ in OUTCOME][1:]
+        self.unmet = names_expected
+        """The attributes that options speak of and that no record had so far."""
+        self.files: list[str] = []
+        """The files that came to the task, where they come to a stream."""
+        self.read = self.bad = 0
+        self.latest_us: int | None = None
+        """The largest time of all that was read, whether it matched or not; None of nothing."""
+
+    def matched(
+        self, file: str | None, record: int | None, of: "PackedOutcome", positions: Any
+    ) -> None:
+        """A record that matched."""
+        values = (file, record, None, None, None, *of, positions, *[None] * 4)
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def packed(self, file: str, records: PackedRecords) -> pa.RecordBatch:
+        """Records that matched and are in columns already."""
+        rows, count = records.rows, len(records.numbers)
+        known = {
+            "source": pa.repeat(self._source, count),
+            "file": pa.repeat(file, count),
+            "record": pa.array(records.numbers, pa.int64()),
+            "attributes": rows.attributes,
+            "notification": rows.notifications,
+            "subscriptions": pa.array(records.positions, pa.list_(pa.int32())),
+        }
+        if rows.times_us is not None:
+            known["time_us"] = pa.array(rows.times_us)
+        return _batch_of(known, count)
+
+    def made(self, made: Made, rows: Any, is_bad: Any, matched: tuple[Any, Any]) -> pa.RecordBatch:
+        """Some rows of Spark, in order: those that matched, with bounds and positions, and bad."""
+        order = pa.array(rows)
+        notifications = made.notifications.take(order)
+        times, shown = shown_rows(notifications.drop_null())
+        # Those that are bad have no place among what is shown.
+        places = pa.array(np.cumsum(~is_bad) - 1, mask=is_bad)
+        offsets, positions = (pa.array(each.astype(np.int32)) for each in matched)
+        lists = pa.ListArray.from_arrays(offsets, positions, mask=pa.array(is_bad))
+        known = {
+            "source": pa.repeat(self._source, len(rows)),
+            "reason": made.reasons.take(order),
+            "text": made.texts.take(order),
+            "time_us": times.take(places),
+            "attributes": shown.take(places),
+            "notification": notifications,
+            "subscriptions": lists,
+        }
+        return _batch_of(known, len(rows))
+
+    def refused(self, file: str | None, record: BadRecord) -> None:
+        """A record that could not be read."""
+        self.bad += 1
+        place = (record.line, record.column, record.reason, record.text)
+        for column, value in zip(self._columns, (file, *place, *[None] * 8), strict=True):
+            column.append(value)
+
+    def counted(self) -> Batches:
+        """All that waits, with the counts behind it."""
+        counts = (self.read, self.bad, sorted(self.unmet), self.files)
+        of_all = (*[None] * 5, self.latest_us, *[None] * 3, *counts)
+        for column, value in zip(self._columns, of_all, strict=True):
+            column.append(value)
+        yield self._batch()
+
+    def full(self) -> Batches:
+        """What waits, where it is enough for a batch."""
+        if len(self._columns[0]) >= OUTCOMES_MAX:
+            yield self._batch()
+
+    def _batch(self) -> pa.RecordBatch:
+        count = len(self._columns[0])
+        arrays = [pa.repeat(self._source, count)]
+        arrays += [
+            pa.array(column, field.type)
+            for column, field in zip(self._columns, list(OUTCOME)[1:], strict=True)
+        ]
+        for column in self._columns:
+            column.clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
+
+def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
+    """Outcomes of which these columns are known, and no others."""
+    arrays = [
+        known[field.name] if field.name in known else pa.nulls(count, field.type)
+        for field in OUTCOME
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+
+
+class PackedOutcome(NamedTuple):
+    """A notification in an outcome: its time, its attributes as JSON, and its packed bytes."""
+
+    time_us: int | None
+    attributes: str
+    notification: bytes
+
+    @classmethod
+    def of(cls, notification: Notification) -> "PackedOutcome":
+        """A notification as outcomes have it."""
+        shown = msgspec.json.encode(plain_attributes(notification)).decode()
+        return cls(notification.envelope.time_us, shown, to_msgpack(notification))
+
+
+# --- text formats ---------------------------------------------------------------------------------
+
+
+class _TextFileReader:
+    def __init__(self, files: TextFiles, base: SavedBase) -> None:
+        self._files = files
+        self._held = _OutcomeColumns(files.name, files.reading.names_expected())
+        self._matcher = matcher_of(base, files.reading)
+
+    def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        for part, content in self._parts(rows):
+            for outcomes in self._of_part(part, content):
+                self._held.read += outcomes.read
+                if outcomes.packed is not None:
+                    yield self._held.packed(outcomes.source, outcomes.packed)
+                for told in outcomes.told:
+                    if isinstance(told, BadRecord):
+                        self._held.refused(told.source, told)
+                    else:
+                        record = told.record
+                        packed = PackedOutcome.of(record.notification)
+                        self._held.matched(record.source, record.number, packed, told.positions)
+                    yield from self._held.full()
+
+    def counted(self) -> Batches:
+        return self._held.counted()
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[FilePart, bytes | None]]:
+        if rows.schema.names == ["place"]:
+            for place in rows.column(0).to_pylist():
+                for part in self._files.parts[place]:
+                    yield part, None
+            return
+        for row in range(rows.num_rows):  # One by one: contents are whole files.
+            content = rows.column(1)[row].as_py() if rows.num_columns > 1 else None
+            address = rows.column(0)[row].as_py()
+            self._held.files.append(self._files.shown(address))
+            yield FilePart(address), content
+
+    def _of_part(self, part: FilePart, content: bytes | None) -> Iterator[Outcomes]:
+        files, matcher = self._files, self._matcher
+        shown = files.shown(part.path)
+        held = self._held  # Other sources may have the same matcher.
+        matcher.unmet, matcher.latest_us = held.unmet, held.latest_us
+        try:
+            file = opened_file(part.path, content)
+        except ContradaError as error:
+            yield Outcomes(shown, 0, [bad_record(shown, error, None)])
+            return
+        yield from matcher.file(file, files.format, shown, part.part, part.header)
+        held.latest_us = matcher.latest_us
+
+
+_matchers: Final[dict[str, list[tuple[Reading, Matcher]]]] = {}
+
+
+def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
+    """What matches the records of a source; built once in each worker, the last ones are kept."""
+    if base.digest not in _matchers:
+        _matchers.clear()
+    kept = _matchers.setdefault(base.digest, [])
+    for of, matcher in kept:
+        if of == reading and repr(of.add) == repr(reading.add):  # 1 equals True, and 1.0.
+            return matcher
+    matcher = _matcher(opened(base), reading)
+    matcher.packs = True
+    kept[:] = [*kept, (reading, matcher)][-MATCHERS_KEPT_MAX:]
+    return matcher
+
+
+def _matcher(base: Opened, reading: Reading) -> Matcher:
+    names = base.saved.names
+    if not any(is_system_name(name) or name in reading.add for name in names):
+        return Matcher.over(BaseIndex(base), set(names), base.residues, reading)
+    # What is the same for all records of the source is decided once, so each filter is read.
+    wanted: list[Any] = [FilterSet(())] * base.saved.keys
+    for shard in range(len(base.saved.shards)):
+        for position, filters in base.index(shard).items():
+            wanted[position] = filters
+    return Matcher(wanted, reading, 0, base.residues)
+
+
+class BaseIndex:
+    """The indexes of a base as one, whose keys are positions."""
+
+    def __init__(self, base: Opened) -> None:
+        self._indexes = [base.index(shard) for shard in range(len(base.saved.shards))]
+
+    def match(self, notification: Given) -> list[int]:
+        """As `Index.match`."""
+        return [position for index in self._indexes for position in index.match(notification)]
+
+    def match_batch(self, notifications: Any) -> tuple[Any, Any]:
+        """As `Index.match_batch`."""
+        found = [index.match_batch(notifications) for index in self._indexes]
+        if len(found) == 1:
+            return found[0]
+        counts = [np.diff(offsets) for offsets, _ in found]
+        of_row = [np.repeat(np.arange(len(each)), each) for each in counts]
+        order = np.argsort(np.concatenate(of_row), kind="stable")
+        offsets = np.zeros(len(counts[0]) + 1, dtype=np.int64)
+        np.cumsum(np.sum(counts, axis=0), out=offsets[1:])
+        return offsets, np.concatenate([keys for _, keys in found])[order]
+
+
+# --- rows that Spark has read ---------------------------------------------------------------------
+
+
+class _MadeRowReader:
+    def __init__(self, rows: RowsOf, base: SavedBase) -> None:
+        self._making = rows.making
+        self._base = opened(base)
+        unmet = rows.making.reading.names_expected()
+        reading = rows.making.reading
+        self._held = _OutcomeColumns(
+            rows.name,
+            unmet - {reading.rename.get(name, name) for name in rows.making.names},
+        )
+
+    def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        made = self._making.made(rows)
+        packed = made.notifications
+        is_bad = made.reasons.is_valid().to_numpy(zero_copy_only=False)
+        bad, held = int(is_bad.sum()), self._held
+        held.read += len(packed) - bad
+        held.bad += bad
+        good = packed.drop_null()  # Where one is NULL, all would be read one by one.
+        held.unmet -= names_in(good, held.unmet)
+        notifications = PackedRows(good)
+        of_good, positions = pairs_of(self._base, notifications)
+        of_row = np.flatnonzero(~is_bad)[of_good]
+        held.latest_us = max(notifications.latest_us, held.latest_us or TIME_MIN_US)
+        counts = np.bincount(of_row, minlength=len(packed))
+        told = np.flatnonzero(is_bad | (counts > 0))
+        bounds = starts_of(counts[told])
+        for first in range(0, len(told), OUTCOMES_MAX):
+            some = told[first : first + OUTCOMES_MAX]
+            ends = bounds[first : first + len(some) + 1]
+            keys = positions[ends[0] : ends[-1]]
+            yield held.made(made, some, is_bad[some], (ends - ends[0], keys))
+
+    def counted(self) -> Batches:
+        return self._held.counted()

@@ -1,0 +1,108 @@
+"""Who writes at an address, where nobody can lock a file: a lease that is renewed.
+
+The lease is a file that one may make only where there is none. Whoever holds it writes it anew
+while it works. One that was not renewed for long is of somebody who was killed, and is taken over.
+Its age is measured by the file system's own clock.
+"""
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import time
+from typing import Final
+
+from contrada.errors import ContradaError, InputError
+from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
+
+LOCK_LEASE_S: Final = 60.0
+"""How long a lease at an address holds that is not renewed. Beyond it: another run takes it."""
+
+LOCK_RENEWED_S: Final = LOCK_LEASE_S / 6
+"""How often a lease is renewed."""
+
+_LOG: Final = logging.getLogger("contrada.integrations.spark")
+
+
+@dataclass(eq=False)
+class Lease:
+    """The right to write at an address, as long as it is renewed."""
+
+    file: HadoopPath
+    token: bytes = field(default_factory=lambda: secrets.token_hex(8).encode())
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, taken: str) -> None:
+        """Takes the lease. Raises InputError, which says `taken`, where another one holds it."""
+        if not self._make():
+            known = self._known()
+            if self._age_ms() < LOCK_LEASE_S * 1000 or self._known() != known:
+                raise InputError(str(self.file.parent), taken)
+            self.file.unlink(missing_ok=True)
+            if not self._make():
+                raise InputError(str(self.file.parent), taken)
+
+    def renew(self) -> None:
+        """Goes on holding it. Raises InputError where another one has taken it."""
+        with self.turn:  # Else one reads while another writes.
+            if self._known() != self.token:
+                raise InputError(str(self.file.parent), "another run has taken the lock")
+            self.file.write_bytes(self.token)
+
+    def keep(self, ended: threading.Event) -> None:
+        """Renews it time and again until that is ended; what goes wrong is tried again."""
+        while not ended.wait(LOCK_RENEWED_S):
+            try:
+                self.renew()
+            except ContradaError as error:
+                _LOG.warning("%(reason)s", {"reason": error})
+
+    def give_back(self) -> None:
+        """Ends it, unless another one has it."""
+        try:
+            if self._known() == self.token:
+                self.file.unlink(missing_ok=True)
+        except ContradaError as error:  # What ended the block says more.
+            _LOG.warning("the lock ends by itself: %(reason)s", {"reason": error})
+
+    def _make(self) -> bool:
+        with suppress(FileExistsError):
+            self.file.write_bytes(self.token, is_new=True)
+            return True
+        return False
+
+    def _known(self) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return self.file.read_bytes()
+        return None
+
+    def _age_ms(self) -> float:
+        """How long ago it was renewed, by the clock that is there."""
+        now = self.file.parent / f"{self.file.name}.{self.token.decode()}"
+        now.write_bytes(b"")
+        ms, renewed_ms = now.modified_ms(), self.file.modified_ms()
+        now.unlink()
+        return LOCK_LEASE_S * 1000 if ms is None or renewed_ms is None else ms - renewed_ms
+
+
+@contextmanager
+def leased(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
+    """Holds a lease while the block runs; gives what raises InputError where it is lost."""
+    lease, ended = Lease(file), threading.Event()
+    lease.take(taken)
+    keeper = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
+    keeper.start()
+    try:
+        yield lease.renew
+    finally:
+        ended.set()
+        keeper.join()
+        lease.give_back()
+
+
+def is_leased(file: HadoopPath) -> bool:
+    """Whether somebody holds a lease, by this machine's clock. Only reads."""
+    renewed_ms = file.modified_ms()
+    return renewed_ms is not None and time() * 1000 - renewed_ms < LOCK_LEASE_S * 1000

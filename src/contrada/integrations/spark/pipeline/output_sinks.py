@@ -1,0 +1,141 @@
+"""Results as frames of rows, and where they are written: Parquet below the output, and tables."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import InputError
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, TableSink
+from contrada.integrations.spark.pipeline.spark_formats import check_format
+from contrada.integrations.spark.pipeline.taken_files import GONE
+
+MATCHES_DDL = (
+    "subscription string, source string, file string, record bigint, time timestamp, "
+    "attributes string, notification binary, is_first boolean, date date, type string"
+)
+"""The columns of matches. `is_first` is true once for each record."""
+
+BATCH = "batch"
+"""The column of a stream's tables that says which micro-batch a row is of."""
+
+
+def matches_of(
+    outcomes: DataFrame,
+    names: Sequence[str],
+    types: Mapping[str, str],
+    version: int | None = None,
+) -> DataFrame:
+    """A row for each pair of a subscription and a record.
+
+    `types` tells the type of a source; in a stream `version` is that of the subscriptions.
+    """
+    columns = [pa.array(range(len(names)), pa.int32()), pa.array(names, pa.string())]
+    told = pa.table(columns, ["position", "subscription"])
+    schema = "position INT, subscription STRING"
+    named = outcomes.sparkSession.createDataFrame(told, schema)
+    pairs = outcomes.where("notification is not null").select(
+        F.explode("subscriptions").alias("position"),
+        F.element_at("subscriptions", 1).alias("first"),
+        "source",
+        "file",
+        "record",
+        F.timestamp_micros("time_us").alias("time"),
+        "attributes",
+        "notification",
+    )
+    by_source = F.create_map(*(F.lit(each) for pair in types.items() for each in pair))
+    return pairs.join(F.broadcast(named), "position").select(
+        "subscription",
+        "source",
+        "file",
+        "record",
+        "time",
+        "attributes",
+        "notification",
+        (F.col("position") == F.col("first")).alias("is_first"),
+        date_of("time").alias("date"),
+        by_source[F.col("source")].alias("type"),
+        *(() if version is None else (F.lit(version).alias("version"),)),
+    )
+
+
+def date_of(column: str) -> Column:
+    """The day of a time; what has none happened at the first moment of 1970, as everywhere."""
+    return F.coalesce(F.to_date(column), F.lit(date(1970, 1, 1)))
+
+
+def quarantine_of(
+    outcomes: DataFrame, gone: Mapping[str, Sequence[str]] | None = None
+) -> DataFrame:
+    """The records that could not be read, and of each source the files that are `gone`."""
+    bad = outcomes.where("reason is not null").select(
+        "source", "file", F.col("record").alias("line"), "column", "reason", "text"
+    )
+    rows = [
+        (name, file, None, None, GONE, None) for name in gone or () for file in (gone or {})[name]
+    ]
+    return bad.union(outcomes.sparkSession.createDataFrame(rows, bad.schema)) if rows else bad
+
+
+def types_of(pipeline: Pipeline) -> dict[str, str]:
+    """The type of each source's records: the most special of its marks, else the source's name."""
+    return {each.name: (*each.reading.marks[-1:], each.name)[0] for each in pipeline.sources}
+
+
+def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
+    """Replaces what is there. Each partition is one file or a few, however rows are spread."""
+    if partitions:
+        frame = frame.hint("rebalance", *partitions)
+    frame.write.mode("overwrite").partitionBy(*partitions).parquet(path)
+
+
+def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
+    """What writing to a table will do.
+
+    Raises InputError where it has other columns, or a format that Spark does not know.
+    """
+    check_format(session, f"table {sink}", sink.format)
+    try:
+        if sink.table is None or not session.catalog.tableExists(sink.table):
+            return f"{sink}: {sink.rows} as {sink.format}" + (", a new table" if sink.table else "")
+        there = _columns(session.table(sink.table))
+    except AnalysisException as error:
+        raise InputError(str(sink), str(error).splitlines()[0]) from None
+    given = _columns(frame)
+    if there != given:
+        shown = ", ".join(sorted(there.keys() ^ given.keys())) or "their types"
+        raise InputError(sink.table, f"has other columns than {sink.rows}: {shown}")
+    return f"{sink}: {sink.rows} into the table that is there"
+
+
+def _columns(frame: DataFrame) -> dict[str, str]:
+    """Names and types, whatever may be NULL."""
+    return {each.name: each.dataType.simpleString() for each in frame.schema}
+
+
+def write_table(frame: DataFrame, sink: TableSink, batch: int | None = None) -> None:
+    """Replaces all rows of a table, or in a stream those of this micro-batch."""
+    session = frame.sparkSession
+    if batch is not None:
+        frame = frame.withColumn(BATCH, F.lit(batch).cast("bigint"))
+    partitions = () if batch is None else (BATCH,)
+    mode = "static" if batch is None else "dynamic"
+    writer = frame.write.format(sink.format).options(**sink.options).mode("overwrite")
+    writer = writer.option("partitionOverwriteMode", mode)
+    if sink.path is not None:
+        writer.partitionBy(*partitions).save(sink.path)
+        return
+    assert sink.table is not None
+    if not session.catalog.tableExists(sink.table):
+        empty = frame.limit(0).write.format(sink.format).options(**sink.options)
+        empty.partitionBy(*partitions).saveAsTable(sink.table)
+    columns = session.table(sink.table).columns
+    try:
+        into = frame.select(*columns).write.mode("overwrite")
+        into.option("partitionOverwriteMode", mode).insertInto(sink.table)
+    except AnalysisException as error:
+        raise InputError(sink.table, str(error).splitlines()[0]) from None

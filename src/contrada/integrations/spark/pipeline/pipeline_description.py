@@ -1,0 +1,489 @@
+"""A pipeline as a user describes it in a TOML file.
+
+    subscriptions = "../subscriptions/operations.filters"
+    output = "{out}/pipeline"
+    publish = "contrada://127.0.0.1:7655"       # optional
+
+    [parameters]                                # what {out} stands for, unless set otherwise
+    out = "../../out"
+
+    [[source]]
+    name = "flights"
+    format = "csv"                              # csv, json (lines) or xml
+    paths = ["{out}/flights.csv"]               # globs
+    types = { tailnum = "text", time_hour = "time" }
+    absent = ["NA"]
+    add = { kind = "flight" }
+    time = "time_hour"
+
+Paths are relative to the file that names them, but where they begin with a parameter that is set
+from outside: then to where one stands. `type_marks` makes a typed publication, the most general
+type first, or `obvent` names a class (`module:Class`) that knows its marks. All keys are in
+docs/pipeline.md; the options' meanings: `contrada.integrations.files.Reading`.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
+from contrada.integrations.documents.name_patterns import PATTERN
+from contrada.integrations.files import FORMATS, Reading, check_name_of
+from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
+    AskedFor,
+    SubscriptionsOrigin,
+    Wishes,
+    asked_by,
+    patterns_in,
+)
+from contrada.integrations.spark.spark_session import checked_conf
+from contrada.model import Pattern, mark_name
+from contrada.model.domains.values import UNITS_US
+from contrada.model.extensions.extension_loader import object_named
+from contrada.service.settings import checked, read_bytes, read_text, read_toml
+
+_PARAMETER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_DURATION: Final = re.compile(r"(\d{1,9}) ?([a-z]+)")
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_MARK_PREFIX: Final = mark_name("")
+
+AVAILABLE_NOW: Final = "available-now"
+"""The trigger of a stream that ends when all is read that was there at its start."""
+
+_OWN_NAMES: Final = ("matches", "quarantine", "patterns", "published.json", "report.", "versions")
+_OWN_FILES: Final = ("part-", "_", ".", "date=", "type=", "batch=")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is read, and how its records are.
+
+    `paths` are as Spark takes them: files, directories, globs, addresses. The formats `csv`, `tsv`,
+    `json`, `jsonl` and `xml` are read as `contrada match` does; every other one is Spark's, with
+    its `options`, of `paths` or of a `table`. Of such rows `of` says what a notification is made of
+    (see `to_notifications`), and `column` where it stands.
+    """
+
+    name: str
+    format: str
+    files: tuple[Path, ...]
+    reading: Reading
+    paths: tuple[str, ...] = ()
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    of: str = "wide"
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSink:
+    """A table, by name or by path, that takes rows of the results."""
+
+    rows: str
+    format: str
+    table: str | None
+    path: str | None
+    options: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.table or str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Sources, what is asked for, and where the results go.
+
+    `origins` are where subscriptions come from; `asked` is what those ask for that are files, as
+    they stood when the description was read, None where a broker has to be asked first. A stream
+    has a trigger every `trigger_us`, or ends when all is read that is there. `text` is all that was
+    described, to tell one description from another. `spark` are settings of the session.
+    """
+
+    sources: tuple[Source, ...]
+    origins: tuple[SubscriptionsOrigin, ...]
+    asked: AskedFor | None
+    output: Folder
+    publish: str | None = None
+    delivery: str = "certified"
+    patterns: Mapping[str, Pattern] = field(default_factory=dict)
+    tables: tuple[TableSink, ...] = ()
+    partition: tuple[str, ...] = ("date", "type")
+    is_stream: bool = False
+    trigger_us: int | None = None
+    checkpoint: Folder = Path()
+    slack_us: int = 0
+    text: str = ""
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def partitions(self, rows: str) -> tuple[str, ...]:
+        """The columns by which results lie in folders; matches of patterns have no type."""
+        if rows == "quarantine":
+            return ()
+        return tuple(each for each in self.partition if each == "date" or rows == "matches")
+
+    def absolute(self) -> "Pipeline":
+        """The same for a process that stands elsewhere."""
+        origins = tuple(
+            replace(each, file=each.file.absolute() if each.file else None) for each in self.origins
+        )
+        output, checkpoint = self.output.absolute(), self.checkpoint.absolute()
+        return replace(self, origins=origins, output=output, checkpoint=checkpoint)
+
+    @property
+    def subscriptions(self) -> Wishes:
+        """What the subscriptions ask for, without those of brokers."""
+        return self.asked.wishes if self.asked else {}
+
+    @property
+    def matches(self) -> Folder:
+        """The Parquet directory of the matches."""
+        return self.output / "matches"
+
+    @property
+    def quarantine(self) -> Folder:
+        """The Parquet directory of the records that could not be read."""
+        return self.output / "quarantine"
+
+
+class _SourceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: str
+    format: str
+    paths: list[str] = []
+    table: str | None = None
+    options: dict[str, str | int | float | bool] = {}
+    of: Literal["wide", "json", "xml", "variant", "map"] = "wide"
+    column: str | None = None
+    types: dict[str, str] = {}
+    absent: list[str] = []
+    entries: str | None = None
+    add: dict[str, Any] = {}
+    time: str | None = None
+    type_marks: list[str] = []
+    obvent: str | None = None
+    rename: dict[str, str] = {}
+    drop: list[str] = []
+    zone: str | None = None
+    delimiter: str = ","
+    quote: str = '"'
+    strategy: str = "multi"
+    stylesheet: str | None = None
+    schema: str | None = None
+
+
+class _SubscribedFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    file: str | None = None
+    dialect: str | None = None
+    broker: str | None = None
+
+
+class _SequenceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: str | None = None
+    pattern: str | None = None
+    file: str | None = None
+
+
+class _TableFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    rows: Literal["matches", "quarantine", "patterns"] = "matches"
+    format: str = "parquet"
+    table: str | None = None
+    path: str | None = None
+    options: dict[str, str | int | float | bool] = {}
+
+
+class _PipelineFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    subscriptions: str | list[_SubscribedFields]
+    output: str
+    source: list[_SourceFields]
+    mode: Literal["batch", "stream"] = "batch"
+    publish: str | None = None
+    delivery: Literal["best-effort", "reliable", "certified"] | None = None
+    pattern: list[_SequenceFields] = []
+    table: list[_TableFields] = []
+    partition: list[Literal["date", "type"]] | None = None
+    trigger: str | None = None
+    checkpoint: str | None = None
+    slack: str | None = None
+    parameters: dict[str, str] = {}
+    spark: dict[str, str | int | float | bool] = {}
+
+
+def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline that a file describes; `settings` replace its parameters.
+
+    Raises InputError with the place for what is malformed, for paths that name no file, for an
+    output that cannot be written, and for errors in the file of subscriptions.
+    """
+    described = checked(str(path), read_toml(path), _PipelineFields)
+    settings = settings or {}
+    known = {*described.parameters, *_PARAMETER.findall(read_text(path))}
+    for name in settings:
+        if name not in known:
+            expected = ", ".join(sorted(known)) or "none, for it has no parameters"
+            raise InputError("--set", f"found the parameter {name!r}, expected one of: {expected}")
+    filled = _Filled(path, {**described.parameters, **settings}, frozenset(settings))
+    names = [source.name for source in described.source]
+    if not names or len(set(names)) < len(names):
+        raise InputError(str(path), f"found the sources {names}, expected one or more, named apart")
+    output = filled.folder(described.output)
+    if isinstance(output, Path):  # What is at an address Spark has to be asked for.
+        _check_writable(output)
+        check_own(output)
+    is_stream = described.mode == "stream"
+    origins = tuple(_origins(described, filled))
+    is_offline = all(origin.file is not None for origin in origins)
+    _check_keys(path, described)
+    trigger = described.trigger or AVAILABLE_NOW
+    return Pipeline(
+        tuple(_source(source, filled, is_stream=is_stream) for source in described.source),
+        origins,
+        asked_by(origins) if is_offline else None,
+        output,
+        filled.text(described.publish) if described.publish else None,
+        described.delivery or "certified",
+        _patterns(described, filled),
+        tuple(_table(table, filled) for table in described.table),
+        ("date", "type") if described.partition is None else tuple(described.partition),
+        is_stream,
+        None if trigger == AVAILABLE_NOW else _duration_us(path, "trigger", trigger),
+        filled.folder(described.checkpoint) if described.checkpoint else output / ".checkpoint",
+        _duration_us(path, "slack", described.slack or "0 s"),
+        repr((read_text(path), sorted(settings.items()))),
+        checked_conf(_options(described.spark, filled).items(), f"{path}: spark"),
+    )
+
+
+def _check_keys(path: Path, described: _PipelineFields) -> None:
+    """Refuse keys that would say nothing here."""
+    of_stream = ("trigger", "checkpoint", "slack")
+    found = [key for key in of_stream if getattr(described, key) is not None]
+    if found and described.mode != "stream":
+        reason = f'found {", ".join(found)}, which a stream has: expected mode = "stream"'
+        raise InputError(str(path), reason)
+    if not described.pattern and any(each.rows == "patterns" for each in described.table):
+        raise InputError(str(path), "found a table for patterns, expected a pattern, too")
+
+
+def _origins(described: _PipelineFields, filled: "_Filled") -> Iterator[SubscriptionsOrigin]:
+    """Where subscriptions come from. Where a source names by `pattern`, they have patterns."""
+    has_patterns = any(source.strategy == PATTERN for source in described.source)
+    if isinstance(described.subscriptions, str):
+        yield SubscriptionsOrigin(filled.path(described.subscriptions), has_patterns=has_patterns)
+        return
+    for number, each in enumerate(described.subscriptions):
+        place = f"{filled.described_in}: subscriptions[{number}]"
+        if (each.file is None) == (each.broker is None):
+            raise InputError(place, "expected a file or a broker")
+        if each.dialect is not None and (each.broker or each.dialect not in DIALECTS):
+            known = ", ".join(DIALECTS)
+            raise InputError(place, f"found {each.dialect!r}, expected one of: {known}, of a file")
+        if each.broker is not None:
+            yield SubscriptionsOrigin(broker=filled.text(each.broker))
+        elif each.file is not None:
+            yield SubscriptionsOrigin(
+                filled.path(each.file), each.dialect, has_patterns=has_patterns
+            )
+    if not described.subscriptions:
+        raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
+
+
+def _patterns(described: _PipelineFields, filled: "_Filled") -> dict[str, Pattern]:
+    """The patterns by name, those of files too."""
+    found: dict[str, Pattern] = {}
+    for number, each in enumerate(described.pattern):
+        place = f"{filled.described_in}: pattern[{number}]"
+        if (each.file is None) == (each.pattern is None) or bool(each.name) == bool(each.file):
+            raise InputError(place, "expected name and pattern, or a file")
+        if each.file is not None:
+            new = patterns_in(filled.path(each.file))
+        else:
+            try:
+                new = {str(each.name): Pattern(str(each.pattern))}
+            except ContradaError as error:
+                raise InputError(place, str(error)) from None
+        for name in new.keys() & found.keys():
+            raise InputError(place, f"found the name {name!r} again, expected a new one")
+        found |= new
+    return found
+
+
+def _table(table: _TableFields, filled: "_Filled") -> TableSink:
+    if (table.table is None) == (table.path is None):
+        raise InputError(f"{filled.described_in}: table", "expected a table or a path")
+    where = filled.place(table.path) if table.path else None
+    name = filled.text(table.table) if table.table else None
+    return TableSink(table.rows, table.format, name, where, _options(table.options, filled))
+
+
+def _options(options: Mapping[str, Any], filled: "_Filled") -> dict[str, str]:
+    """Options as Spark has them: texts."""
+    return {
+        name: filled.text(value) if isinstance(value, str) else str(value).lower()  # true and false
+        for name, value in options.items()
+    }
+
+
+def _duration_us(path: Path, key: str, text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    if found is None or found[2] not in UNITS_US:
+        also = f'"{AVAILABLE_NOW}" or ' if key == "trigger" else ""
+        units = ", ".join(UNITS_US)
+        reason = f'{key}: found {text!r}, expected {also}a time as "5 s", in one of: {units}'
+        raise InputError(str(path), reason)
+    return int(found[1]) * UNITS_US[found[2]]
+
+
+def _check_writable(output: Path) -> None:
+    """Find out before a long run, and without making anything, that nothing can be kept."""
+    there = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(str(output), f"cannot be written: {there} is no directory to write into")
+
+
+def check_own(output: Folder) -> None:
+    """Refuse a folder that holds what no run has written, for a run replaces what is there.
+
+    Raises InputError.
+    """
+    if not output.exists():
+        return
+    folders = (output / "matches", output / "quarantine", output / "patterns")
+    inside = [each for folder in folders if folder.is_dir() for each in folder.iterdir()]
+    others: list[Folder] = [
+        each for each in output.iterdir() if not each.name.startswith((*_OWN_NAMES, "."))
+    ]
+    others += [each for each in inside if not each.name.startswith(_OWN_FILES)]
+    if others:
+        names = ", ".join(sorted(each.name for each in others)[:3])
+        reason = f"found {names}, expected a folder of its own: a run replaces what is there"
+        raise InputError(str(output), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """Fills in parameters and makes paths relative to the describing file."""
+
+    described_in: Path
+    parameters: Mapping[str, str]
+    set_here: frozenset[str]
+
+    def text(self, text: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                reason = f"found the parameter {{{name}}}, expected one of: {known}"
+                raise InputError(str(self.described_in), reason)
+            return self.parameters[name]
+
+        return _PARAMETER.sub(value, text)
+
+    def path(self, text: str) -> Path:
+        if "://" in self.text(text):
+            reason = f"found the address {self.text(text)!r}, expected a path of this machine"
+            raise InputError(str(self.described_in), reason)
+        first = _PARAMETER.match(text)
+        is_here = first is not None and first.group(1) in self.set_here
+        base = Path() if is_here else self.described_in.parent
+        return Path(os.path.normpath(base / self.text(text)))
+
+    def folder(self, text: str) -> Folder:
+        """A path, or an address as Spark knows them."""
+        filled = self.text(text)
+        return HadoopPath(filled) if is_address(filled) else self.path(text)
+
+    def place(self, text: str) -> str:
+        """A path, which is absolute then, or an address as Spark knows them."""
+        if _ADDRESS.match(self.text(text)):
+            return self.text(text)
+        return str(self.path(text).absolute())
+
+    def read(self, name: str | None) -> bytes | None:
+        """The bytes of a file that is named beside the description."""
+        return None if name is None else read_bytes(self.path(name))
+
+    def files(self, patterns: list[str]) -> tuple[Path, ...]:
+        files: dict[Path, None] = {}
+        for pattern in patterns:
+            if _ADDRESS.match(self.text(pattern)):
+                continue  # Spark knows what is there.
+            found = [Path(name) for name in sorted(glob.glob(str(self.path(pattern))))]
+            is_there = bool(found)
+            found = [file for file in found if file.is_file()]
+            if not is_there:
+                reason = f"found no file for {str(self.path(pattern))!r}"
+                raise InputError(str(self.described_in), reason)
+            for file in found:
+                check_name_of(file)
+            files.update(dict.fromkeys(found))
+        return tuple(files)
+
+
+def _source(source: _SourceFields, filled: _Filled, *, is_stream: bool) -> Source:
+    place = f"{filled.described_in}: source {source.name!r}"
+    is_text = source.format in FORMATS
+    if source.entries is not None and source.format not in ("xml", "json"):
+        raise InputError(place, "entries are elements of XML, or of an array in JSON")
+    if source.type_marks and source.obvent:
+        raise InputError(place, "found type_marks and obvent, expected one of them")
+    if source.paths and source.table is not None:
+        raise InputError(place, "found paths and a table, expected one of them")
+    if is_text and not source.paths:
+        raise InputError(place, "found no paths, expected one or more")
+    if is_text and (source.table is not None or source.column is not None):
+        raise InputError(place, "table and column are for the formats of Spark")
+    if source.of != "wide" and source.column is None:
+        raise InputError(place, f"the column is missing that holds the {source.of}")
+    marks = _obvent_marks(source.obvent) if source.obvent else tuple(source.type_marks)
+    try:
+        reading = Reading(
+            types=source.types,
+            absent=frozenset(source.absent),
+            entries=source.entries,
+            add=source.add,
+            time=source.time,
+            marks=marks,
+            rename=source.rename,
+            drop=frozenset(source.drop),
+            zone=source.zone,
+            delimiter=source.delimiter,
+            quote=source.quote,
+            strategy=source.strategy,
+            stylesheet=filled.read(source.stylesheet),
+            schema=filled.read(source.schema),
+        )
+    except ContradaError as error:
+        raise InputError(place, str(error)) from None
+    return Source(
+        source.name,
+        source.format,
+        filled.files(source.paths) if is_text and not is_stream else (),
+        reading,
+        tuple(map(filled.place, source.paths)),
+        filled.text(source.table) if source.table else None,
+        _options(source.options, filled),
+        source.of,
+        source.column,
+    )
+
+
+def _obvent_marks(reference: str) -> tuple[str, ...]:
+    """The type names that a class of obvents asks for, by way of its filter."""
+    try:
+        obvent: Any = object_named(reference)
+        names = obvent.to_filters().sets
+    except ExtensionError as error:
+        raise InvalidObventError(reference, error.reason) from error
+    except Exception as error:
+        said = f"its filters cannot be had: {type(error).__name__}: {error}"
+        raise InvalidObventError(reference, said) from error
+    return tuple(
+        name.removeprefix(_MARK_PREFIX) for name in sorted(names) if name.startswith(_MARK_PREFIX)
+    )

@@ -1,0 +1,237 @@
+"""A run of a pipeline over what is there: read, match, detect, write, publish, say what happened.
+
+The outcomes of each source are written as they come, so that no run holds them, and one that was
+ended goes on with the next source. Results are shown in place of those of the run before by one
+step at the end (`output`), and published then: a notification once, however many subscriptions it
+matches.
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from contrada.errors import InputError
+from contrada.integrations.spark.pipeline.job_progress import ProgressListener, go_on, watched
+from contrada.integrations.spark.pipeline.match_publisher import forget_published, publish_matches
+from contrada.integrations.spark.pipeline.outcome_counts import (
+    PipelineSummary,
+    SourceCounts,
+    counts_of,
+)
+from contrada.integrations.spark.pipeline.outcome_frames import outcomes, planned
+from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
+from contrada.integrations.spark.pipeline.output_sinks import (
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+    write_parquet,
+    write_table,
+)
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor
+from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
+from contrada.integrations.spark.pipeline.run_folder import (
+    OUTCOMES,
+    STATE_FILE,
+    RunFolder,
+    alone_in,
+    forget_unfinished,
+    mend,
+    new_run,
+    read_whole,
+    unfinished_run,
+    write_whole,
+)
+from contrada.integrations.spark.pipeline.run_report import write_report
+from contrada.integrations.spark.transforms.detection import detect
+from contrada.integrations.spark.transforms.filter_bases import Base
+
+_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+
+
+class _RunState(msgspec.Struct):
+    """What a run has done so far. `digest` is of what it was described as."""
+
+    digest: str
+    done: dict[str, SourceCounts] = {}
+
+
+@dataclass(slots=True)
+class _StageTimes:
+    """The seconds of each stage, and the listener that is told meanwhile."""
+
+    session: SparkSession
+    told: ProgressListener
+    stop: threading.Event
+    seconds: dict[str, float]
+
+    @contextmanager
+    def at(self, what: str) -> Iterator[None]:
+        """The block is a stage. Raises KeyboardInterrupt where nothing more is to be begun."""
+        go_on(self.stop)
+        began = monotonic()
+        with watched(self.session, what, self.told):
+            yield
+        self.seconds[what] = monotonic() - began
+
+
+def run_pipeline(
+    session: SparkSession,
+    pipeline: Pipeline,
+    *,
+    publish: str | None = None,
+    told: ProgressListener = _UNTOLD,
+    stop: threading.Event | None = None,
+    resume: bool = False,
+) -> PipelineSummary:
+    """Run a pipeline over what is there. `publish` replaces the address of its description.
+
+    With `resume` the last run that was not ended goes on, behind the sources that it has done. When
+    `stop` is set nothing more is begun and KeyboardInterrupt is raised.
+
+    Raises ConnectionFailedError where a service cannot be reached (before anything is read), and
+    InputError for what cannot be read or written, and where there is no run to go on with.
+    """
+    began = monotonic()
+    stages = _StageTimes(session, told, stop or threading.Event(), {})
+    address = publish or pipeline.publish
+    asked = check_pipeline(session, pipeline, address)
+    base = base_of(pipeline, asked)
+    with alone_in(pipeline.output) as check_alone:
+        mend(pipeline.output)
+        run, state = _begun(pipeline, base, asked, resume=resume)
+        for number, source in enumerate(pipeline.sources):
+            if source.name not in state.done:
+                with stages.at(f"match {source.name}"):
+                    place = run.place(OUTCOMES, str(number))
+                    state.done[source.name] = _match(session, source, base, place, asked)
+                write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
+        patterns = _write(stages, pipeline, asked, run)
+        summary = replace(
+            _summary(pipeline, asked, state.done),
+            seconds=monotonic() - began,
+            run=run.name,
+            patterns=patterns,
+            stages=stages.seconds,
+            plan={each.name: planned(each, base) for each in pipeline.sources},
+        )
+        forget_published(run)
+        write_report(summary, run.path)
+        check_alone()
+        run = run.show()
+        if address and any(each.matched for each in summary.sources):
+            summary = _published(session, pipeline, address, summary, stages)
+            write_report(replace(summary, seconds=monotonic() - began), run.path)
+    return replace(summary, seconds=monotonic() - began)
+
+
+def _summary(
+    pipeline: Pipeline, asked: AskedFor, done: Mapping[str, SourceCounts]
+) -> PipelineSummary:
+    """What is known of a run when its sources are matched."""
+    matches: Counter[int] = Counter()
+    for each in done.values():
+        matches.update(each.matches)
+    return PipelineSummary(
+        tuple(done[each.name].summary(each.name) for each in pipeline.sources),
+        {name: matches[position] for position, name in enumerate(asked.wishes)},
+        0,
+        0.0,
+        0.0,
+        str(pipeline.output.absolute()),
+        refused=asked.refused,
+    )
+
+
+def _published(
+    session: SparkSession,
+    pipeline: Pipeline,
+    address: str,
+    summary: PipelineSummary,
+    stages: _StageTimes,
+) -> PipelineSummary:
+    """What a run did, once its matches are published."""
+    began = monotonic()
+    counts = publish_matches(session, pipeline, address, stages.told, stages.stop)
+    return replace(
+        summary,
+        sources=tuple(replace(each, published=counts[each.source]) for each in summary.sources),
+        published=sum(counts.values()),
+        publish_seconds=monotonic() - began,
+    )
+
+
+def _begun(
+    pipeline: Pipeline, base: Base, asked: AskedFor, *, resume: bool
+) -> tuple[RunFolder, _RunState]:
+    """A new run, or the one that is resumed, with its state."""
+    told = (pipeline.text, base.digest, list(asked.wishes))
+    digest = hashlib.sha256(repr(told).encode()).hexdigest()
+    if not resume:
+        forget_unfinished(pipeline.output)
+        run, state = new_run(pipeline.output), _RunState(digest)
+        run.begin()
+        write_whole(run.path / STATE_FILE, msgspec.json.encode(state))
+        return run, state
+    before = unfinished_run(pipeline.output)
+    known = read_whole(before.path / STATE_FILE, _RunState) if before else None
+    if before is None or known is None:
+        raise InputError(str(pipeline.output), "found no run to go on with")
+    if known.digest != digest:
+        reason = "the run that was not ended had another description; without --resume one begins"
+        raise InputError(str(pipeline.output), reason)
+    return before, known
+
+
+def _match(
+    session: SparkSession, source: Source, base: Base, place: str, asked: AskedFor
+) -> SourceCounts:
+    """Write the outcomes of a source, and count them."""
+    began = monotonic()
+    with named_source(source.name):
+        frame = outcomes(session, source, base)
+    frame.write.mode("overwrite").parquet(place)
+    written = session.read.schema(OUTCOME_DDL).parquet(place)
+    counts = counts_of(written, [source], len(asked.wishes))[source.name]
+    return replace(counts, seconds=monotonic() - began)
+
+
+def _write(
+    stages: _StageTimes, pipeline: Pipeline, asked: AskedFor, run: RunFolder
+) -> dict[str, int]:
+    """Write the results of a run; how many matches each pattern has."""
+    session = stages.session
+    places = [run.place(OUTCOMES, str(number)) for number in range(len(pipeline.sources))]
+    every = session.read.schema(OUTCOME_DDL).parquet(*places)
+    rows = {
+        "matches": matches_of(every, list(asked.wishes), types_of(pipeline)),
+        "quarantine": quarantine_of(every),
+    }
+    counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
+    with stages.at("write"):
+        write_parquet(rows["matches"], run.place("matches"), *pipeline.partitions("matches"))
+        write_parquet(rows["quarantine"], run.place("quarantine"))
+    if pipeline.patterns:
+        with stages.at("detect"):
+            packed = every.where("notification is not null").select("notification")
+            matches = packed.transform(detect(pipeline.patterns))
+            dated = matches.withColumn("date", date_of("time"))
+            write_parquet(dated, run.place("patterns"), *pipeline.partitions("patterns"))
+            rows["patterns"] = session.read.schema(dated.schema).parquet(run.place("patterns"))
+            counts |= {
+                row[0]: row[1] for row in rows["patterns"].groupBy("pattern").count().collect()
+            }
+    for sink in pipeline.tables:
+        if sink.rows in rows:
+            with stages.at(f"table {sink}"):
+                write_table(rows[sink.rows], sink)
+    return counts

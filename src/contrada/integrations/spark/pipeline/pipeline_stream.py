@@ -1,0 +1,429 @@
+"""A pipeline as a stream: micro-batches, each written once, whatever is killed.
+
+What Spark gives to a micro-batch is the same when it is done again. So is its version of the
+subscriptions (`versions`), the state of patterns (`transforms.states`), and what is written of it:
+
+    OUTPUT/matches/batch=NUMBER     replaced as a whole, as quarantine and patterns
+    tables                          the rows of this `batch` are replaced
+    the broker                      knows the numbers of rows (`connector.numbering`)
+    CHECKPOINT/totals/NUMBER.json   made of those of the batch before
+
+The rows of all sources are one frame. They are matched inside the micro-batch, since the version is
+chosen there. Behind Spark Connect that happens in a process beside the server, which knows of the
+stream what it was sent and what is in the checkpoint.
+"""
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contrada.errors import StoreError
+from contrada.integrations.spark.pipeline.checkpoint_identity import Identity, known_identity
+from contrada.integrations.spark.pipeline.hadoop_paths import reached_by_workers
+from contrada.integrations.spark.pipeline.job_progress import (
+    PROGRESS_S,
+    ProgressListener,
+    is_remote,
+)
+from contrada.integrations.spark.pipeline.outcome_counts import (
+    PipelineSummary,
+    SourceCounts,
+    counts_of,
+)
+from contrada.integrations.spark.pipeline.outcome_frames import (
+    OutcomeTask,
+    TextFiles,
+    opened_sources,
+    outcomes_of,
+    planned,
+)
+from contrada.integrations.spark.pipeline.output_sinks import (
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+    write_parquet,
+    write_table,
+)
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor, asked_by
+from contrada.integrations.spark.pipeline.preflight import check_pipeline, wishes_of
+from contrada.integrations.spark.pipeline.run_folder import (
+    alone_in,
+    check_kind,
+    free,
+    read_whole,
+    write_whole,
+)
+from contrada.integrations.spark.pipeline.run_report import write_report
+from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
+from contrada.integrations.spark.pipeline.taken_files import GONE, files_taken, may_be_gone
+from contrada.integrations.spark.transforms.detection import SEEN, detection
+from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
+from contrada.model.extensions import load, loaded
+
+BATCH_END_WAIT_S: Final = 30.0
+"""How long a stream that is stopped waits for its micro-batch. Beyond it: that is cut off, and done
+again when the stream goes on."""
+
+_UNTOLD: Final[ProgressListener] = lambda what, done, total: None  # noqa: E731 - a default, and no more
+
+
+class _Totals(msgspec.Struct, frozen=True):
+    """The counts of all micro-batches up to one."""
+
+    batches: int = 0
+    sources: dict[str, SourceCounts] = {}
+    matches: dict[str, int] = {}
+    patterns: dict[str, int] = {}
+    published: dict[str, int] = {}
+
+
+def run_stream(
+    session: SparkSession,
+    pipeline: Pipeline,
+    *,
+    publish: str | None = None,
+    told: ProgressListener = _UNTOLD,
+    stop: threading.Event | None = None,
+) -> PipelineSummary:
+    """Run a pipeline as a stream, from where it was, until all is read or `stop` is set.
+
+    The micro-batch that is under way then is ended first. The summary is of all micro-batches of
+    the checkpoint, also those of runs before.
+
+    Raises ConnectionFailedError where a service cannot be reached, InputError, StoreError where the
+    checkpoint is of something else, and what a sink raises; done again it goes on there.
+    """
+    address = publish or pipeline.publish
+    asked = check_pipeline(session, pipeline, address)
+    with (
+        alone_in(pipeline.output) as check_alone,
+        TemporaryDirectory(prefix="contrada-") as here,
+    ):
+        check_kind(pipeline.output, is_stream=True)
+        identity = _identity(session, pipeline)
+        versions = _versions(pipeline, asked, Path(here))
+        rows, task = opened_sources(session, pipeline.sources, stream=True)
+        batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
+        served = _ServedBatches(pipeline, task, address, identity) if is_remote(session) else None
+        writer = rows.writeStream.foreachBatch(served or batches)
+        writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
+        if pipeline.trigger_us is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
+        _follow(writer.start(), served or batches, told, stop or threading.Event())
+        if served is not None:  # Versions were begun at the server, too.
+            batches.versions = _versions(pipeline, asked, Path(here))
+        return batches.report()
+
+
+def _versions(pipeline: Pipeline, asked: AskedFor, here: Path) -> Versions:
+    """The versions of a pipeline's checkpoint."""
+    ask, wishes = partial(asked_by, pipeline.origins), partial(wishes_of, pipeline)
+    return Versions(pipeline.checkpoint, asked, ask, wishes, here)
+
+
+def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
+    """The identity of the checkpoint; made here where there is no checkpoint yet."""
+    found = known_identity(pipeline)
+    if found is None:
+        parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+        found = Identity.of(pipeline, secrets.token_hex(8), parts)
+        found.keep(pipeline)
+    return found
+
+
+def _follow(
+    query: StreamingQuery,
+    batches: "_MicroBatches | _ServedBatches",
+    told: ProgressListener,
+    stop: threading.Event,
+) -> None:
+    """Wait for the end of a stream, or end it. Raises what ended it."""
+    try:
+        while query.isActive:
+            last = query.lastProgress
+            if last is not None:
+                told(f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0)
+            if stop.is_set():
+                batches.end(query)
+                failure = batches.failure  # A later one is what the stop does.
+                query.stop()
+                if failure is not None:
+                    raise failure
+                return
+            stop.wait(PROGRESS_S)
+        query.awaitTermination()
+    except Exception:
+        if batches.failure is not None:
+            raise batches.failure from None
+        raise
+
+
+@dataclass(eq=False)
+class _MicroBatches:
+    """What is done with each micro-batch, by the driver."""
+
+    pipeline: Pipeline
+    versions: Versions
+    task: OutcomeTask
+    address: str | None
+    identity: Identity
+    check_alone: Callable[[], None]
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    is_ending: bool = False
+    failure: Exception | None = None
+    publish_s: float = 0.0
+    began: float = field(default_factory=monotonic)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        with self.turn:
+            if self.is_ending:  # Spark would take it for done where nothing were raised.
+                raise InterruptedError("the stream is ended")
+            try:
+                self._do(frame, batch)
+            except Exception as error:
+                self.failure = error  # Spark would tell of it in its own words.
+                raise
+
+    def end(self, query: StreamingQuery) -> None:
+        """Have no micro-batch begin any more, and wait for the one that is under way."""
+        self.is_ending = True
+        if self.turn.acquire(timeout=BATCH_END_WAIT_S):
+            self.turn.release()
+
+    def _do(self, frame: DataFrame, batch: int) -> None:
+        self.check_alone()
+        version = self.versions.of_batch(batch)
+        every = outcomes_of(frame, self.task, version.base)
+        every = every.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            began = monotonic()
+            counts = counts_of(every, self.pipeline.sources, len(version.names))
+            seconds = (monotonic() - began) / len(counts)
+            counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
+            gone = self._gone(every, batch)
+            counts |= {
+                name: counts[name].with_bad(GONE, len(files)) for name, files in gone.items()
+            }
+            self._write(every, batch, version, counts, gone)
+            patterns = self._detect(every, batch, len(version.names))
+        finally:
+            every.unpersist()
+        self._add(batch, version, counts, patterns)
+        self.versions.forget(batch)
+        self.report()
+
+    def _gone(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
+        """The files of each source that Spark took into a micro-batch, and that no task was given.
+
+        Cost: a job where a file may not be there any more.
+        """
+        taken: dict[str, list[str]] = {}
+        for place, source in enumerate(self.task.sources):
+            if isinstance(source, TextFiles):
+                addresses = files_taken(self.pipeline.checkpoint, batch, place)
+                taken[source.name] = [*map(source.shown, filter(may_be_gone, addresses))]
+        if not any(taken.values()):
+            return {}
+        rows = every.where("files is not null").select("source", F.explode("files")).collect()
+        given = {(row[0], row[1]) for row in rows}
+        left = {name: [n for n in names if (name, n) not in given] for name, names in taken.items()}
+        return {name: names for name, names in left.items() if names}
+
+    def _write(
+        self,
+        every: DataFrame,
+        batch: int,
+        version: Version,
+        counts: Mapping[str, SourceCounts],
+        gone: Mapping[str, list[str]],
+    ) -> None:
+        """Write what a micro-batch matched, and what is bad of it."""
+        pipeline = self.pipeline
+        if any(each.matched for each in counts.values()):
+            matches = matches_of(every, version.names, types_of(pipeline), version.number)
+            self._replace(matches, "matches", batch)
+            if self.address:
+                self._publish(every, batch, len(version.names))
+        if any(each.bad for each in counts.values()):
+            self._replace(quarantine_of(every, gone), "quarantine", batch)
+
+    def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
+        """Replace what this micro-batch wrote, in its folder and in tables."""
+        # Beside first, so that a reader never sees a part.
+        beside: Any = self.pipeline.output.absolute() / ".batch" / rows
+        write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
+        there = self.pipeline.output.absolute() / rows / f"batch={batch}"
+        if there.exists():
+            free(there)
+        there.parent.mkdir(exist_ok=True)
+        beside.replace(there)
+        for sink in self.pipeline.tables:
+            if sink.rows == rows:
+                write_table(frame, sink, batch)
+
+    def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
+        """Publish what matched: the rows of a file by one task, in their order."""
+        assert self.address is not None
+        options = {
+            "address": self.address,
+            "delivery": self.pipeline.delivery,
+            "query": self.identity.query,
+            "batch": str(batch),
+        }
+        matched = every.where(f"subscriptions[0] < {subscriptions}")
+        parted = matched.repartition(self.identity.parts, "source", "file")
+        rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
+        writer = rows.select("notification").write.format("contrada").mode("append")
+        began = monotonic()
+        writer.options(**options).save()
+        self.publish_s += monotonic() - began
+
+    def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
+        """Follow the patterns; how many matches each has in this micro-batch.
+
+        They see what one of their steps matches, whatever the subscriptions are, and of the rest
+        the largest time that each task read.
+        """
+        if not self.pipeline.patterns:
+            return {}
+        found: dict[str, int] = {}
+
+        def keep(matches: DataFrame, batch: int) -> None:
+            dated = matches.drop("batch").withColumn("date", date_of("time"))
+            held = dated.persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                counted = held.groupBy("pattern").count().collect()
+                found.update((row[0], row[1]) for row in counted)
+                if found:
+                    self._replace(held, "patterns", batch)
+            finally:
+                held.unpersist()
+
+        follow = detection(
+            self.pipeline.patterns,
+            checkpoint=reached_by_workers(self.pipeline.checkpoint),
+            sink=keep,
+            slack_us=self.pipeline.slack_us,
+        )
+        asked = f"array_max(subscriptions) >= {subscriptions}"
+        seen = "read is not null and time_us is not null"
+        rows = every.where(f"{asked} or ({seen})")
+        follow(rows.selectExpr("notification", f"if({seen}, time_us, null) as {SEEN}"), batch)
+        return found
+
+    def _add(
+        self,
+        batch: int,
+        version: Version,
+        counts: Mapping[str, SourceCounts],
+        patterns: Mapping[str, int],
+    ) -> None:
+        """Leave the totals up to this micro-batch."""
+        before = _Totals() if batch == 0 else self._totals(batch - 1)
+        if before is None:
+            place = self.pipeline.checkpoint
+            raise StoreError(f"{place}: the totals of batch {batch - 1} are gone")
+        matches = Counter(before.matches)
+        for each in counts.values():
+            matches.update({version.names[at]: count for at, count in each.matches.items()})
+        published = {name: each.matched for name, each in counts.items() if self.address}
+        totals = _Totals(
+            batch + 1,
+            {
+                name: before.sources.get(name, SourceCounts()) + each
+                for name, each in counts.items()
+            },
+            dict(matches),
+            dict(Counter(before.patterns) + Counter(patterns)),
+            dict(Counter(before.published) + Counter(published)),
+        )
+        write_whole(self._file(batch), msgspec.json.encode(totals))
+        self._file(batch - BATCHES_KEPT).unlink(missing_ok=True)
+
+    def _totals(self, batch: int) -> _Totals | None:
+        return read_whole(self._file(batch), _Totals)
+
+    def _file(self, batch: int) -> Any:
+        return self.pipeline.checkpoint / "totals" / f"{batch}.json"
+
+    def report(self) -> PipelineSummary:
+        """What all micro-batches did; it is left in the output, too."""
+        pipeline = self.pipeline
+        done = [int(each.stem) for each in (pipeline.checkpoint / "totals").glob("*.json")]
+        totals = (self._totals(max(done)) if done else None) or _Totals()
+        named = [(each.name, totals.sources.get(each.name)) for each in pipeline.sources]
+        sources = [(name, found or SourceCounts()) for name, found in named]
+        published = totals.published
+        asked = self.versions.last
+        summary = PipelineSummary(
+            tuple(each.summary(name, published.get(name, 0)) for name, each in sources),
+            dict.fromkeys(asked.names, 0) | totals.matches,
+            sum(published.values()),
+            self.publish_s,
+            monotonic() - self.began,
+            str(pipeline.output.absolute()),
+            mode="stream",
+            batches=totals.batches,
+            patterns=dict.fromkeys(pipeline.patterns, 0) | totals.patterns,
+            plan={each.name: planned(each, asked.base) for each in pipeline.sources},
+            refused=self.versions.refused,
+            versions=tuple(self.versions.all()),
+        )
+        write_report(summary, pipeline.output)
+        return summary
+
+
+@dataclass(eq=False)
+class _ServedBatches:
+    """The work of a Spark Connect server on each micro-batch, in a process beside it.
+
+    The object is pickled and sent there, and opens the checkpoint with the first micro-batch.
+    Nothing comes back but the error that ends the stream.
+    """
+
+    pipeline: Pipeline
+    task: OutcomeTask
+    address: str | None
+    identity: Identity
+    extensions: tuple[str, ...] = field(default_factory=loaded)
+    opened: _MicroBatches | None = None
+    failure: Exception | None = None
+
+    def __post_init__(self) -> None:
+        """The server's process may have begun in another folder."""
+        self.pipeline = self.pipeline.absolute()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        if self.opened is None:
+            for name in self.extensions:
+                load(name)
+            pipeline = self.pipeline
+            asked = pipeline.asked or asked_by(pipeline.origins)
+            versions = _versions(pipeline, asked, Path())
+            self.opened = _MicroBatches(
+                pipeline, versions, self.task, self.address, self.identity, lambda: None
+            )
+        self.opened(frame, batch)
+
+    def end(self, query: StreamingQuery) -> None:
+        """Wait for the micro-batch that is under way; one that begins meanwhile is cut off."""
+        give_up_s = monotonic() + BATCH_END_WAIT_S
+        while query.isActive and query.status["isTriggerActive"] and monotonic() < give_up_s:
+            query.awaitTermination(PROGRESS_S)  # type: ignore[arg-type]

@@ -1,0 +1,151 @@
+"""What is looked at before a pipeline runs, and what it will do."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import InputError
+from contrada.integrations.spark.pipeline.checkpoint_identity import known_identity
+from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
+from contrada.integrations.spark.pipeline.job_progress import is_remote
+from contrada.integrations.spark.pipeline.outcome_frames import opened_sources, planned
+from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
+from contrada.integrations.spark.pipeline.output_sinks import (
+    BATCH,
+    check_table,
+    date_of,
+    matches_of,
+    quarantine_of,
+    types_of,
+)
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, check_own
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor, asked_by
+from contrada.integrations.spark.pipeline.run_folder import check_free, check_kind
+from contrada.integrations.spark.pipeline.source_outcomes import lacks_of_headers
+from contrada.integrations.spark.pipeline.spark_formats import TEXT_FORMATS, check_format
+from contrada.integrations.spark.spark_session import cause_of
+from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
+from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
+from contrada.model import FilterSet
+from contrada.net.connect import connect
+
+
+def check_reachable(address: str) -> None:
+    """Raise ConnectionFailedError where no service answers."""
+
+    async def reach() -> None:
+        async with connect(address, reconnect=False):
+            pass
+
+    asyncio.run(reach())
+
+
+def wishes_of(pipeline: Pipeline, asked: AskedFor) -> list[SubscribedInterest]:
+    """What a pipeline's base is of: its subscriptions, and behind them its patterns' steps."""
+    steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
+    return [*asked.wishes.values(), *steps] or [FilterSet([])]  # A base of nothing would be none.
+
+
+def base_of(pipeline: Pipeline, asked: AskedFor) -> Base:
+    """The base of a pipeline; its keys are positions."""
+    return Base(dict(enumerate(wishes_of(pipeline, asked))))
+
+
+def check_pipeline(session: SparkSession, pipeline: Pipeline, address: str | None) -> AskedFor:
+    """Look whether all is there that a run needs, and what subscriptions ask for now.
+
+    Raises ConnectionFailedError, InputError.
+    """
+    check_places(session, pipeline)
+    if address:
+        check_reachable(address)
+    asked = pipeline.asked or asked_by(pipeline.origins)
+    for source in pipeline.sources:
+        if not source.files:  # Those of lines are there: the description has looked.
+            check_format(session, f"source {source.name!r}", source.format, *TEXT_FORMATS)
+            with named_source(source.name):
+                opened_sources(session, [source], stream=pipeline.is_stream)
+    for sink in pipeline.tables:
+        check_table(session, sink, _rows_of(session, pipeline, sink.rows))
+    return asked
+
+
+def check_places(session: SparkSession, pipeline: Pipeline) -> None:
+    """Raise InputError where results cannot lie as described: addresses need a driver here."""
+    for folder in (pipeline.output, pipeline.checkpoint):
+        if isinstance(folder, HadoopPath):
+            if is_remote(session):
+                reason = "an address needs the driver of Spark here, with --master: expected a path"
+                raise InputError(str(folder), reason)
+            folder.exists()  # Else a scheme that Hadoop does not know would be told late.
+    if isinstance(pipeline.output, HadoopPath):
+        check_own(pipeline.output)
+
+
+def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
+    """No rows of the kind that a table takes."""
+    empty = session.createDataFrame([], OUTCOME_DDL)
+    if rows == "matches":
+        found = matches_of(empty, [], types_of(pipeline), 0 if pipeline.is_stream else None)
+    elif rows == "quarantine":
+        found = quarantine_of(empty)
+    else:
+        found = session.createDataFrame([], MATCHES_SCHEMA).drop(BATCH)
+        found = found.withColumn("date", date_of("time"))
+    return found.withColumn(BATCH, F.lit(0).cast("bigint")) if pipeline.is_stream else found
+
+
+@contextmanager
+def named_source(source: str) -> Iterator[None]:
+    """What Spark says of a source becomes an error with its name."""
+    try:
+        yield
+    except PySparkException as error:
+        raise InputError(f"source {source!r}", str(error).splitlines()[0]) from None
+    except Py4JJavaError as error:
+        raise InputError(f"source {source!r}", cause_of(str(error))) from None
+
+
+def problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
+    """Likely mistakes of the author: headers that lack columns named in options."""
+    for source in pipeline.sources:
+        with named_source(source.name):
+            yield from lacks_of_headers(session, source, stream=pipeline.is_stream)
+
+
+def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
+    """What a run would do, once all is looked at. Nothing is written.
+
+    Errors: `check_pipeline`; InputError where another run is under way, and StoreError where the
+    checkpoint of a stream is of something else.
+    """
+    check_places(session, pipeline)
+    check_free(pipeline.output)
+    check_kind(pipeline.output, is_stream=pipeline.is_stream)
+    if pipeline.is_stream:
+        known_identity(pipeline)
+    address = publish or pipeline.publish
+    asked = check_pipeline(session, pipeline, address)
+    base = base_of(pipeline, asked)
+    origins = ", ".join(map(str, pipeline.origins))
+    yield f"{len(asked.wishes)} subscription{'s' * (len(asked.wishes) != 1)} of {origins}"
+    yield from (f"refused: {each}" for each in asked.refused)
+    yield from (f"pattern {name}: {each}" for name, each in pipeline.patterns.items())
+    for source in pipeline.sources:
+        count = len(source.files) or len(source.paths)
+        read = source.table or f"{count} path{'s' * (count != 1)}"
+        yield f"source {source.name}: {read}; {planned(source, base)}"
+    yield f"into {pipeline.output}: matches, quarantine" + ", patterns" * bool(pipeline.patterns)
+    for sink in pipeline.tables:
+        yield f"into {check_table(session, sink, _rows_of(session, pipeline, sink.rows))}"
+    if address:
+        yield f"to {address}, delivery {pipeline.delivery}"
+    if pipeline.is_stream:
+        every = pipeline.trigger_us
+        when = "until all is read that is there" if every is None else f"every {every / 1e6:g} s"
+        yield f"as a stream, {when}, kept in {pipeline.checkpoint}"

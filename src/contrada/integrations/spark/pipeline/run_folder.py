@@ -1,0 +1,281 @@
+"""Where results lie, so that a run that fails or is killed takes nothing away.
+
+    OUTPUT/matches  ->  .current/matches        links, as for all that a run leaves
+    OUTPUT/.current ->  .runs/NAME              which run's results are shown
+    OUTPUT/.runs/NAME/                          a run of its own, also one that has not ended
+        state.json                              what it has done so far
+        outcomes/NUMBER                         of a source, until the run is shown
+
+A run writes below a name of its own. One rename of `.current` shows its results; the rest (links,
+removing former runs) is repeated by the next run if it was cut off. Small files are written whole
+or not at all. A stream has no runs: its folders are shown as they are, one for each batch.
+
+At an address there are no links, and `.current` is a file that names the run that is shown. From
+that moment its results count, and are moved into their places; where that is cut off, the next run
+completes it. So results are never lost, but while folders are moved a reader may find none.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from contrada.errors import InputError
+from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, move_into
+from contrada.integrations.spark.pipeline.output_lease import is_leased, leased
+
+PROGRESS_FILE: Final = "published.json"
+"""Where in a run's folder it stands how much of its matches is published."""
+
+SHOWN: Final = ("matches", "quarantine", "patterns", "report.json", "report.html", PROGRESS_FILE)
+"""What a run leaves. `patterns` is there where some are described."""
+
+STATE_FILE: Final = "state.json"
+OUTCOMES: Final = "outcomes"
+
+_CURRENT: Final = ".current"
+_RUNS: Final = ".runs"
+_LOCK: Final = ".lock"
+_TAKEN: Final = "another run writes there"
+_BEFORE: Final = "0"  # Before all times.
+
+T = TypeVar("T")
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """Which run an address shows, and whether what was there before is gone."""
+
+    run: str
+    is_clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run below an output; `is_placed` where that is the output itself."""
+
+    output: Folder
+    name: str
+    is_placed: bool = False
+
+    @property
+    def path(self) -> Folder:
+        """Where it is."""
+        output = self.output.absolute()
+        return output if self.is_placed else output / _RUNS / self.name
+
+    def place(self, *names: str) -> str:
+        """A place in it, as Spark takes it."""
+        return "/".join((str(self.path), *names))
+
+    def begin(self) -> None:
+        """Makes it."""
+        self.path.mkdir(parents=True)
+
+    def show(self) -> "RunFolder":
+        """Shows this run in place of the one before, which goes; where it is then."""
+        if isinstance(self.output, HadoopPath):
+            _point(self.output, _Shown(self.name))
+            mend(self.output)
+            return replace(self, is_placed=True)
+        link = self.output / f"{_CURRENT}.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"{_RUNS}/{self.name}")
+        link.replace(self.output / _CURRENT)
+        mend(self.output)
+        return self
+
+
+def new_run(output: Folder) -> RunFolder:
+    """A run that has not begun; names are in the order of time."""
+    now = datetime.now(UTC)
+    return RunFolder(output, f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}")
+
+
+def current_run(output: Folder) -> RunFolder | None:
+    """The run whose results are shown; None where there is none."""
+    if isinstance(output, HadoopPath):
+        shown = read_whole(output / _CURRENT, _Shown)
+        return RunFolder(output, shown.run, is_placed=True) if shown else None
+    link = output / _CURRENT
+    return RunFolder(output, link.readlink().name) if link.is_symlink() else None
+
+
+def unfinished_run(output: Folder) -> RunFolder | None:
+    """The last run that has begun and is not shown."""
+    shown = current_run(output)
+    names = [each.name for each in _runs(output) if shown is None or each.name > shown.name]
+    return RunFolder(output, max(names)) if names else None
+
+
+def forget_unfinished(output: Folder) -> None:
+    """Frees what runs have left that were not shown."""
+    shown = current_run(output)
+    for each in _runs(output):
+        if shown is None or each.name != shown.name:
+            free(each)
+
+
+def mend(output: Folder) -> None:
+    """Does what was left to do when a run was killed while it was shown.
+
+    Raises InputError where the output is that of a stream.
+    """
+    if isinstance(output, HadoopPath):
+        check_kind(output, is_stream=False)
+        _put_in_place(output)
+        return
+    _take_in(output)
+    shown = current_run(output)
+    if shown is None:
+        return
+    for name in SHOWN:
+        link = output / name
+        if os.path.lexists(output / _RUNS / shown.name / name) and not link.is_symlink():
+            link.symlink_to(f"{_CURRENT}/{name}")
+        elif not os.path.lexists(output / _RUNS / shown.name / name) and link.is_symlink():
+            link.unlink()
+    _free_before(output, shown.name)
+
+
+def _put_in_place(output: HadoopPath) -> None:
+    """Moves the results of the run that is shown to where they are looked for."""
+    shown = read_whole(output / _CURRENT, _Shown)
+    if shown is None:
+        return
+    run = output / _RUNS / shown.run
+    if run.exists():
+        if not shown.is_clear:
+            for name in SHOWN:
+                (output / name).unlink(missing_ok=True)
+            _point(output, _Shown(shown.run, is_clear=True))  # What is there now is of this run.
+        for name in SHOWN:
+            if (run / name).exists():
+                move_into(run / name, output / name)
+        free(run)
+    _free_before(output, shown.run)
+
+
+def _point(output: HadoopPath, shown: _Shown) -> None:
+    write_whole(output / _CURRENT, msgspec.json.encode(shown))
+
+
+def _free_before(output: Folder, name: str) -> None:
+    """Frees the runs before one, and what it no longer needs itself."""
+    outcomes = output / _RUNS / name / OUTCOMES
+    if outcomes.is_dir():
+        free(outcomes)
+    for each in _runs(output):
+        if each.name < name:
+            free(each)
+
+
+def free(folder: Folder) -> None:
+    """Deletes a folder with its contents."""
+    if isinstance(folder, HadoopPath):
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
+
+
+def _take_in(output: Path) -> None:
+    """Results that lie in the output itself, as runs once left them, become a run."""
+    before = output / _RUNS / _BEFORE
+    found = [output / name for name in SHOWN]
+    found = [each for each in found if each.exists() and not each.is_symlink()]
+    check_kind(output, is_stream=False)
+    if found and current_run(output) is None:
+        before.mkdir(parents=True, exist_ok=True)
+        for each in found:
+            each.rename(before / each.name)
+    if before.is_dir() and current_run(output) is None:
+        (output / _CURRENT).symlink_to(f"{_RUNS}/{_BEFORE}")
+
+
+def check_kind(output: Folder, *, is_stream: bool) -> None:
+    """Raises InputError for an output of the other kind."""
+    if is_stream and current_run(output) is not None:
+        raise InputError(str(output), "holds the results of a run, not of a stream")
+    if not is_stream and holds_batches(output):
+        raise InputError(str(output), "holds the results of a stream, expected those of a run")
+
+
+def holds_batches(output: Folder) -> bool:
+    """Whether a stream has written there."""
+    return any(any((output / name).glob("batch=*")) for name in SHOWN)
+
+
+def _runs(output: Folder) -> list[Folder]:
+    folder = output / _RUNS
+    return [each for each in folder.iterdir() if each.is_dir()] if folder.is_dir() else []
+
+
+@contextmanager
+def alone_in(output: Folder) -> Iterator[Callable[[], None]]:
+    """Holds the lock of an output. Raises InputError where another process holds it.
+
+    Gives a function that raises InputError if the lock was lost, which happens only at addresses:
+    call it before results are replaced.
+    """
+    if isinstance(output, HadoopPath):
+        with leased(output / _LOCK, _TAKEN) as check:
+            yield check
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(str(output), _TAKEN) from None
+        yield lambda: None
+
+
+def check_free(output: Folder) -> None:
+    """Raises InputError where somebody writes results there now. Only reads."""
+    if isinstance(output, HadoopPath):
+        if is_leased(output / _LOCK):
+            raise InputError(str(output), _TAKEN)
+        return
+    try:
+        file = (output / _LOCK).open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(str(output), _TAKEN) from None
+
+
+def write_whole(path: Folder, content: bytes) -> None:
+    """Writes a file whole or not at all, also where the machine ends."""
+    if isinstance(path, HadoopPath):
+        path.write_whole(content)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def read_whole(path: Folder, kind: type[T]) -> T | None:
+    """The content of such a file; None where it does not exist.
+
+    Raises InputError for another content.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"is not as it was written: {error}") from None

@@ -1,0 +1,292 @@
+"""Sources to outcomes: who reads what.
+
+Records of text formats are read by the readers of `contrada match`, in the workers, so that both
+give the same. Spark lists the files; large ones are cut into parts of whole lines, documents are
+parts as they are, and files that come to a stream are read whole. Spark's own `csv` and `json`
+readers would lose what must be kept: the exact integers and the difference between NULL and `null`,
+quotes that are never closed, which line it was. Its `xml` reader loses what follows a broken entry.
+
+Every other format is read by Spark, and its rows are made into notifications as `to_notifications`
+does.
+
+In between stand *rows*, a struct for each source: of a stream of several sources they are one
+frame, and each micro-batch can be matched by another base.
+"""
+
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import ContradaError, InputError
+from contrada.integrations.files import FORMATS, WHOLE, Rows, open_lines, parts_of
+from contrada.integrations.files.csv_rows import columns_of
+from contrada.integrations.files.lines import PART_BYTES
+from contrada.integrations.files.read_options import plain_format
+from contrada.integrations.files.record import bad_record
+from contrada.integrations.files.row_joiner import has_open_quote
+from contrada.integrations.spark.pipeline.job_progress import is_remote
+from contrada.integrations.spark.pipeline.outcome_task import (
+    OUTCOME_DDL,
+    FilePart,
+    OutcomeTask,
+    RowsOf,
+    TextFiles,
+)
+from contrada.integrations.spark.pipeline.pipeline_description import Source
+from contrada.integrations.spark.pipeline.worker_files import (
+    ANY_AGE,
+    LOCAL,
+    SCHEMES,
+    check_there,
+    contents,
+    listed,
+    new_files,
+    opened_file,
+    scheme_of,
+    shown_name,
+    size_of,
+)
+from contrada.integrations.spark.transforms.filter_bases import Base, is_local
+from contrada.integrations.spark.transforms.notification_transform import making_of
+
+FILE_COST_BYTES: Final = 2**16
+"""A file counts for at least as many bytes when parts are dealt out to tasks."""
+
+LISTED_HERE_MAX: Final = 1_000
+"""Local files that the driver looks at itself. Beyond it: a job does."""
+
+COLUMNS_TOLD: Final = 20
+"""Columns of a header that are told where others lack. Beyond it: how many more there are."""
+
+_GLOB: Final = re.compile(r"([\\*?\[\]{}])")
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
+_OF_FILES: Final = ("parquet", "orc", "avro")
+_SOURCE: Final = "source"
+
+Opened = tuple[DataFrame, OutcomeTask]
+
+
+def outcomes(
+    session: SparkSession, source: Source, base: Base, *, stream: bool = False
+) -> DataFrame:
+    """The outcomes of a source's records, not yet computed. See OUTCOME_DDL for the columns.
+
+    `subscriptions` are positions among the base's keys. Of a stream, each micro-batch has what is
+    new, with a counting row for each of its tasks.
+
+    Large files of lines are looked at once before, to find lines and count them. Raises InputError
+    where there is no file, of a stream no folder, and for a column that is no attribute.
+    """
+    rows, task = opened_sources(session, [source], stream=stream)
+    return outcomes_of(rows, task, base)
+
+
+def opened_sources(
+    session: SparkSession, sources: Sequence[Source], *, stream: bool = False
+) -> Opened:
+    """The rows of several sources in one frame, and what makes outcomes of them.
+
+    In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`.
+    """
+    frames, readers = [], []
+    for place, source in enumerate(sources):
+        opened = _texts if source.format in FORMATS else _table
+        rows, reader = opened(session, source, stream)
+        row = F.struct(*(F.col(name) for name in rows.columns)).alias(f"r{place}")
+        frames.append(rows.select(F.lit(place).alias(_SOURCE), row))
+        readers.append(reader)
+    every = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+    return every, OutcomeTask(tuple(readers))
+
+
+def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
+    """The outcomes of rows, matched by a base."""
+    told = pickle.dumps(task.told(base.ship(rows.sparkSession)))
+    return rows.mapInArrow(_of_batches(told), OUTCOME_DDL)
+
+
+def _of_batches(told: bytes) -> Callable[..., Any]:
+    from contrada.integrations.spark.transforms.worker_code import in_worker
+
+    imported = in_worker("notification_worker")
+
+    def made(batches):  # type: ignore[no-untyped-def]
+        imported()
+        from contrada.integrations.spark.pipeline.outcome_task import outcome_batches
+
+        return outcome_batches(told, batches)
+
+    return made
+
+
+# --- formats of Spark -----------------------------------------------------------------------------
+
+
+def _table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, RowsOf]:
+    """The rows of a format that Spark reads; `schema` among the options says their columns."""
+    options = dict(source.options)
+    schema: Any = options.pop("schema", None)
+    if stream and source.paths:
+        check_there(source.name, _only(source, source.paths))
+    if stream and schema is None and source.format in _OF_FILES and source.paths:
+        # Of files a stream has to be told the columns: they are those of what is there.
+        there = session.read.format(source.format).options(**options)
+        schema = there.load(_only(source, source.paths)).schema
+    reader: Any = session.readStream if stream else session.read
+    if stream and source.format in _OF_FILES:
+        reader = reader.option("maxFileAge", ANY_AGE)
+    reader = reader.options(**options)
+    if source.format != "table":
+        reader = reader.format(source.format)
+    if schema is not None:
+        reader = reader.schema(schema)
+    if source.table is not None:
+        frame = reader.table(source.table)
+    elif not source.paths:
+        frame = reader.load()
+    elif stream or len(source.paths) == 1:
+        frame = reader.load(_only(source, source.paths))
+    else:
+        frame = reader.load(list(source.paths))
+    columns, making = making_of(frame, source.reading, source.of, source.column)
+    named = [column.alias(str(n)) for n, column in enumerate(columns)]
+    return frame.select(*named), RowsOf(source.name, making)
+
+
+def _only(source: Source, paths: Sequence[str]) -> str:
+    if len(paths) != 1:
+        reason = f"found {len(paths)} paths, expected one: a stream reads one path, or glob"
+        raise InputError(f"source {source.name!r}", reason)
+    return paths[0]
+
+
+# --- text formats ---------------------------------------------------------------------------------
+
+
+def lacks_of_headers(session: SparkSession, source: Source, *, stream: bool) -> Iterator[str]:
+    """Which columns that options name the CSV files of a source lack, a line for each such file.
+
+    Of a server of Spark Connect nothing is known here, nor of addresses that Arrow does not know.
+    Cost: a look at each file.
+    """
+    format_name, reading = plain_format(source.format, source.reading)
+    if format_name != "csv" or is_remote(session):
+        return
+    try:
+        addresses = listed(session, source.name, _paths_of(source), source.options)
+    except InputError:
+        if not stream:
+            raise
+        return  # They will come.
+    for address in addresses if all(scheme_of(each) in SCHEMES for each in addresses) else ():
+        shown = shown_name(address, None)
+        try:
+            columns = columns_of(open_lines(opened_file(address)), reading)
+        except ContradaError as error:
+            yield f"{source.name}: {bad_record(shown, error, 1).error()}"
+            continue
+        if lacking := sorted(reading.names_expected().difference(columns)):
+            found = list(map(repr, filter(None, columns)))
+            more = f", and {len(found) - COLUMNS_TOLD} more" if len(found) > COLUMNS_TOLD else ""
+            named = f"{', '.join(map(repr, lacking))}, which options name"
+            told = f"{', '.join(found[:COLUMNS_TOLD])}{more}"
+            yield f"{source.name}: {shown} lacks {named}; its columns are {told}"
+
+
+def _paths_of(source: Source) -> tuple[str, ...]:
+    return source.paths or tuple(_GLOB.sub(r"\\\1", str(file)) for file in source.files)
+
+
+def _texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
+    """Rows that say which task reads what."""
+    paths = _paths_of(source)
+    relative = not any(_ABSOLUTE.match(path) for path in paths)
+    if relative and is_local(session):  # Java may have begun in another folder.
+        paths = tuple(map(os.path.abspath, paths))
+    files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
+    is_known = all(scheme_of(path) in SCHEMES for path in paths)
+    if stream:
+        path = _only(source, paths)
+        check_there(source.name, path)
+        return new_files(session, path, source.options, with_content=not is_known), files
+    addresses = listed(session, source.name, paths, source.options)
+    if not all(scheme_of(address) in SCHEMES for address in addresses):
+        return contents(session, paths, source.options), files
+    parts = tuple(_dealt(_all_parts(session, addresses, source)))
+    places = session.range(0, len(parts), 1, len(parts)).select(F.col("id").alias("place"))
+    return places, files.of_parts(parts)
+
+
+def _all_parts(
+    session: SparkSession, addresses: list[str], source: Source
+) -> list[tuple[int, list[FilePart]]]:
+    """The size and the parts of each file: looked at here, or in a job."""
+    cut = partial(_cut, source=source)
+    is_here = is_local(session) and all(scheme_of(each) == LOCAL for each in addresses)
+    if is_here and len(addresses) <= LISTED_HERE_MAX:
+        return list(map(cut, addresses))
+    count = min(len(addresses), LISTED_HERE_MAX)
+    told = pickle.dumps((addresses, cut))
+    rows = session.range(0, len(addresses), 1, count).mapInArrow(_cut_batches(told), "cut binary")
+    return [pickle.loads(row["cut"]) for row in rows.collect()]
+
+
+def _cut_batches(told: bytes) -> Callable[..., Any]:
+    def cuts(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+
+        addresses, cut = pickle.loads(told)
+        for batch in batches:
+            places = batch.column(0).to_pylist()
+            yield pa.record_batch(
+                [[pickle.dumps(cut(addresses[each])) for each in places]], ["cut"]
+            )
+
+    return cuts
+
+
+def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
+    """The size and the parts of a file; a single part where its reader will raise an error.
+
+    A file whose rows take several lines is one part, too: one task has to find where each row
+    begins.
+    """
+    whole = [FilePart(address)]
+    format_name, reading = plain_format(source.format, source.reading)
+    is_rows = format_name == "csv"
+    try:
+        file = opened_file(address)
+        size = size_of(file)
+        if format_name == "xml" or (reading.entries and not is_rows):
+            return size, whole
+        is_whole = partial(has_open_quote, quote=reading.quote) if is_rows else None
+        first, *rest = parts_of(file, is_whole) if size > PART_BYTES else (WHOLE,)
+        header = None
+        if rest and is_rows:
+            header = next(open_lines(file), "")  # It may have become empty since.
+            Rows(header, reading)
+    except ContradaError:
+        return 0, whole
+    return size, [FilePart(address, first), *(FilePart(address, part, header) for part in rest)]
+
+
+def _dealt(files: Iterable[tuple[int, list[FilePart]]]) -> Iterator[tuple[FilePart, ...]]:
+    """The parts that each task reads: about PART_BYTES together."""
+    held: list[FilePart] = []
+    size = 0
+    for size_of_file, parts in files:
+        for each in parts:
+            end = each.part.end or size_of_file
+            held.append(each)
+            size += max(end - each.part.begin, FILE_COST_BYTES)
+            if size >= PART_BYTES:
+                yield tuple(held)
+                held, size = [], 0
+    if held:
+        yield tuple(held)

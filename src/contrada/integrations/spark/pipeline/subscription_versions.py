@@ -1,0 +1,186 @@
+"""Which subscriptions a stream is matched against: versions, one for each micro-batch.
+
+    CHECKPOINT/versions/NUMBER.json     what a version is, and the first micro-batch that has it
+    CHECKPOINT/bases/                   the bases of the last versions, and their names; where
+                                        the checkpoint is at an address, copies of them
+    CHECKPOINT/batches/NUMBER.json      which version each of the last micro-batches has
+
+The subscriptions are read again before each new micro-batch. Which version it takes is written down
+before anything of it is matched, so that a micro-batch that is done again takes the same.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from contrada.errors import ContradaError, StoreError
+from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import AskedFor
+from contrada.integrations.spark.pipeline.run_folder import read_whole, write_whole
+from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
+from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
+
+VERSIONS_KEPT: Final = 3
+"""Versions whose bases are kept, the last one included. Beyond it: the oldest goes. A micro-batch
+that is done again is the last one, with the last version or the one before."""
+
+VERSIONS_TOLD: Final = 100
+"""Versions that a report tells, the last ones. Beyond it: the checkpoint has all of them."""
+
+_LOG: Final = logging.getLogger("contrada.integrations.spark")
+
+
+class _SavedVersion(msgspec.Struct, frozen=True):
+    """What a version's file says. `digest` is of what was read, `base` of what is asked for."""
+
+    version: int
+    digest: str
+    base: str
+    since: str
+    first_batch: int
+    subscriptions: int
+
+    def __str__(self) -> str:
+        first = f"from micro-batch {self.first_batch} on, read {self.since}"
+        return f"{self.version}: {self.subscriptions} subscriptions, {first}"
+
+
+class _ChosenVersion(msgspec.Struct, frozen=True):
+    """Which version a micro-batch takes."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a micro-batch is matched against; keys of the base are positions among the names."""
+
+    number: int
+    names: Sequence[str]
+    base: Base
+
+
+class Versions:
+    """The versions of a checkpoint; where it has none, the first is made of `asked`.
+
+    `ask` gives the subscriptions now, from those before; `wishes` gives the content of a base.
+    Where the checkpoint is at an address, bases are opened in the folder `here`.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Folder,
+        asked: AskedFor,
+        ask: Callable[[AskedFor], AskedFor],
+        wishes: Callable[[AskedFor], list[SubscribedInterest]],
+        here: Path,
+    ) -> None:
+        self._checkpoint, self._ask, self._wishes = checkpoint, ask, wishes
+        self._asked = asked
+        self._bases = checkpoint / "bases"
+        self._here = self._bases if isinstance(self._bases, Path) else here
+        self._told, self._freed = "", 1
+        self.refused = asked.refused
+        """The rules that were refused when the subscriptions were read last."""
+        known = [int(each.stem) for each in (checkpoint / "versions").glob("*.json")]
+        if known:
+            self._last = self._read(max(known))
+            self._freed = max(1, self._last.version - VERSIONS_KEPT)
+        else:
+            self._last = self._begun(1, 0, asked)
+        self._open = self._opened(self._last)
+
+    def of_batch(self, batch: int) -> Version:
+        """The version of a micro-batch: the one chosen for it before, or the present one.
+
+        Where the subscriptions cannot be read the last version stays, and the log has a warning.
+        """
+        file = self._checkpoint / "batches" / f"{batch}.json"
+        chosen = read_whole(file, _ChosenVersion)
+        if chosen is None:
+            self._look(batch)
+            write_whole(file, msgspec.json.encode(_ChosenVersion(self._last.version)))
+            return self._open
+        if chosen.version == self._last.version:
+            return self._open
+        return self._opened(self._read(chosen.version))
+
+    @property
+    def last(self) -> Version:
+        """The last version."""
+        return self._open
+
+    def all(self) -> list[str]:
+        """What the last versions were, a line for each."""
+        last = self._last.version
+        return [str(self._read(each)) for each in range(max(1, last - VERSIONS_TOLD + 1), last + 1)]
+
+    def forget(self, batch: int) -> None:
+        """Frees versions that no micro-batch from this one on needs."""
+        for each in (self._checkpoint / "batches").glob("*.json"):
+            if int(each.stem) <= batch - BATCHES_KEPT:
+                each.unlink()
+        for number in range(max(1, self._freed), self._last.version - VERSIONS_KEPT + 1):
+            self._free(number)
+            self._freed = number + 1
+
+    def _look(self, batch: int) -> None:
+        """Begins a version where what is asked for is another now."""
+        try:
+            asked = self._asked = self._ask(self._asked)
+        except ContradaError as error:
+            if str(error) != self._told:
+                _LOG.warning("the subscriptions stay as they were: %(reason)s", {"reason": error})
+            self._told = str(error)
+            return
+        self._told, self.refused = "", asked.refused
+        if asked.digest != self._last.digest:
+            self._last = self._begun(self._last.version + 1, batch, asked)
+            self._open = self._opened(self._last)
+
+    def _begun(self, number: int, batch: int, asked: AskedFor) -> _SavedVersion:
+        """A new version. Its base is there before its file is."""
+        base = Base(dict(enumerate(self._wishes(asked))), folder=self._here)
+        if isinstance(self._bases, HadoopPath):
+            for each in self._here.glob(f"{base.digest}.*"):
+                (self._bases / each.name).send(each)
+        since = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        names = [*asked.wishes]
+        write_whole(self._bases / f"{asked.digest}.names", msgspec.json.encode(names))
+        saved = _SavedVersion(number, asked.digest, base.digest, since, batch, len(names))
+        write_whole(self._file(number), msgspec.json.encode(saved))
+        return saved
+
+    def _opened(self, saved: _SavedVersion) -> Version:
+        if isinstance(self._bases, HadoopPath) and not (self._here / f"{saved.base}.base").exists():
+            for each in self._bases.glob(f"{saved.base}.*"):
+                each.fetch(self._here / each.name)
+        base = Base.found(saved.base, folder=self._here)
+        names = read_whole(self._bases / f"{saved.digest}.names", list[str])
+        if names is None:
+            raise StoreError(f"{self._checkpoint}: names of version {saved.version} are gone")
+        return Version(saved.version, names, base)
+
+    def _free(self, number: int) -> None:
+        """Frees the base of a version and its names, unless a later one has the same."""
+        gone = self._read(number)
+        later = [self._read(each) for each in range(number + 1, self._last.version + 1)]
+        kept = {name for each in later for name in (each.base, each.digest)}
+        for name in {gone.base, gone.digest} - kept:
+            for folder in {self._bases, self._here}:
+                for path in folder.glob(f"{name}.*"):
+                    path.unlink()
+
+    def _read(self, number: int) -> _SavedVersion:
+        found = read_whole(self._file(number), _SavedVersion)
+        if found is None:
+            raise StoreError(f"{self._checkpoint}: version {number} of the subscriptions is gone")
+        return found
+
+    def _file(self, number: int) -> Folder:
+        return self._checkpoint / "versions" / f"{number}.json"

@@ -1,0 +1,201 @@
+"""Files as Spark knows them, opened by the workers themselves.
+
+Spark lists: directories, globs and addresses mean what they mean for its own formats, and names
+that begin with `_` or `.` are passed over. What it lists is opened here, on local paths and by
+Arrow's file systems; where Arrow does not know an address, Spark gives the content of a whole file.
+"""
+
+import io
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from urllib.parse import quote, unquote
+
+from contrada.errors import InputError
+from contrada.integrations.files.lines import BLOCK_BYTES, DataFile, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+LOCAL: Final = "file"
+SCHEMES: Final[dict[str, str]] = {
+    LOCAL: LOCAL,
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+}
+"""The schemes of addresses that Arrow knows, with Arrow's names for them."""
+
+ANY_AGE: Final = "36500d"
+"""Else Spark passes over what is a week older than the newest file that it has seen."""
+
+_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(/.*)?", re.DOTALL)
+_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
+_FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_GONE: Final = "PATH_NOT_FOUND"
+
+
+def scheme_of(address: str) -> str:
+    """The scheme of an address; for a path without one, that of local files."""
+    parts = _ADDRESS.fullmatch(address)
+    return LOCAL if parts is None else parts.group(1).lower()
+
+
+def listed(
+    session: "SparkSession", source: str, paths: "Iterable[str]", options: "Mapping[str, str]"
+) -> list[str]:
+    """The addresses of the files that Spark lists, in order.
+
+    Raises InputError where there is none.
+    """
+    from pyspark.errors import AnalysisException
+
+    paths = list(paths)
+    try:
+        encoded = _frame(session, paths, options).inputFiles()
+    except AnalysisException as error:
+        if error.getCondition() != _GONE:
+            raise
+        encoded = []
+    if not encoded:
+        raise InputError(f"source {source!r}", f"found no file for {', '.join(paths)}")
+    return sorted(map(unquote, encoded))
+
+
+def contents(
+    session: "SparkSession", paths: "Iterable[str]", options: "Mapping[str, str]"
+) -> "DataFrame":
+    """Whole files, as Spark reads them: `path` and `content`."""
+    return _frame(session, list(paths), options).select("path", "content")
+
+
+def new_files(
+    session: "SparkSession", path: str, options: "Mapping[str, str]", *, with_content: bool
+) -> "DataFrame":
+    """The files that come to a path, as a stream: `path`, and the `content` where it is asked for.
+
+    What is gone again before its task begins is passed over: `arrivals` tells what that was.
+    """
+    frame = (
+        session.readStream.format("binaryFile")
+        .schema(_FILES)
+        .option("ignoreMissingFiles", True)
+        .option("maxFileAge", ANY_AGE)
+        .options(**options)
+        .load(_as_pattern(path))
+    )
+    return frame.select("path", "content") if with_content else frame.select("path")
+
+
+def check_there(source: str, path: str) -> None:
+    """Raise InputError for a local path whose folder is not there: a stream would wait for ever.
+
+    Files that a pattern names may come later; the folder before its first sign has to be there.
+    """
+    if scheme_of(path) != LOCAL:
+        return
+    whole = Path(local_path(path))
+    pattern = [place for place, part in enumerate(whole.parts) if _PATTERN.search(part)]
+    there = Path(*whole.parts[: pattern[0]]) if pattern else whole
+    if not there.exists():
+        named = "" if there == whole else f", named by {path}"
+        raise InputError(f"source {source!r}", f"found nothing at {there}{named}")
+
+
+def _as_pattern(path: str) -> str:
+    """A path as a stream takes it: Spark's takes folders and patterns, but no file by its name."""
+    is_file = scheme_of(path) == LOCAL and os.path.isfile(local_path(path))
+    return f"{path[:-1]}[{path[-1]}]" if is_file else path
+
+
+def _frame(session: "SparkSession", paths: list[str], options: "Mapping[str, str]") -> "DataFrame":
+    return session.read.format("binaryFile").options(**options).load(paths)
+
+
+def shown_name(address: str, beside: str | None) -> str:
+    """What a file is called in results: a local one by its path, seen from `beside` if given."""
+    if scheme_of(address) != LOCAL:
+        return address
+    path = local_path(address)
+    return path if beside is None else os.path.relpath(path, beside)
+
+
+def local_path(address: str) -> str:
+    """The path of a local address."""
+    return re.sub(r"^file:(//)?", "", address)
+
+
+def opened_file(address: str, content: bytes | None = None) -> DataFile:
+    """What is read at an address. Raises InputError for one that Arrow does not know."""
+    if content is not None:
+        return _Content(address, content)
+    if scheme_of(address) == LOCAL:
+        return Path(local_path(address))
+    if scheme_of(address) not in SCHEMES:
+        known = ", ".join(SCHEMES)
+        raise InputError(
+            address, f"found the scheme {scheme_of(address)!r}, expected one of {known}"
+        )
+    return _Remote(address)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """A file whose content is there."""
+
+    address: str
+    content: bytes
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.address).suffix
+
+    def open(self, mode: Literal["rb"]) -> BinaryIO:
+        return io.BytesIO(self.content)
+
+    def __str__(self) -> str:
+        return self.address
+
+
+@dataclass(frozen=True)
+class _Remote:
+    """A file that one of Arrow's file systems opens."""
+
+    address: str
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.address).suffix
+
+    def open(self, mode: Literal["rb"]) -> BinaryIO:
+        from pyarrow import ArrowException, fs
+
+        parts = _ADDRESS.fullmatch(self.address)
+        assert parts is not None
+        scheme, authority, path = parts.groups(default="")
+        try:
+            system, place = fs.FileSystem.from_uri(
+                f"{SCHEMES[scheme.lower()]}:{authority}{quote(path)}"
+            )
+            raw: Any = system.open_input_file(place)
+        except ArrowException as error:
+            raise OSError(str(error)) from error
+        return io.BufferedReader(raw, BLOCK_BYTES)
+
+    def __str__(self) -> str:
+        return self.address
+
+
+def size_of(file: DataFile) -> int:
+    """The bytes of a file. Raises InputError where it cannot be opened."""
+    with readable(file), file.open("rb") as stream:
+        return stream.seek(0, os.SEEK_END)

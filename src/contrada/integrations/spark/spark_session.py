@@ -1,0 +1,350 @@
+"""The Spark session of a pipeline, set up for a short run on one machine.
+
+Measured: the serial collector and the first compiler tier alone halve the start of the JVM;
+a shuffle partition per core is enough for what is shuffled here.
+"""
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from itertools import dropwhile, takewhile
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from contrada.errors import EngineError, InputError, MissingRequirementError
+from contrada.integrations.spark import class_archive
+from contrada.integrations.spark.spark_address import check_listening
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MAJOR_MIN: Final = 17
+"""The oldest Java that Spark runs on; an older one is refused."""
+
+DRIVER_MEMORY: Final = "1g"
+"""Memory of the JVM. In local mode it runs the tasks too; Python workers have their own."""
+
+CANCEL_S: Final = 0.5
+"""How often a signal is looked for, and what runs is cancelled again, until it has ended."""
+
+INTERRUPT_WAIT_S: Final = 60.0
+"""How long an interrupted pipeline may take to end. Beyond it: it is left behind, logged."""
+
+JAVA_WAIT_S: Final = 30.0
+"""How long Java may take to say its version. Beyond it: it is refused, logged."""
+
+STOP_RETRIES_MAX: Final = 3
+"""How often it is tried again to tell a server of Spark Connect that its session ends. Beyond it:
+the server, which went away or will find out by itself, is left."""
+
+LISTED_PATHS_MAX: Final = 100_000
+"""Paths that the driver lists itself. Beyond it: Spark starts a job for it."""
+
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""The setting without which Spark pushes no filters to a source in Python."""
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
+_remote: Final[list["SparkSession"]] = []
+"""The sessions that are open at servers of Spark Connect."""
+
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+
+@contextmanager
+def spark_session(
+    cores: int | None = None,
+    name: str = "contrada",
+    master: str | None = None,
+    remote: str | None = None,
+    *,
+    java_options: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> Iterator["SparkSession"]:
+    """A session on this machine's cores, at the master of a cluster, or at a `remote` server of
+    Spark Connect, stopped at the end.
+
+    `java_options` are for the driver's Java; those for the classes that were kept, unless given.
+    `conf` are settings of Spark beside.
+    Raises MissingRequirementError where PySpark or Java is missing, EngineError where nobody
+    listens at the master or the server, and in place of what Spark raises inside.
+    """
+    check_requirements(needs_java=remote is None)
+    check_listening(remote or master or "local")
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    if not master:  # At a cluster it may be elsewhere, which this variable tells.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    # For good: it logs at the end of the process, too.
+    logging.getLogger().addFilter(_is_no_echo)
+    cores = cores or os.cpu_count() or 1
+    builder = configure(SparkSession.builder.appName(name))
+    builder = builder.remote(remote) if remote else builder.master(master or f"local[{cores}]")
+    settings = _QUERIES if remote else _settings(cores, master, java_options)
+    for key, value in _with(settings, conf or {}).items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+        if remote is None:
+            # Where Java is gone it would print a traceback; whoever waits for Spark is told.
+            server: Any = session.sparkContext._accumulatorServer
+            server.handle_error = lambda request, address: _LOG.debug("Java is gone", exc_info=True)
+        else:
+            _remote.append(session)
+        try:
+            yield session
+        finally:
+            if session in _remote:
+                _give_up_soon(session)
+                _remote.remove(session)
+            session.stop()
+    except ConnectionError as error:  # Nothing but Java is connected to in here.
+        raise EngineError("its Java process has ended") from error
+    except (Py4JError, PySparkException) as error:
+        said = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
+        raise EngineError(said) from error
+
+
+def _give_up_soon(session: "SparkSession") -> None:
+    """Have calls to a server that went away end; Spark would try for ten minutes, each of them."""
+    client: Any = session.client
+    for policy in client.get_retry_policies():  # Calls that are under way look at it again.
+        policy.max_retries = STOP_RETRIES_MAX
+
+
+def _with(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings with those of a user; options of Java are added to those that are there."""
+    before = settings.get(_JAVA_OPTIONS)
+    added = (
+        {_JAVA_OPTIONS: f"{before} {conf[_JAVA_OPTIONS]}"}
+        if _JAVA_OPTIONS in conf and before
+        else {}
+    )
+    return {**settings, **conf, **added}
+
+
+def checked_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
+    """Settings of Spark that a user gives. Raises InputError, with where they stood, for others."""
+    conf = dict(pairs)
+    for key in conf:
+        if not key.startswith("spark."):
+            raise InputError(source, f"found the setting {key!r}, expected spark.…")
+        if key in _OWN_SETTINGS:
+            raise InputError(source, f"found {key}, {_OWN_SETTINGS[key]}")
+    return conf
+
+
+def _is_no_echo(record: logging.LogRecord) -> bool:
+    """What py4j raises where Java is gone it also logs, with a traceback, on the root logger."""
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _has_java_ended() -> bool:
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
+
+
+def cause_of(said: str) -> str:
+    """The line that says most: what Python raised, or the innermost cause in Java, or the last."""
+    said = said.partition("=== Streaming Query ===")[0]
+    if details := _GRPC_DETAILS.search(said):
+        return details[1]
+    lines = [line for line in said.splitlines() if line.strip()]
+    if _TRACEBACK in said:
+        # Behind the last of the places, which are indented; where Java tells on, its own follow.
+        raised = said.rpartition(_TRACEBACK)[2].splitlines()
+        lines = [*takewhile(lambda line: "\tat " not in line, dropwhile(_is_indented, raised))]
+        return _SQLSTATE.sub("", " ".join(line.strip() for line in lines if line.strip()))
+    lines = [line.strip() for line in lines if not line.lstrip().startswith(_JAVA_STACK)]
+    causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]
+    return (causes or lines or ["it did not say why"])[-1].removeprefix("Caused by").lstrip(": ")
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_GRPC_DETAILS: Final = re.compile(r'of RPC that terminated with:\n.*\n\tdetails = "(.*)"\n')
+_JAVA_STACK: Final = ("at ", "Driver stacktrace:", "SQLSTATE: ")
+_SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
+
+
+def _is_indented(line: str) -> bool:
+    return line.startswith(" ")
+
+
+def interruptible(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
+    """Do work that uses Spark, so that Ctrl-C ends it in order: jobs cancelled, session stopped.
+
+    For endless work Ctrl-C is the usual end: the event tells the work, no job is cancelled, and the
+    work's result is returned.
+
+    The work runs in a thread of its own, and the session must be made there. A signal then
+    never meets a call to Java half done, which PySpark cannot recover from. The event given to
+    the work is set when it should begin nothing more.
+    """
+    stop = threading.Event()
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work(stop))
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="pipeline", daemon=True)
+    try:
+        thread.start()
+        while not outcome.done():  # A signal that another thread was given wakes nobody.
+            wait((outcome,), CANCEL_S)
+        return outcome.result()
+    except KeyboardInterrupt:
+        stop.set()
+        give_up_s = monotonic() + INTERRUPT_WAIT_S
+        while thread.is_alive() and monotonic() < give_up_s:
+            if not is_endless:
+                _cancel_jobs()
+            thread.join(CANCEL_S)
+        if is_endless and outcome.done():
+            return outcome.result()
+        if thread.is_alive():
+            _LOG.warning(
+                "the pipeline did not end within %(wait_s)g s; it is left behind",
+                {"wait_s": INTERRUPT_WAIT_S},
+            )
+        raise
+
+
+def _cancel_jobs() -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+
+    for session in tuple(_remote):
+        _give_up_soon(session)
+        with suppress(PySparkException):  # It is stopped at this moment, or its server has ended.
+            session.interruptAll()
+    # A context that is still starting has no Java side yet, one that has stopped none any more.
+    java = getattr(SparkContext._active_spark_context, "_jsc", None)
+    if java is not None:
+        with suppress(Py4JError):  # The context is stopping now, and its jobs with it.
+            java.sc().cancelAllJobs()
+
+
+def check_requirements(*, needs_java: bool = True) -> None:
+    """Raise MissingRequirementError with what to install, where something is missing."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        remedy = "install the extra: pip install 'contrada[spark]'"
+        raise MissingRequirementError(error.name or "pyspark", remedy) from None
+    if not needs_java:
+        return
+    remedy = (
+        f"install a Java of at least {JAVA_MAJOR_MIN} (openjdk-17-jre-headless) or set JAVA_HOME"
+    )
+    java = _java()
+    if java is None:
+        raise MissingRequirementError("Java", remedy)
+    major = _java_major(java)
+    if major < JAVA_MAJOR_MIN:
+        raise MissingRequirementError(f"Java {JAVA_MAJOR_MIN} (found {java}, {major})", remedy)
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(os.path.join(home, "bin", "java")) if home else shutil.which("java")
+
+
+def _java_major(java: str) -> int:
+    """The major version that a Java says it has; 0 where it says none, or not in time."""
+    command = (java, "-XshowSettings:properties", "-version")
+    try:
+        said = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=JAVA_WAIT_S
+        )
+    except subprocess.TimeoutExpired:
+        _LOG.warning(
+            "%(path)s did not say its version within %(wait_s)g s",
+            {"path": java, "wait_s": JAVA_WAIT_S},
+        )
+        return 0
+    for line in said.stderr.splitlines():
+        name, _, value = line.strip().partition(" = ")
+        if name == "java.specification.version":
+            return int(value.split(".")[0])
+    return 0
+
+
+def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
+    """The builder with what this package wants of a session.
+
+    Filters are pushed to `format("contrada")`, and workers run the interpreter that runs this, not
+    the first `python3` on the path, unless PYSPARK_PYTHON says another.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return builder.config(PUSHDOWN, "true")
+
+
+_QUERIES: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Names of elements that differ in case only are different names.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""What decides what queries mean and write: it holds wherever they run."""
+
+_OWN_SETTINGS: Final = {
+    **dict.fromkeys(_QUERIES, "by which results would mean something else"),
+    "spark.master": "expected --master",
+    "spark.remote": "expected --remote",
+}
+"""Settings that a user cannot give, and why, or what is said instead."""
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+_COMPILING: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""Java's optimising compiler takes what is called ten times as often as it is used to.
+
+So rows cross to Python at half the cost of what its quick compiler makes, and a session begins
+as soon: at the usual numbers the optimising one would be busy with what runs only once.
+"""
+
+_LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
+
+
+def _settings(cores: int, master: str | None, java_options: str | None) -> dict[str, str]:
+    own = class_archive.java_options() if java_options is None else java_options
+    java_options = (
+        f"{_COMPILING} -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING.as_uri()} {own}"
+    )
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": DRIVER_MEMORY,
+        _JAVA_OPTIONS: java_options,
+        # Workers find what this process finds, so that they can load the same extensions.
+        # Spark says so to workers of queries: those of lists of rows are the same ones then.
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": str(LISTED_PATHS_MAX),
+        **_QUERIES,
+    }
+    if _LOOPBACK.match(master or "local"):  # Others have to reach the driver by its name.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings

@@ -1,0 +1,75 @@
+"""Sweeps of simulations on Spark: one run per row, so that runs go wherever there are cores.
+
+A run is a pure function of its plan, so the numbers are those of the embedded sweep.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, disseminate
+from contrada.lab.simulation.overlay_cost import Cost, Plan, measure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Generic[P, R]):
+    """What a kind of runs is: the function, the types of its plans and of its results.
+
+    `round_runs` are the runs per core in one job; between jobs it is told how far the sweep is.
+    """
+
+    run: Callable[[P], R]
+    plan: type[P]
+    result: type[R]
+    round_runs: int
+
+
+OVERLAYS: Final = Sweep(measure, Plan, Cost, 8)
+"""Networks of servers."""
+
+GOSSIPS: Final = Sweep(disseminate, GossipPlan, GossipOutcome, 200)
+"""Groups that gossip: a run takes milliseconds."""
+
+
+def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R]) -> Iterator[R]:
+    """Runs plans, a job after the other, as they are done."""
+    cores = session.sparkContext.defaultParallelism
+    size = sweep.round_runs * cores
+    for start in range(0, len(chosen), size):
+        frame = _plans_frame(session, chosen[start : start + size], cores)
+        results = frame.select("plan").mapInArrow(_runner(sweep), "result string")
+        for row in results.collect():
+            yield msgspec.json.decode(row["result"], type=sweep.result)
+
+
+def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> "DataFrame":
+    """A row per plan, each plan as JSON, dealt out in turn."""
+    rows = [(place, msgspec.json.encode(plan).decode()) for place, plan in enumerate(chosen)]
+    frame = session.createDataFrame(rows, "place int, plan string")
+    return frame.repartitionByRange(max(1, min(len(rows), 8 * cores)), "place")
+
+
+def _runner(
+    sweep: Sweep[P, R],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What makes of a column of plans one of results: one run per row."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            plans = (
+                msgspec.json.decode(each, type=sweep.plan) for each in batch.column(0).to_pylist()
+            )
+            results = [msgspec.json.encode(sweep.run(plan)).decode() for plan in plans]
+            yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], ["result"])
+
+    return run

@@ -1,0 +1,28 @@
+"""`python -m contrada.integrations.spark.tied_process COMMAND ...`: runs a command that ends when
+standard input does.
+
+Java would outlive the process that started it, where that is killed.
+"""
+
+import signal
+import subprocess
+import sys
+import threading
+
+
+def main() -> None:
+    """Starts the command, and ends with its status."""
+    with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:
+        signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+
+        def watch() -> None:
+            sys.stdin.buffer.read()
+            process.terminate()
+
+        threading.Thread(target=watch, daemon=True).start()
+        status = process.wait()
+    sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()

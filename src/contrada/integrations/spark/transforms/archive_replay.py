@@ -1,0 +1,215 @@
+"""`replay`: an archive of stamped notifications, published again at the times of its own.
+
+Workers read the times from the envelopes, Spark sorts by them, and the driver takes one partition
+after the other of what is sorted: it holds two of these, never all. One service publishes, since an
+order over several cannot be kept.
+
+Times are compared with one clock only, that of the running event loop. It stands still when a
+replay begins, at the first notification; what is late, because reading or publishing took longer,
+is not hurried beyond what was asked for, nor is anything left out.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from contrada.errors import ContradaError, InputError
+from contrada.integrations.spark.transforms.frames import NOTIFICATION
+from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.model import Envelope, Notification
+from contrada.model.codec import notification_from_msgpack
+from contrada.model.domains.values import time_us_of
+from contrada.service import Service
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+REPLAY_BATCH: Final = 500
+"""Notifications of a replay published at once. Beyond it: the next batch takes the rest."""
+
+SECOND_US: Final = 1_000_000
+
+ReplayProgress: TypeAlias = Callable[[int, int], None]
+"""Told after each batch: how many are published, and the time of the last one in microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many were published; and how many not, for they have no time or cannot be read."""
+
+    published: int
+    bad: int
+
+
+async def replay(
+    frame: "DataFrame",
+    service: Service,
+    *,
+    speed: float = 1.0,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    delivery: str | None = None,
+    anew: bool = False,
+    told: ReplayProgress | None = None,
+) -> Replayed:
+    """Publish a frame of packed notifications in the order of their times, and at their distances.
+
+    `speed` is how many times as fast as they came: 60 makes a minute a second, infinity waits for
+    nothing. `since` and `until` bound the times, the first included and the last not. Those of one
+    time come in the order of publishers and their numbers. `delivery` is a class of delivery for
+    all, "certified" for example; else each has its own.
+
+    They keep their envelopes: a service that knows a notification again by its publisher and id
+    delivers it no second time, and one whose time to live is over is late already. With `anew` they
+    are stamped like new ones, with the present time and the name of this access point.
+
+    Cancelling the task ends it: of the batch that is under way some may be published. Raises
+    InputError for a frame that is not packed, a speed that is not positive and times without a
+    zone, and what the service raises; a note says how many were published. Memory: two partitions
+    of the sorted frame.
+    """
+    first_us, last_us = _bound(since), _bound(until)
+    if not speed > 0:
+        raise InputError("speed", f"found {speed!r}, expected a positive number")
+    if dict(frame.dtypes).get(NOTIFICATION) != "binary":
+        reason = "expected a binary column of packed notifications; see to_notifications"
+        raise InputError(f"column {NOTIFICATION!r}", reason)
+    rows = await asyncio.to_thread(_ordered, frame, first_us, last_us)
+    loop = asyncio.get_running_loop()
+    run = _Replay(service, Pace(speed, loop.time), delivery, anew, told)
+    try:
+        while some := await asyncio.to_thread(lambda: list(islice(rows, REPLAY_BATCH))):
+            await run.publish(some, asyncio.sleep)
+    except ContradaError as error:
+        error.add_note(f"{run.published} notifications were published")
+        raise
+    return Replayed(run.published, run.bad)
+
+
+class Pace:
+    """When what has a time is due, by a clock in seconds."""
+
+    def __init__(self, speed: float, now: Callable[[], float]) -> None:
+        self._speed = speed
+        self._now = now
+        self._begin: tuple[int, float] | None = None
+
+    def wait_s(self, time_us: int) -> float:
+        """Seconds until it is due; none, or fewer, where it is. The first one is due at once."""
+        if math.isinf(self._speed):
+            return 0.0
+        if self._begin is None:
+            self._begin = time_us, self._now()
+        first_us, began = self._begin
+        return began + (time_us - first_us) / SECOND_US / self._speed - self._now()
+
+
+class _Replay:
+    """What is published of a replay so far."""
+
+    def __init__(
+        self,
+        service: Service,
+        pace: Pace,
+        delivery: str | None,
+        anew: bool,
+        told: ReplayProgress | None,
+    ) -> None:
+        self._service = service
+        self._pace = pace
+        self._delivery = delivery
+        self._anew = anew
+        self._told = told
+        self.published = 0
+        self.bad = 0
+
+    async def publish(
+        self,
+        rows: list[tuple[int | None, bytes]],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        """Publishes rows when they are due; rows due at the same time go in one call."""
+        due: list[Notification] = []
+        last_us = 0
+        for time_us, packed in rows:
+            if time_us is None:
+                self.bad += 1
+                continue
+            wait_s = self._pace.wait_s(time_us)
+            if wait_s > 0:
+                await self._send(due, last_us)
+                due = []
+                # Publishing took its time, too.
+                await sleep(max(0.0, self._pace.wait_s(time_us)))
+            due.append(self._stamped(notification_from_msgpack(packed)))
+            last_us = time_us
+        await self._send(due, last_us)
+
+    def _stamped(self, of: Notification) -> Notification:
+        if not self._anew:
+            return of
+        old = of.envelope
+        return of.with_envelope(
+            Envelope(ttl_us=old.ttl_us, priority=old.priority, delivery=old.delivery)
+        )
+
+    async def _send(self, due: list[Notification], last_us: int) -> None:
+        if due:
+            self.published += await self._service.publish_batch(due, delivery=self._delivery)
+            if self._told is not None:
+                self._told(self.published, last_us)
+
+
+def _bound(at: datetime | None) -> int | None:
+    if at is None:
+        return None
+    try:
+        return time_us_of(at)
+    except ContradaError as error:
+        raise InputError("a bound of the times", str(error)) from None
+
+
+def _ordered(
+    frame: "DataFrame", first_us: int | None, last_us: int | None
+) -> "Iterator[tuple[int | None, bytes]]":
+    """Times and notifications, in order; those that are bad last, without a time."""
+    columns = "time_us bigint, publisher string, sequence bigint, notification binary"
+    timed = frame.select(NOTIFICATION).mapInArrow(sent(partial(_timed, first_us, last_us)), columns)
+    order = [timed[name].asc_nulls_last() for name in timed.columns]
+    rows = timed.orderBy(*order).select("time_us", NOTIFICATION)
+    return ((row[0], bytes(row[1] or b"")) for row in rows.toLocalIterator(prefetchPartitions=True))
+
+
+def _timed(
+    first_us: int | None, last_us: int | None, batches: "Iterator[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """Packed notifications with what they are ordered by, those within the bounds."""
+    import pyarrow as pa
+
+    names = ["time_us", "publisher", "sequence", NOTIFICATION]
+    types = [pa.int64(), pa.string(), pa.int64(), pa.binary()]
+    for batch in batches:
+        rows = [_row(packed) for packed in batch.column(0).to_pylist()]
+        rows = [row for row in rows if row[0] is None or _is_within(row[0], first_us, last_us)]
+        columns = zip(*rows, strict=True) if rows else ([],) * len(names)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _row(packed: bytes | None) -> tuple[Any, ...]:
+    try:
+        envelope = notification_from_msgpack(packed or b"").envelope
+    except ContradaError:
+        return None, None, None, packed
+    return envelope.time_us, envelope.publisher, envelope.sequence, packed
+
+
+def _is_within(time_us: int, first_us: int | None, last_us: int | None) -> bool:
+    is_early = first_us is not None and time_us < first_us
+    return not is_early and (last_us is None or time_us < last_us)

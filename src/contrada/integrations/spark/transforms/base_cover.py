@@ -1,0 +1,426 @@
+"""`covering`: fewer filters that together match the same as all filters of a base.
+
+    given -> forms (empty ones apart, equal ones united)
+          -> merged, in passes: those that may merge meet in one task
+          -> the widest of them: who is covered by one of these
+          -> placed: each filed once, looked up at each of its places
+          -> shards: who is covered by whom
+          -> what is left
+
+`coverers` says what a worker does in each step, and why the answer is exact. Frames are kept on the
+executors' disks between the steps, so that each is made once; Spark frees them when nobody holds
+what `covering` gave back any more.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from heapq import nsmallest
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from contrada.errors import ContradaError, InputError
+from contrada.integrations.spark.transforms import cover_worker
+from contrada.integrations.spark.transforms.cover_worker import Examples, FilterForm, Shard, Verdict
+from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.model import Filter, FilterSet
+from contrada.model.algebra.filter import selection
+from contrada.model.codec import from_msgpack, to_msgpack
+from contrada.model.extensions import load, loaded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+WorkerStep: TypeAlias = Callable[[Batches], Iterator[tuple[Any, ...]]]
+"""What a worker does: batches to rows."""
+
+FILED_MAX: Final = 50_000
+"""Filters that are filed in one shard, about: as many as a worker holds at once, some kilobytes
+each. Beyond it: there are more shards, and what is looked up at a crowded place goes to several."""
+
+MERGED_AT_ONCE_MAX: Final = 20_000
+"""Filters that a worker compares to merge them. Beyond it: they are taken so many at a time, and
+may merge in a later pass."""
+
+MERGE_PASSES_MAX: Final = 8
+"""Passes over all filters to merge them. Beyond it: the remaining filters are not merged any
+further."""
+
+WIDEST_MAX: Final = 2_000
+"""Filters among which each is looked up first. Beyond it: the widest are taken."""
+
+SAMPLED_MAX: Final = 100_000
+"""Filters from which it is learned which values many ask for. Beyond it: a sample of so many."""
+
+SHARES_MAX: Final = 10_000
+"""Values that are known as asked for by many filters. Beyond it: the rarer ones count as rare."""
+
+ROWS: Final = 10_000
+"""Rows of an Arrow batch that a worker hands back. Beyond it: the next batch takes the rest."""
+
+FORMS_KEPT_MAX: Final = 10_000
+"""Filters that a worker keeps written, as text or packed: what covers many is told many times.
+Beyond it: the one that was not told for the longest is written anew."""
+
+
+def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
+    """The reduced base: filters that others cover are dropped, mergeable ones merged, equal united.
+
+    `subscriptions` has two columns: a key (text or an integer), and a filter, as text or as packed
+    bytes, a union too, of which each filter is taken by itself. What comes back has the same two.
+    A filter that is left has the least key of those that it was merged of, and filters of one key
+    are one union again; all together match exactly what was matched before. Where it cannot be
+    decided whether a filter is covered, it stays.
+
+    With `every` there is a row for each filter that was given: with the column `by`, the filter
+    that is left and covers it, and `reason`, which is
+
+    - `kept`: it is left itself;
+    - `undecided`: the same, where it may be covered, but that could not be decided;
+    - `equal`: it has the same sets as a filter that is left, and a key that is not the least;
+    - `covered`: a remaining filter covers it, maybe one that it was merged into;
+    - `empty`: it matches nothing; the filter and `by` are NULL.
+
+    The steps run when this is called, but for the last. Each worker holds about FILED_MAX filters
+    at once, the driver a few thousand of them, and places. Raises what Spark raises; its cause is
+    an InputError with the key where a filter cannot be read. Cost: some hundred microseconds of a
+    core for each filter. Source: PODC 2000 §4.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    steps = _Steps.of(subscriptions)
+    given = _held(steps.run(subscriptions, _read, _MEMBER))
+    full = given.where("form IS NOT NULL")
+    shards = 1 + full.count() // FILED_MAX
+    left = _held(_merged(steps, full, shards))
+    found = _held(_covered(steps, left))
+    kept = left.join(found.where("by IS NOT NULL"), "form", "left_anti")
+    if every:
+        told = _told(steps, given, _held(kept), found, shards)
+        columns = "key {key}, form {filter}, by {filter}, reason string"
+        return steps.run(told, steps.write, columns).toDF(*subscriptions.columns, "by", "reason")
+    united = kept.groupBy("key").agg(F.sort_array(F.collect_list("form")).alias("forms"))
+    return steps.run(united, steps.unite, "key {key}, form {filter}").toDF(*subscriptions.columns)
+
+
+_MEMBER: Final = "key {key}, form binary, first bigint, last bigint"
+"""A filter of the base, or some merged; `first` and `last` as `coverers.cluster_of` tells."""
+
+_PLACED: Final = (
+    "form binary, rank double, low binary, high binary, own array<bigint>, asks array<bigint>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """How the workers' parts are run: with which types, and which extensions."""
+
+    key: str
+    filter: str
+    extensions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, subscriptions: "DataFrame") -> "_Steps":
+        """Raises InputError for a frame without a column of keys and one of filters."""
+        types = [kind for _, kind in subscriptions.dtypes]
+        if (
+            len(types) != 2
+            or types[0] not in ("string", "bigint", "int")
+            or types[1] not in ("string", "binary")
+        ):
+            reason = "expected a key (string, int or bigint) and a filter (string or binary)"
+            raise InputError("subscriptions", f"found columns of {', '.join(types)}; {reason}")
+        return cls(types[0], types[1], tuple(loaded()))
+
+    @property
+    def write(self) -> "WorkerStep":
+        """Forms to filters of the type that was given."""
+        return partial(_written, _text if self.filter == "string" else _packed)
+
+    @property
+    def unite(self) -> "WorkerStep":
+        """Lists of forms to their unions, of the type that was given."""
+        return partial(_united, str if self.filter == "string" else to_msgpack)
+
+    def place(self, frame: "DataFrame", shares: Mapping[int, float]) -> "DataFrame":
+        """The forms of a frame with the places where each is filed, and looked up."""
+        return self.run(frame.select("form"), partial(_placed, shares), _PLACED)
+
+    def run(self, frame: "DataFrame", step: "WorkerStep", columns: str) -> "DataFrame":
+        """A step of the workers: batches of a frame's rows to rows of these columns."""
+        filled = columns.format(key=self.key, filter=self.filter)
+        return frame.mapInArrow(sent(partial(_in_arrow, step, filled, self.extensions)), filled)
+
+
+def _held(frame: "DataFrame") -> "DataFrame":
+    """The frame, made once, on the executors' disks."""
+    from pyspark import StorageLevel
+
+    return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+
+
+def _merged(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
+    """The filters with the least key of equal ones, merged until passes change nothing.
+
+    A few are merged by one task at once.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    least = [F.min("key").alias("key"), F.min("first").alias("first"), F.min("last").alias("last")]
+    left = _held(full.groupBy("form").agg(*least).select("key", "form", "first", "last"))
+    counts = [left.count()]
+    if counts[0] <= MERGED_AT_ONCE_MAX:
+        left = steps.run(left.repartition(1), partial(_merging, None), _MEMBER)
+    for number in range(MERGE_PASSES_MAX if counts[0] > MERGED_AT_ONCE_MAX else 0):
+        by = "last" if number % 2 else "first"
+        together = left.repartition(shards, by).sortWithinPartitions(by, "form")
+        merge = partial(_merging, by)
+        left = _held(steps.run(together, merge, _MEMBER))
+        counts.append(left.count())
+        if number and len({*counts[-3:]}) == 1:
+            break
+    return left.groupBy("form").agg(*least).select("key", "form", "first", "last")
+
+
+def _covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
+    """Which of the filters are covered by which: a row or more for each that is.
+
+    What one of the widest covers is told first. If a few cover most, that is nearly all, and it is
+    then looked up in no shard.
+    """
+    forms = left.select("form")
+    widest = steps.run(forms, _widest, "rank double, form binary").orderBy("rank", "form")
+    few = [bytes(row.form) for row in widest.limit(WIDEST_MAX).collect()]
+    soon = _held(steps.run(forms, partial(_by_few, few), "form binary, by binary"))
+    rest = _held(forms.join(soon, "form", "left_anti"))
+    shards = 1 + rest.count() // FILED_MAX
+    placed = _held(steps.place(rest, _shares(steps, rest) if shards > 1 else {}))
+    return soon.unionAll(_verdicts(steps, placed, placed, shards, strictly=True))
+
+
+def _verdicts(
+    steps: _Steps, filed: "DataFrame", asked: "DataFrame", shards: int, *, strictly: bool
+) -> "DataFrame":
+    """Which filters are covered by which that are filed, of two placed frames.
+
+    There is a row per shard that knows one.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    columns = ("form", "rank", "low", "high")
+    own = filed.select(*columns, F.explode("own").alias("place"))
+    parts = F.least(F.ceil(F.count("*") / FILED_MAX), F.lit(shards)).alias("parts")
+    used = own.groupBy("place").agg(parts)
+
+    def shard(part: "Column") -> "Column":
+        return F.pmod(F.xxhash64("place") + part, F.lit(shards)).cast("int").alias("shard")
+
+    rows = own.join(used, "place").select(
+        shard(F.pmod(F.xxhash64("form"), "parts")), F.lit(False).alias("asked"), *columns
+    )
+    looked_up = (
+        asked.select(*columns, F.explode("asks").alias("place"))
+        .join(used, "place")
+        .withColumn("part", F.explode(F.sequence(F.lit(0), F.col("parts") - 1)))
+        .select(shard(F.col("part")), F.lit(True).alias("asked"), *columns)
+    )
+    placed = rows.union(looked_up).repartitionById(shards, F.col("shard"))
+    ordered = placed.sortWithinPartitions("shard", "asked", "rank", "form")
+    return steps.run(ordered, partial(_looked_up, strictly), "form binary, by binary")
+
+
+def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
+    """The share of the filters that can be filed at a place, about, where that is most."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    count = filed.count()
+    some = filed.select("form")
+    if count > SAMPLED_MAX:
+        some = some.where(F.pmod(F.xxhash64("form"), F.lit(count // SAMPLED_MAX + 1)) == 0)
+    counted = steps.run(some, _counted, "place bigint, filters bigint").groupBy("place")
+    most = counted.agg(F.sum("filters").alias("filters")).orderBy(F.desc("filters"), "place")
+    return {place: filters / count for place, filters in most.limit(SHARES_MAX).collect()}
+
+
+def _told(
+    steps: _Steps, given: "DataFrame", kept: "DataFrame", found: "DataFrame", shards: int
+) -> "DataFrame":
+    """For each given filter its outcome, and the remaining filter that stands for it."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
+    shares = _shares(steps, kept) if shards > 1 else {}
+    filed, asked = (_held(steps.place(each, shares)) for each in (kept, gone))
+    by = _verdicts(steps, filed, asked, shards, strictly=False).groupBy("form")
+    first = found.groupBy("form").agg(F.min("by").alias("once"))
+    is_kept, is_open = F.col("least").isNotNull(), F.col("open").isNotNull()
+    reason = (
+        F.when(F.col("form").isNull(), "empty")
+        .when(is_kept & (F.col("key") != F.col("least")), "equal")
+        .when(is_kept & is_open, "undecided")
+        .when(is_kept, "kept")
+        .otherwise("covered")
+    )
+    return (
+        given.select("key", "form")
+        .join(kept.select("form", F.col("key").alias("least")), "form", "left")
+        .join(by.agg(F.min("by").alias("by")), "form", "left")
+        .join(first.withColumn("open", F.col("once").isNull()), "form", "left")
+        .select(
+            "key",
+            "form",
+            F.when(is_kept, F.col("form")).otherwise(F.coalesce("by", "once")).alias("by"),
+            reason.alias("reason"),
+        )
+    )
+
+
+# --- what a worker does -----------------------------------------------------------------------
+
+
+def _in_arrow(
+    step: WorkerStep, columns: str, extensions: tuple[str, ...], batches: Batches
+) -> Batches:
+    """A step, its rows put into batches."""
+    import pyarrow as pa
+
+    for name in extensions:
+        load(name)
+    types = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "array<bigint>": pa.list_(pa.int64()),
+    }
+    named = (column.split(" ") for column in columns.split(", "))
+    schema = pa.schema([(name, types[kind]) for name, kind in named])
+    rows = step(batches)
+    while some := list(islice(rows, ROWS)):
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*some, strict=True), schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _read(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """Keys and filters to members."""
+    for key, given in _rows(batches):
+        for each in _filters(key, given):
+            if each.is_empty:
+                yield key, None, None, None
+            else:
+                yield _member(key, each.sides)
+
+
+def _filters(key: object, given: str | bytes | None) -> tuple[Filter, ...]:
+    try:
+        read = from_msgpack(given) if isinstance(given, bytes) else selection(given)  # type: ignore[arg-type]
+    except ContradaError as error:
+        raise InputError(f"subscription {key!r}", str(error)) from None
+    if not isinstance(read, Filter | FilterSet):
+        reason = f"found a {type(read).__name__}, expected a filter"
+        raise InputError(f"subscription {key!r}", reason)
+    return read.filters
+
+
+def _member(key: object, sets: Mapping[str, Any]) -> tuple[Any, ...]:
+    clusters = (cover_worker.cluster_of(sets, first=first) for first in (True, False))
+    return key, cover_worker.form_of(sets), *clusters
+
+
+def _merging(by: str | None, batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """Members to fewer of them: those of a cluster, one after the other, or all at once."""
+    at = {"first": 2, "last": 3}.get(by or "")
+    for _, cluster in groupby(_rows(batches), lambda row: None if at is None else row[at]):
+        while some := list(islice(cluster, MERGED_AT_ONCE_MAX)):
+            if len(some) == 1:
+                yield some[0]
+                continue
+            members = cover_worker.merged([(row[0], cover_worker.sets_of(row[1])) for row in some])
+            yield from some if len(members) == len(some) else (_member(*each) for each in members)
+
+
+def _counted(batches: Batches) -> Iterator[tuple[int, int]]:
+    counts: Counter[int] = cover_worker.counted_places(form for (form,) in _rows(batches))
+    yield from counts.most_common(SHARES_MAX)
+
+
+def _placed(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for (form,) in _rows(batches):
+        sets = cover_worker.sets_of(form)
+        own, asks = cover_worker.filed_at(sets, shares), cover_worker.looked_up_at(sets)
+        yield form, cover_worker.rank_of(sets), *cover_worker.examples_of(sets), own, asks
+
+
+def _widest(batches: Batches) -> Iterator[tuple[float, FilterForm]]:
+    ranked = (
+        (cover_worker.rank_of(cover_worker.sets_of(form)), form) for (form,) in _rows(batches)
+    )
+    yield from nsmallest(WIDEST_MAX, ranked)
+
+
+def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
+    forms = (form for (form,) in _rows(batches))
+    yield from cover_worker.covered_by_few(few, iter(lambda: list(islice(forms, FILED_MAX)), []))
+
+
+def _looked_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
+    """Rows of shards, in each first those that are filed, to what is found of those looked up.
+
+    Whoever has several places in a shard is looked up there once.
+    """
+    shard, at, last = Shard(strictly=strictly), -1, None
+    for batch in batches:
+        begin = 0
+        for (number, asked), rows in groupby(
+            zip(batch["shard"].to_pylist(), batch["asked"].to_pylist(), strict=True)
+        ):
+            count = sum(1 for _ in rows)
+            part = batch.slice(begin, count)
+            begin += count
+            if number != at:
+                shard, at, last = Shard(strictly=strictly), number, None
+            forms = part["form"].to_pylist()
+            if asked:
+                once = [
+                    row
+                    for row, form in enumerate(forms)
+                    if form != (forms[row - 1] if row else last)
+                ]
+                last = forms[-1]
+                part, forms = part.take(once), [forms[row] for row in once]
+            given = Examples(forms, part["rank"].to_pylist(), part["low"], part["high"])
+            yield from shard.look_up(given) if asked else shard.file(given)
+
+
+def _written(write: Callable[[FilterForm], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
+    for key, form, *more in _rows(batches):
+        by = [None if each is None else write(each) for each in more[:1]]
+        yield key, None if form is None else write(form), *by, *more[1:]
+
+
+def _united(write: Callable[[Filter | FilterSet], Any], batches: Batches) -> Iterator[Any]:
+    for key, forms in _rows(batches):
+        filters = [cover_worker.filter_of(form) for form in forms]
+        yield key, write(filters[0] if len(filters) == 1 else FilterSet(filters))
+
+
+@lru_cache(FORMS_KEPT_MAX)
+def _text(form: FilterForm) -> str:
+    return str(cover_worker.filter_of(form))
+
+
+@lru_cache(FORMS_KEPT_MAX)
+def _packed(form: FilterForm) -> bytes:
+    return to_msgpack(cover_worker.filter_of(form))

@@ -1,0 +1,271 @@
+"""`detect`: sequence patterns over frames of notifications, whole ones and streams.
+
+A frame either has a BINARY column `notification` with whole notifications, or its columns are
+attributes and one of them is the time. All meanings are those of
+`contrada.patterns.pattern_engine`; where columns are attributes, rows have no publisher, number and
+id, so that ties of time are ordered by content.
+
+In a stream the watermark is the largest timestamp seen less the slack. It moves between
+micro-batches: what comes in one batch is never late by another row of it. So results are those of
+a `PatternMatcher` that takes a batch in, and is then advanced. State is versioned by batch (see
+`states`): a batch that is done again gives the same.
+
+Groups are shared out among parts. Limits hold for each part; see `contrada.patterns.array_runs`.
+
+Source: PODC 2000 §2, figure 4.
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from contrada.errors import InputError
+from contrada.integrations.spark.transforms.detection_worker import (
+    MATCHES_SCHEMA,
+    SHARES_SCHEMA,
+    STEPS_SCHEMA,
+    FindSteps,
+    FollowShares,
+    FollowSteps,
+    FrameColumns,
+    Patterns,
+    ShareSteps,
+)
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, TIME, frame_of
+from contrada.integrations.spark.transforms.state_files import states_of
+from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.model import Pattern
+from contrada.model.codec import to_msgpack
+from contrada.model.domains.values import INT_MAX, TIME_MIN_US
+from contrada.patterns.pattern_engine import check_pattern
+from contrada.patterns.reorder_buffer import check_slack
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+GivenPatterns: TypeAlias = "Mapping[str, Pattern | str] | Pattern | str"
+"""Patterns under names, or one pattern, whose name is its text."""
+
+Sink: TypeAlias = "Callable[[DataFrame, int], object]"
+"""What takes the matches of a micro-batch, and the batch's number."""
+
+SEEN: Final = "seen_us"
+"""The column of times that are told beside notifications."""
+
+_log: Final = logging.getLogger("contrada.integrations.spark")
+
+
+def detect(
+    patterns: GivenPatterns,
+    *,
+    time: str = "time",
+    zone: str | None = None,
+    drop: Iterable[str] = (),
+    limits: PatternLimits = DEFAULT_LIMITS,
+) -> "Callable[[DataFrame], DataFrame]":
+    """The matches of patterns in a whole frame, for `DataFrame.transform`.
+
+    `time` names the TIMESTAMP of a row, where columns are attributes; NULL is the first moment of
+    1970, as in the engine. A row per match: the pattern's name, the values of `by` as JSON, the
+    time of the last notification, and all notifications in order, with their times. The frame is
+    put in order by Spark, so nothing is late, and a worker's memory does not grow with its rows.
+
+    `zone` is that of dates and of times without one; columns to `drop` are no attributes.
+    Raises ParseError, UnknownOperatorError, and InputError for a column that cannot be an
+    attribute.
+    """
+    shipped = _shipped(patterns)
+    dropped = tuple(drop)
+    own = replace(limits, pending_max=INT_MAX)  # What waits has one time only.
+
+    def matches(frame: "DataFrame") -> "DataFrame":
+        parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+        columns, described = _described(frame, time, zone, dropped)
+        find = FindSteps(shipped, parts, described, own)
+        found = columns.mapInArrow(sent(find), STEPS_SCHEMA)
+        steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
+        return steps.mapInArrow(sent(FollowSteps(shipped, own)), MATCHES_SCHEMA).drop("batch")
+
+    return matches
+
+
+def detect_stream(
+    frame: "DataFrame",
+    patterns: GivenPatterns,
+    *,
+    checkpoint: str,
+    sink: Sink,
+    slack_us: int = 0,
+    time: str = "time",
+    zone: str | None = None,
+    drop: Iterable[str] = (),
+    limits: PatternLimits = DEFAULT_LIMITS,
+) -> "DataStreamWriter":
+    """The matches of patterns in a streaming frame, given to `sink` by micro-batch.
+
+    It gives a writer: set a trigger and call `start()`. `sink(matches, batch)` gets rows as those
+    of `detect`, with the batch's number in a column. A batch may come again after a failure, then
+    with the same rows: a sink that replaces its earlier output of this batch loses and doubles
+    nothing. `checkpoint` is a folder that the driver and all executors reach; it keeps the offsets
+    and the state of the stream. Rows that wait for the watermark at a stop go on with the next
+    start.
+
+    Raises as `detect`; StoreError where the checkpoint is of other patterns.
+    """
+    shipped = _shipped(patterns)
+    columns, described = _described(frame, time, zone, drop)
+    detection = _Detection(shipped, limits, described, check_slack(slack_us), checkpoint, sink)
+    folder = f"{checkpoint.rstrip('/')}/query"
+    writer = columns.writeStream.foreachBatch(detection)
+    return writer.option("checkpointLocation", folder)
+
+
+def detection(
+    patterns: GivenPatterns,
+    *,
+    checkpoint: str,
+    sink: Sink,
+    slack_us: int = 0,
+    limits: PatternLimits = DEFAULT_LIMITS,
+) -> "Callable[[DataFrame, int], None]":
+    """What `detect_stream` does with a micro-batch, for a `foreachBatch` that does more than that.
+
+    The frames have two columns: `notification`, whole ones, and SEEN, which is NULL there. A row
+    with a time in SEEN is no notification: it tells the time of some that no pattern asks for, so
+    that the watermark passes them, too. Every number of a batch comes, from 0 on. Options and
+    errors: as `detect_stream`.
+    """
+    slack_us = check_slack(slack_us)
+    columns = FrameColumns(tells_seen=True)
+    return _Detection(_shipped(patterns), limits, columns, slack_us, checkpoint, sink)
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionStatistics:
+    """What a stream holds and did up to a batch; `PatternStatistics` says what each means.
+
+    `batch` is None before the first one is done.
+    """
+
+    batch: int | None
+    groups: int
+    runs: int
+    pending: int
+    watermark_us: int
+    matched: int
+    dropped: Mapping[str, int]
+
+
+def detection_statistics(checkpoint: str) -> DetectionStatistics:
+    """What the stream of a checkpoint holds and did, up to the last batch that was done.
+
+    Raises StoreError where there is none. Cost: a small file for each part.
+    """
+    states = states_of(checkpoint, {}, None)
+    last = states.last()
+    return _statistics(last, [] if last is None else states.counts(last))
+
+
+def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> DetectionStatistics:
+    told = [each for each in counts if each is not None]
+    dropped: Counter[str] = Counter()
+    for each in told:
+        dropped.update(each["dropped"])
+    sums = (sum(each[name] for each in told) for name in ("groups", "runs", "pending", "matched"))
+    groups, runs, pending, matched = sums
+    watermark_us = min((each["watermark_us"] for each in told), default=TIME_MIN_US)
+    return DetectionStatistics(batch, groups, runs, pending, watermark_us, matched, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Detection:
+    """What is done with each micro-batch, by the driver."""
+
+    patterns: Patterns
+    limits: PatternLimits
+    columns: FrameColumns
+    slack_us: int
+    checkpoint: str
+    sink: Sink
+
+    def __call__(self, frame: "DataFrame", batch: int) -> None:
+        session = frame.sparkSession
+
+        if self.columns.tells_seen:
+            frame = frame.select(NOTIFICATION, SEEN)
+
+        def parts() -> int:
+            return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+
+        digest = hashlib.sha256(b"".join(self.patterns.packed)).hexdigest()
+        states = states_of(self.checkpoint, {"patterns": digest}, parts)
+        before = _statistics(batch - 1, states.counts(batch - 1)) if batch else None
+        watermark_us = before.watermark_us if before else TIME_MIN_US
+        find = FindSteps(self.patterns, states.parts, self.columns, self.limits, watermark_us)
+        follow = FollowShares(self.patterns, self.limits, self.slack_us, batch, states)
+        shares = frame.mapInArrow(sent(ShareSteps(find)), SHARES_SCHEMA)
+        by_part = shares.repartitionById(find.parts, "part")
+        matches = by_part.mapInArrow(sent(follow), MATCHES_SCHEMA)
+        self.sink(matches, batch)
+        if None in states.counts(batch):  # The sink did not ask for all matches.
+            matches.write.format("noop").mode("overwrite").save()
+        for part, counts in enumerate(states.counts(batch)):
+            if counts is None:  # Without any task every part stays as it was.
+                list(follow.part(part, []))
+        states.forget(batch)
+        _tell(before, _statistics(batch, states.counts(batch)))
+
+
+def _tell(before: DetectionStatistics | None, after: DetectionStatistics) -> None:
+    """Logs what took no part in a batch, or was dropped."""
+    known = before.dropped if before else {}
+    new = {name: count - known.get(name, 0) for name, count in after.dropped.items()}
+    if any(new.values()):
+        told = ", ".join(f"{name}: {count}" for name, count in new.items() if count)
+        _log.warning(
+            "batch %(batch)s: took no part or was dropped: %(reason)s",
+            {"batch": after.batch, "reason": told},
+        )
+
+
+def _shipped(patterns: GivenPatterns) -> Patterns:
+    if isinstance(patterns, Pattern | str):
+        patterns = {str(patterns): patterns}
+    made = {
+        name: Pattern(each) if isinstance(each, str) else each for name, each in patterns.items()
+    }
+    for pattern in made.values():
+        check_pattern(pattern)
+    return Patterns(tuple(made), tuple(map(to_msgpack, made.values())))
+
+
+def _described(
+    frame: "DataFrame", time: str, zone: str | None, drop: Iterable[str]
+) -> tuple["DataFrame", FrameColumns]:
+    """The columns of a frame that workers need, with their description.
+
+    Raises InputError for a column that cannot be an attribute, and where there is no time.
+    """
+    described = frame_of(frame.schema, zone=zone, drop=drop)
+    if described.is_packed:
+        return frame.select(NOTIFICATION), FrameColumns()
+    attributes = described.asked(None)
+    if not attributes:
+        raise InputError("the frame", "no column is an attribute")
+    times = frame_of(frame.schema, zone=zone).attributes
+    if time not in times or times[time].kind != TIME:
+        found = times[time].type.simpleString() if time in times else "no such column"
+        raise InputError(f"column {time!r}", f"the time of a row is a TIMESTAMP, found {found}")
+    names, kinds = (tuple(getattr(each, of) for each in attributes) for of in ("name", "kind"))
+    expressions = [each.expression for each in attributes]
+    if time not in names:
+        expressions.append(times[time].expression)
+    # By number: PySpark takes no names with dots there.
+    selected = frame.selectExpr(*(f"{each} AS `{place}`" for place, each in enumerate(expressions)))
+    time_at = names.index(time) if time in names else len(names)
+    return selected, FrameColumns(names, kinds, zone, time_at)

@@ -1,0 +1,525 @@
+"""The work of `detect` in a worker: Arrow batches to steps, and steps to matches.
+
+    batches ─► `FindSteps` ─► (part, time, group, steps, notification) ─► `FollowSteps` ─► matches
+            matched by the index, late ones out    shuffled by part      `ArrayRuns`
+
+Rows whose columns are plain are matched, told apart and written in columns; others one by one, as
+notifications. Both give the same. Rows that match no step are not shuffled. After its rows each
+task of `FindSteps` sends a *mark* to every part, with the largest time that it saw: so all parts
+know the watermark of the batch before they go on.
+
+The steps of a frame are put in order by Spark, row by row. Those of a stream are put in order by
+the part that follows them. So there *shares* are shuffled instead of rows: a share is all steps
+that a task has for a part, as one binary value (`ShareSteps`, `FollowShares`). For Spark a share is
+a single row.
+"""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from contrada.errors import ContradaError, EncodingError
+from contrada.integrations.files.packed_records import binary_of
+from contrada.integrations.spark.transforms.frames import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    TEXT,
+    TIME,
+    WideRows,
+)
+from contrada.integrations.spark.transforms.state_files import States
+from contrada.matching.arrow_pack import Blobs, blobs_in, packed_rows, pieces_of, written
+from contrada.matching.kernels.jit import is_pure
+from contrada.model import Envelope, Notification, Pattern
+from contrada.model.algebra.nested_objects import json_values
+from contrada.model.codec import from_msgpack, notification_from_msgpack
+from contrada.model.domains.values import ENVELOPE_NAMES, TIME_MAX_US, TIME_MIN_US
+from contrada.patterns.array_runs import NO_ROWS, ArrayRuns, FoundRuns, StepRows, rows_joined
+from contrada.patterns.pattern_engine import LATE
+from contrada.patterns.runs import PatternLimits, RunBudget
+from contrada.patterns.step_index import StepIndex, packed_order
+
+_PLAIN_KINDS: Final = frozenset((TEXT, BOOL, INTEGER, FLOAT, DOUBLE, TIME))
+
+STEPS_SCHEMA: Final = "part int, time_us bigint, group binary, steps binary, packed binary"
+
+SHARES_SCHEMA: Final = "part int, steps binary"
+
+MATCHES_SCHEMA: Final = (
+    "pattern string, by string, time timestamp, notifications array<binary>, "
+    "times array<timestamp>, batch bigint"
+)
+
+BAD: Final = "no notification"
+"""Why a row takes no part: it is NULL, or cannot be a notification."""
+
+ROWS_FOLLOWED_AT_ONCE: Final = 262_144
+"""Rows of a frame that is no stream that are followed at once. Beyond it: the next ones."""
+
+SHARE_ROWS: Final = 1_024
+"""Rows for each part that a task holds before it shares them out. Beyond it: the next shares. Few
+stay in the caches of a core while they are copied."""
+
+SHARE_BYTES: Final = 32 * 2**20
+"""Bytes of notifications that a task holds before it shares them out. Beyond it: the next shares.
+Shares are larger by what one batch of rows adds."""
+
+MATCHES_AT_ONCE: Final = 10_000
+"""Matches in an Arrow batch. Beyond it: the next one."""
+
+INDEXES_KEPT: Final = 4
+"""Indexes of patterns that a worker keeps. Beyond it: the one asked for longest ago goes."""
+
+_log: Final = logging.getLogger("contrada.integrations.spark")
+_indexes: Final[OrderedDict[tuple[bytes, ...], StepIndex]] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Patterns as they are shipped: their names, and their bytes."""
+
+    names: tuple[str, ...]
+    packed: tuple[bytes, ...]
+
+    def patterns(self) -> list[Pattern]:
+        """The patterns."""
+        return [each for each in map(from_msgpack, self.packed) if isinstance(each, Pattern)]
+
+    def index(self) -> StepIndex:
+        """Their index, made once in a worker."""
+        if self.packed not in _indexes:
+            _indexes[self.packed] = StepIndex(self.patterns())
+            if len(_indexes) > INDEXES_KEPT:
+                _indexes.popitem(last=False)
+        _indexes.move_to_end(self.packed)
+        return _indexes[self.packed]
+
+    def runs(self, limits: PatternLimits) -> ArrayRuns:
+        """New runs of the patterns, from the beginning."""
+        return ArrayRuns(self.patterns(), packed_order, limits)
+
+    def matches(self, found: FoundRuns, batch: int = 0) -> Iterator[Any]:
+        """Matches in Arrow batches."""
+        pa = _arrow()
+        texts = pa.array(list(map(_shown, found.group_names.each())), pa.string())
+        names = pa.array(self.names, pa.string())
+        packed = binary_of(found.packed)
+        times = pa.array(found.times, pa.timestamp("us", "UTC"))
+        for begin in range(0, len(found.patterns), MATCHES_AT_ONCE):
+            some = slice(begin, begin + MATCHES_AT_ONCE)
+            starts = found.begins[begin : begin + MATCHES_AT_ONCE + 1]
+            rows = pa.array(found.rows[starts[0] : starts[-1]])
+            offsets = pa.array((starts - starts[0]).astype(np.int32))
+            columns = [
+                names.take(pa.array(found.patterns[some])),
+                texts.take(pa.array(found.groups[some])),
+                times.take(pa.array(found.rows[starts[1:] - 1])),
+                pa.ListArray.from_arrays(offsets, packed.take(rows)),
+                pa.ListArray.from_arrays(offsets, times.take(rows)),
+                pa.repeat(pa.scalar(batch, pa.int64()), len(starts) - 1),
+            ]
+            fields = ["pattern", "by", "time", "notifications", "times", "batch"]
+            yield pa.RecordBatch.from_arrays(columns, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameColumns:
+    """What columns are as attributes, as `frames` tells, and where the time of a row is.
+
+    Without any, the first column holds whole notifications. With `tells_seen` there is a second
+    one: where it is not NULL the row is no notification, but a time that was read elsewhere.
+    """
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    zone: str | None = None
+    time_at: int = 0
+    tells_seen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindSteps:
+    """Tells which steps of which patterns rows match, and which part follows them."""
+
+    patterns: Patterns
+    parts: int
+    columns: FrameColumns
+    limits: PatternLimits
+    watermark_us: int = TIME_MIN_US
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The steps, and a mark for each part."""
+        seen = _Seen()
+        for rows in self.rows(batches, seen):
+            yield _steps_batch(rows.groups.parts(self.parts), rows)
+        yield _marks(self.parts, seen)
+
+    def rows(self, batches: Iterable[Any], seen: "_Seen") -> Iterator[StepRows]:
+        """The steps; afterwards `seen` says what there was beside them."""
+        index, budget = self.patterns.index(), RunBudget(self.limits, dropped=seen.dropped)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if self.columns.names:
+                found, last_us = self._rows(index, batch, budget)
+            else:
+                if self.columns.tells_seen:
+                    batch = _without_times(batch, seen)
+                found, last_us = self._whole(index, batch.column(0).to_pylist(), budget)
+            seen.latest_us = max(seen.latest_us, last_us)
+            yield from (rows for rows in found if len(rows.times))
+
+    def _whole(
+        self, index: StepIndex, packed: list[bytes | None], budget: RunBudget
+    ) -> tuple[list[StepRows], int]:
+        """The rows of whole notifications, and the largest time."""
+        notifications = _read(packed, budget)
+        last_us = max((each.envelope.at_us for each in notifications), default=TIME_MIN_US)
+        timely = [each for each in notifications if each.envelope.at_us >= self.watermark_us]
+        if len(timely) < len(notifications):
+            budget.dropped[LATE] += len(notifications) - len(timely)
+        return index.rows_of(timely, budget), last_us
+
+    def _rows(self, index: StepIndex, batch: Any, budget: RunBudget) -> tuple[list[StepRows], int]:
+        """The rows of columns, and the largest time."""
+        column = batch.column(self.columns.time_at).cast("int64").fill_null(0)
+        times = column.to_numpy(zero_copy_only=False)
+        good = (times >= TIME_MIN_US) & (times <= TIME_MAX_US)
+        timely = good & (times >= self.watermark_us)
+        last_us = int(times.max(where=good, initial=TIME_MIN_US))
+        names = list(self.columns.names)
+        batch = _arrow().RecordBatch.from_arrays(batch.columns[: len(names)], names)
+        if not timely.all():
+            # What is added, not updated, leaves out a reason that nothing was dropped for.
+            budget.dropped += Counter({BAD: int((~good).sum()), LATE: int((good & ~timely).sum())})
+            rows = np.flatnonzero(timely)
+            batch, times = batch.take(_arrow().array(rows)), times[rows]
+        if not len(times):
+            return [], last_us
+        found = self._in_columns(index, batch, times, budget)
+        if found is None:
+            found = index.rows_of(self._made(index, batch, times, budget), budget)
+        return found, last_us
+
+    def _made(
+        self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
+    ) -> list[Notification]:
+        """Notifications of the rows that may match a filter; a row that is none is counted."""
+        rows = WideRows(batch.schema.names, self.columns.kinds, batch.columns, self.columns.zone)
+        asked = np.ones(len(times), dtype=bool)
+        if not index.index.asks_for_envelopes:
+            asked = (np.diff(rows.matched(index.index)[0]) > 0) | rows.odd
+        found = []
+        for row in np.flatnonzero(asked & ~rows.bad).tolist():
+            try:
+                attributes = rows.notification(row)
+                if attributes is not None:
+                    envelope = Envelope(time_us=int(times[row]))
+                    found.append(Notification(attributes, envelope=envelope))
+            except ContradaError:
+                rows.bad[row] = True
+        if rows.bad.any():
+            budget.dropped[BAD] += int(rows.bad.sum())
+        return found
+
+    def _in_columns(
+        self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
+    ) -> list[StepRows] | None:
+        """The rows without a notification for each; None where some must be looked at.
+
+        That is where columns are not plain, where filters or `by` ask for the envelope, and where
+        a value is none or a row might be too large.
+        """
+        is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
+        is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
+        is_plain = _PLAIN_KINDS.issuperset(self.columns.kinds) and not is_pure()
+        if is_stamped or is_large or not is_plain or not _are_values(batch):
+            return None
+        found = []
+        offsets, filters = index.index.match_batch(_arrow().Table.from_batches([batch]))
+        for by, (rows, begins, steps) in zip(index.by, index.steps(offsets, filters), strict=True):
+            if not len(rows) or not set(by) <= set(batch.schema.names):
+                continue
+            some = batch.take(_arrow().array(rows))
+            names = pieces_of(by, [some.column(name) for name in by], plain=True)
+            groups = written(len(rows), names)
+            lacks = np.zeros(len(rows), dtype=bool)
+            for piece in names:
+                lacks |= ~piece.is_there
+            of = StepRows(
+                times[rows],
+                groups,
+                begins,
+                steps,
+                packed_rows(len(rows), pieces_of(some.schema.names, some.columns), times[rows]),
+            )
+            found.append(of.taken(np.flatnonzero(~lacks)) if lacks.any() else of)
+        return found
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a task saw: the largest time of all its rows, and the rows it left out, by reason."""
+
+    latest_us: int = TIME_MIN_US
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSteps:
+    """The steps that rows match, in shares: a row for each part that has some, and its mark."""
+
+    find: FindSteps
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The shares; the marks are in the last ones."""
+        seen, held = _Seen(), [NO_ROWS]
+        count = size = 0
+        for rows in self.find.rows(batches, seen):
+            held.append(rows)
+            count, size = count + len(rows.times), size + len(rows.packed.data)
+            if size >= SHARE_BYTES or count >= SHARE_ROWS * self.find.parts:
+                yield _shares(*self._parted(held))
+                held, count, size = [NO_ROWS], 0, 0
+        yield _shares(*self._parted(held))
+        marks = _marks(self.find.parts, seen)
+        yield _shares(marks, range(self.find.parts + 1))  # one mark for each part, in order
+
+    def _parted(self, held: list[StepRows]) -> tuple[Any, Any]:
+        """The rows by part, and where each part begins."""
+        rows = rows_joined(held[1:] or held)
+        parts = rows.groups.parts(self.find.parts)
+        order = np.argsort(parts, kind="stable")
+        bounds = np.searchsorted(parts[order], np.arange(self.find.parts + 1))
+        return _steps_batch(parts[order], rows.taken(order)), bounds
+
+
+@dataclass(frozen=True, slots=True)
+class FollowShares:
+    """Follows the patterns through the shares of a part in a micro-batch, and gives the matches.
+
+    `states` has the state that the batch before left.
+    """
+
+    patterns: Patterns
+    limits: PatternLimits
+    slack_us: int
+    batch: int
+    states: States
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The matches."""
+        by_part: dict[int, list[Any]] = {}
+        for each in batches:
+            # As bytes, which lie where their numbers can be read in place; in the column any do.
+            for part, share in zip(*(column.to_pylist() for column in each.columns), strict=True):
+                by_part.setdefault(part, []).append(_opened(share))
+        for part, own in by_part.items():
+            yield from self.part(part, own)
+
+    def part(self, part: int, shares: list[Any]) -> Iterator[Any]:
+        """The matches of a part, after its state is written; without shares the state stays as it
+        was.
+        """
+        runs = self.patterns.runs(self.limits)
+        if self.batch:
+            runs.restore(self.states.read(self.batch - 1, part))
+        rows, latest_us = [NO_ROWS], TIME_MIN_US
+        for each in shares:
+            steps, marks = _parted(each)
+            rows.append(_rows_in(steps))
+            for last_us, dropped in _told(marks):
+                latest_us = max(latest_us, last_us)
+                runs.dropped.update(dropped)
+        found = runs.advance(rows_joined(rows), max(TIME_MIN_US, latest_us - self.slack_us))
+        # Before the first match: a batch whose matches were taken must have left its state.
+        self.states.write(self.batch, part, runs.saved(), runs.counts())
+        yield from self.patterns.matches(found, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSteps:
+    """Follows the patterns through the steps of a whole frame, and gives the matches.
+
+    The rows of a part come in the order of time, and the frame is all there is.
+    """
+
+    patterns: Patterns
+    limits: PatternLimits
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The matches, some rows at a time."""
+        runs, part = self.patterns.runs(self.limits), -1
+        for each, part_of in _some_at_once(each for each in batches if each.num_rows):
+            if part_of != part:
+                yield from self._end(runs, part)
+                runs, part = self.patterns.runs(self.limits), part_of
+            steps, marks = _parted(each)
+            for _, dropped in _told(marks):
+                runs.dropped.update(dropped)
+            rows = _rows_in(steps)
+            if len(rows.times):
+                # Rows come in the order of time: none before the last one's time is left.
+                yield from self.patterns.matches(runs.advance(rows, int(rows.times[-1])))
+        yield from self._end(runs, part)
+
+    def _end(self, runs: ArrayRuns, part: int) -> Iterator[Any]:
+        found = runs.advance(NO_ROWS, TIME_MAX_US + 1)
+        if runs.dropped:
+            _log.warning(
+                "part %(part)d: took no part or was dropped: %(reason)s",
+                {"part": part, "reason": dict(runs.dropped)},
+            )
+        yield from self.patterns.matches(found)
+
+
+# --- rows as notifications ----------------------------------------------------------------------
+
+
+def _without_times(batch: Any, seen: _Seen) -> Any:
+    """The notifications of a batch, without the times that it tells of others."""
+    times = batch.column(1)
+    seen.latest_us = max(seen.latest_us, *times.drop_null().to_pylist(), TIME_MIN_US)
+    return batch.filter(times.is_null())
+
+
+def _read(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
+    """Whole notifications; what is none is counted."""
+    found = []
+    for each in packed:
+        try:
+            if each is None:
+                raise EncodingError("msgpack", "NULL")
+            found.append(notification_from_msgpack(each))
+        except EncodingError:
+            budget.dropped[BAD] += 1
+    return found
+
+
+def _are_values(batch: Any) -> bool:
+    """Whether all texts are UTF-8, and all times in range, which Spark does not promise."""
+    for column in batch.columns:
+        if str(column.type) in ("string", "large_string"):
+            try:
+                column.validate(full=True)
+            except _arrow().ArrowInvalid:
+                return False
+        elif str(column.type).startswith("timestamp"):
+            times = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)
+            if times.min() < TIME_MIN_US or times.max() > TIME_MAX_US:
+                return False
+    return True
+
+
+def _shown(name: bytes) -> str:
+    """The values of a group as a JSON object."""
+    values = msgspec.msgpack.decode(name)
+    shown = {key: json_values(value) for key, value in values.items()}
+    return msgspec.json.encode(shown).decode()
+
+
+# --- steps in Arrow -----------------------------------------------------------------------------
+
+
+def _arrow() -> Any:
+    import pyarrow
+
+    return pyarrow
+
+
+def _steps_batch(parts: Any, rows: StepRows) -> Any:
+    """Rows, and the part of each, in an Arrow batch."""
+    pa = _arrow()
+    steps = Blobs(rows.begins * 16, np.ascontiguousarray(rows.steps).view(np.uint8).reshape(-1))
+    columns = [
+        pa.array(parts.astype(np.int32)),
+        pa.array(rows.times),
+        binary_of(rows.groups),
+        binary_of(steps),
+        binary_of(rows.packed),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+
+
+def _marks(parts: int, seen: _Seen) -> Any:
+    """A row for each part, without steps: the largest time, and in the first the counts."""
+    pa = _arrow()
+    # Every part needs the time; of the counts one copy, since the parts' counts are added up.
+    told = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
+    columns = [
+        pa.array(range(parts), pa.int32()),
+        pa.array([seen.latest_us] * parts, pa.int64()),
+        pa.array(told, pa.binary()),
+        pa.nulls(parts, pa.binary()),
+        pa.nulls(parts, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+
+
+def _shares(batch: Any, bounds: Any) -> Any:
+    """Steps or marks, which are in the order of parts, as a row for each part that has some."""
+    pa = _arrow()
+    begins = [(begin, end) for begin, end in pairwise(bounds) if begin < end]
+    parts = batch.column("part").take(pa.array([begin for begin, _ in begins], pa.int64()))
+    shares = [batch.slice(begin, end - begin).serialize().to_pybytes() for begin, end in begins]
+    return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], ["part", "steps"])
+
+
+def _opened(share: bytes) -> Any:
+    """The steps or marks of a share, where they lie."""
+    pa = _arrow()
+    kinds = pa.int32(), pa.int64(), pa.binary(), pa.binary(), pa.binary()
+    schema = pa.schema(zip(("part", "time_us", "group", "steps", "packed"), kinds, strict=True))
+    return pa.ipc.read_record_batch(pa.py_buffer(share), schema)
+
+
+def _parted(batch: Any) -> tuple[Any, Any]:
+    """The rows of steps, and the marks."""
+    is_mark = batch.column("steps").is_null()
+    if not batch.column("steps").null_count:
+        return batch, batch.slice(0, 0)
+    return batch.filter(batch.column("steps").is_valid()), batch.filter(is_mark)
+
+
+def _told(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
+    times, counts = marks.column("time_us").to_pylist(), marks.column("group").to_pylist()
+    return zip(times, map(msgspec.json.decode, counts), strict=True)
+
+
+def _rows_in(batch: Any) -> StepRows:
+    """The rows of an Arrow batch of steps."""
+    starts, data = blobs_in(batch.column("steps"))
+    steps = data[starts[0] : starts[-1]].copy().view(np.int64).reshape(-1, 2)
+    groups, packed = blobs_in(batch.column("group")), blobs_in(batch.column("packed"))
+    times = batch.column("time_us").to_numpy()
+    return StepRows(times, groups, (starts - starts[0]) // 16, steps, packed)
+
+
+def _some_at_once(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Batches that are sorted by part, put together as far as they are of one part."""
+    held: list[Any] = []
+    of = -1
+    for each in batches:
+        parts = each.column("part").to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+        for begin, end in pairwise(bounds):
+            part = int(parts[begin])
+            rows = sum(one.num_rows for one in held)
+            if held and (part != of or rows >= ROWS_FOLLOWED_AT_ONCE):
+                yield _one(held), of
+                held = []
+            held, of = [*held, each.slice(begin, end - begin)], part
+    if held:
+        yield _one(held), of
+
+
+def _one(batches: list[Any]) -> Any:
+    return _arrow().Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,392 @@
+"""Bases: many subscriptions, built once, saved by their digest, mapped by every worker.
+
+A base consists of files in a folder, named by a digest of their content: equal subscriptions are
+built once, also by another process. `NAME.base` is written last and describes the other files. Keys
+stand in an Arrow file, and the index knows them by their positions, which are small integers. Where
+a rule of another dialect leaves a residue open, that is pickled beside; so open what you have
+saved, or somebody whom you trust.
+
+Workers look for the files in that folder, which may be a shared one, and else among those that
+Spark has shipped to them. They keep the bases that they used last.
+"""
+
+import os
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakSet
+
+import msgspec
+import pyarrow as pa
+from pyspark import SparkFiles, cloudpickle
+
+from contrada.errors import ContradaError, InputError
+from contrada.integrations.files.subscription_files import load_subscriptions
+from contrada.integrations.spark.transforms.worker_code import check_compiled
+from contrada.matching import Index
+from contrada.matching.index import Residues
+from contrada.matching.index_file import MAGIC
+from contrada.matching.kernels import jit
+from contrada.model import Filter, FilterSet, from_msgpack, to_msgpack
+from contrada.model.algebra.filter import selection
+from contrada.model.domains.values import ABSENT_KEY, is_system_name
+from contrada.model.extensions import load, loaded
+from contrada.model.rule import Rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHARD_FILTERS_MAX: Final = 2_000_000
+"""Filters of a base that are matched by one index. Beyond it: the base is cut into shards."""
+
+BASES_KEPT_MAX: Final = 4
+"""Bases that a worker keeps mapped. Beyond it: the one that was not used for the longest goes."""
+
+KEYS_KEPT_MAX: Final = 8_000_000
+"""Subscriptions of the bases that a worker keeps mapped, all together: some 2 GB of its own. Beyond
+it: those that were not used for the longest go, but the one in use."""
+
+SubscribedInterest: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
+"""What a key asks for: filters, their text, or a rule of another dialect."""
+
+SubscriptionKey: TypeAlias = str | int
+"""What a subscription is called: a name, or an integer of 64 bits."""
+
+
+class SavedBase(msgspec.Struct, frozen=True):
+    """The content of a base's file; workers get nothing else of the base.
+
+    `names` are the attributes that filters ask for. `shards` has a member per index: the attribute
+    that a notification must have for any of its filters, "" where there is none. `extensions` are
+    those that the filters were read with.
+    """
+
+    digest: str
+    folder: str
+    keys: int
+    are_integers: bool
+    names: tuple[str, ...]
+    shards: tuple[str, ...]
+    has_residues: bool
+    is_compiled: bool
+    extensions: tuple[str, ...] = ()
+
+    def files(self) -> Iterator[str]:
+        """The names of the files that workers need."""
+        yield f"{self.digest}.keys"
+        for shard in range(len(self.shards)):
+            yield f"{self.digest}.{shard}.index"
+        if self.has_residues:
+            yield f"{self.digest}.residues"
+
+
+class Base:
+    """A base of subscriptions: keys, and what each asks for, ready to be matched anywhere.
+
+    `subscriptions` are a mapping of keys to filters, texts or rules, the path of a file as
+    `contrada match` reads it, or a frame of two columns, the keys and texts or packed filters. Keys
+    are texts, or all of them integers. It is saved below `folder`, by default `contrada/bases`
+    among the caches of the user, where an equal one is found again. Where all workers see the
+    folder say `shared=True`; else files are shipped when the base is used first in a session.
+
+    Cost: some tens of microseconds per filter, on the driver, unless it is found; then a look at
+    each filter. Raises InputError for what is no base, and what reading filters raises.
+    """
+
+    def __init__(
+        self,
+        subscriptions: "Mapping[Any, SubscribedInterest] | str | Path | DataFrame",
+        *,
+        folder: str | Path | None = None,
+        shared: bool = False,
+    ) -> None:
+        self._shared = shared
+        self._shipped: WeakSet[SparkSession] = WeakSet()
+        where = _folder(folder)
+        keys, asked = _read(subscriptions)
+        self.wishes: Mapping[SubscriptionKey, Filter | FilterSet] | None = None
+        digest = _digest(keys, asked)
+        try:
+            self.saved = _opened(where, digest)
+        except FileNotFoundError:
+            self.saved = _build(where, digest, keys, asked)
+        if len(keys) <= WISHES_KEPT_MAX:
+            self.wishes = {key: _filters(each) for key, each in zip(keys, asked, strict=True)}
+
+    @classmethod
+    def of(
+        cls, subscriptions: "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
+    ) -> "Base":
+        """The base itself, or a base made of the given subscriptions."""
+        return subscriptions if isinstance(subscriptions, Base) else cls(subscriptions)
+
+    @classmethod
+    def found(
+        cls, digest: str, *, folder: str | Path | None = None, shared: bool = False
+    ) -> "Base":
+        """The base that was saved by this digest. Raises InputError where it is not there."""
+        base = cls.__new__(cls)
+        base._shared, base._shipped, base.wishes = shared, WeakSet(), None
+        try:
+            base.saved = _opened(_folder(folder), digest)
+        except FileNotFoundError:
+            raise InputError(str(_folder(folder)), f"has no base of the digest {digest}") from None
+        return base
+
+    @property
+    def digest(self) -> str:
+        """What names it: the same for the same keys and filters in the same order."""
+        return self.saved.digest
+
+    def __len__(self) -> int:
+        return self.saved.keys
+
+    def __repr__(self) -> str:
+        return f"<Base of {len(self)} subscriptions, {self.digest}>"
+
+    def keys(self) -> list[Any]:
+        """The keys in their order. Cost: all of them are read."""
+        found: list[Any] = _mapped_keys(self._path(f"{self.digest}.keys")).to_pylist()
+        return found
+
+    def _path(self, name: str) -> Path:
+        return Path(self.saved.folder) / name
+
+    def ship(self, session: "SparkSession") -> SavedBase:
+        """Brings the files to where the workers of a session find them; what these are told.
+
+        Cost: a copy of the files per session and worker, where they are not seen already.
+        """
+        if not self._shared and session not in self._shipped and not is_local(session):
+            session.addArtifacts(*(str(self._path(name)) for name in self.saved.files()), file=True)
+            self._shipped.add(session)
+        return self.saved
+
+
+WISHES_KEPT_MAX: Final = 1_000
+"""Subscriptions of a base whose filters the driver keeps. Beyond it: they are in its files alone,
+and it is never matched by predicates."""
+
+
+def is_local(session: "SparkSession") -> bool:
+    """Whether workers see the folders of this process."""
+    context = getattr(session, "_sc", None)  # a session of Spark Connect has none
+    return context is not None and re.fullmatch(r"local(\[.*\])?", str(context.master)) is not None
+
+
+def _folder(folder: str | Path | None) -> Path:
+    if folder is not None:
+        return Path(folder).absolute()
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches).absolute() / "contrada" / "bases"
+
+
+# --- building -------------------------------------------------------------------------------------
+
+
+def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
+    """The keys and what they ask for, in order."""
+    if isinstance(given, str | Path):
+        given = load_subscriptions(Path(given))
+    if not isinstance(given, Mapping):
+        if not hasattr(given, "toArrow"):
+            raise InputError(
+                "subscriptions", f"found {given!r}, expected a mapping, a file or a frame"
+            )
+        return _rows_of(given)
+    keys = list(given)
+    kinds = set(map(type, keys))
+    if not keys or kinds not in ({str}, {int}):
+        shown = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none"
+        raise InputError("subscriptions", f"found keys of {shown}, expected texts, or integers")
+    return keys, [_asked(key, each) for key, each in given.items()]
+
+
+def _rows_of(frame: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
+    if len(frame.columns) != 2:
+        raise InputError("subscriptions", f"found the columns {frame.columns}, expected two")
+    table = frame.toArrow()
+    keys, found = (column.to_pylist() for column in table.columns)
+    if len(set(keys)) < len(keys) or None in keys:
+        raise InputError("subscriptions", "found a key that is NULL, or there twice")
+    return _read({key: _asked(key, each) for key, each in zip(keys, found, strict=True)})
+
+
+def _asked(key: SubscriptionKey, given: Any) -> Filter | FilterSet | Rule:
+    try:
+        if isinstance(given, bytes):
+            given = from_msgpack(given)
+        return given if isinstance(given, Rule) else selection(given)
+    except ContradaError as error:
+        raise InputError(f"the subscription {key!r}", str(error)) from None
+
+
+def _filters(asked: Any) -> Filter | FilterSet:
+    return asked.filters if isinstance(asked, Rule) else asked
+
+
+def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
+    """What tells bases apart, and versions of their files."""
+    found = blake2b(MAGIC, digest_size=16)
+    found.update(repr((loaded(), jit.is_pure())).encode())
+    for key, each in zip(keys, asked, strict=True):
+        residue = _pickled(each.residue_holds) if isinstance(each, Rule) else b""
+        found.update(msgspec.msgpack.encode((key, to_msgpack(_filters(each)), residue)))
+    return found.hexdigest()
+
+
+def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[Any]) -> SavedBase:
+    """Builds the files of a base and says what they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    residues = {
+        place: each.residue_holds
+        for place, each in enumerate(asked)
+        if isinstance(each, Rule) and each.residue_holds is not None
+    }
+    if residues:
+        _write(folder / f"{digest}.residues", _pickled(residues))
+    _write_keys(folder / f"{digest}.keys", keys)
+    shards = list(_shards(asked))
+    names: set[str] = set()
+    for number, (_, places) in enumerate(shards):
+        index: Index[int] = Index(compiled=not jit.is_pure() or None)
+        for place in places:
+            filters = _filters(asked[place])
+            names.update(*(member.sides for member in filters.filters))
+            index.add(place, filters)
+        index.save(folder / f"{digest}.{number}.index")
+    saved = SavedBase(
+        digest,
+        str(folder),
+        len(keys),
+        type(keys[0]) is int,
+        tuple(sorted(names)),
+        tuple(name for name, _ in shards),
+        bool(residues),
+        not jit.is_pure(),
+        loaded(),
+    )
+    _write(folder / f"{digest}.base", msgspec.json.encode(saved))
+    return saved
+
+
+def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
+    """Positions of the subscriptions of each index, with the attribute that all of them need.
+
+    Subscriptions that need the same attribute stand together, and too many for one index are cut:
+    so no index is larger than others, however the attributes are distributed.
+    """
+    if len(asked) <= SHARD_FILTERS_MAX:
+        yield "", list(range(len(asked)))
+        return
+    by_name: dict[str, list[int]] = {}
+    for place, each in enumerate(asked):
+        by_name.setdefault(_access_attribute(_filters(each)), []).append(place)
+    rest: list[int] = []
+    for name, places in by_name.items():
+        while len(places) >= SHARD_FILTERS_MAX:
+            yield name, places[:SHARD_FILTERS_MAX]
+            places = places[SHARD_FILTERS_MAX:]
+        rest += places
+        while len(rest) >= SHARD_FILTERS_MAX:
+            yield "", rest[:SHARD_FILTERS_MAX]
+            rest = rest[SHARD_FILTERS_MAX:]
+    if rest:
+        yield "", rest
+
+
+def _access_attribute(filters: Filter | FilterSet) -> str:
+    """The attribute that a notification must have to match: the one with the smallest set."""
+    members = filters.filters
+    if len(members) != 1:
+        return ""
+    needed = [
+        (len(values.line), name)
+        for name, values in members[0].sets.items()
+        if not is_system_name(name) and not values.holds(ABSENT_KEY)
+    ]
+    return min(needed, default=(0, ""))[1]
+
+
+def _pickled(residues: object) -> bytes:
+    pickled: bytes = cloudpickle.dumps(residues)
+    return pickled
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
+    column = pa.array(keys, pa.int64() if type(keys[0]) is int else pa.string())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, pa.schema([("key", column.type)])) as writer:
+        writer.write_batch(pa.record_batch([column], ["key"]))
+    _write(path, sink.getvalue())
+
+
+def _opened(folder: Path, digest: str) -> SavedBase:
+    """What a base's file says. Raises FileNotFoundError, InputError."""
+    path = folder / f"{digest}.base"
+    try:
+        saved = msgspec.json.decode(path.read_bytes(), type=SavedBase)
+    except msgspec.DecodeError as error:
+        raise InputError(str(path), f"is no base: {error}") from None
+    return msgspec.structs.replace(saved, folder=str(folder))
+
+
+# --- in workers -----------------------------------------------------------------------------------
+
+
+def _mapped_keys(path: Path) -> Any:
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all().column(0).chunk(0)
+
+
+class Opened:
+    """A base in a worker: its keys, mapped, and what decides the residues of its rules."""
+
+    def __init__(self, saved: SavedBase) -> None:
+        for name in saved.extensions:
+            load(name)
+        check_compiled(saved.is_compiled)
+        self.saved = saved
+        self._indexes: dict[int, Index[int]] = {}
+        self.keys = _mapped_keys(self._path("keys"))
+        self.residues: Residues[int] = Residues()
+        if saved.has_residues:
+            self.residues.of = pickle.loads(self._path("residues").read_bytes())
+
+    def index(self, shard: int) -> Index[int]:
+        """One of its indexes, mapped when it is first asked for."""
+        if shard not in self._indexes:
+            self._indexes[shard] = Index.load(self._path(f"{shard}.index"))
+        return self._indexes[shard]
+
+    def _path(self, name: str) -> Path:
+        """Where a file of the base is: in its folder, or where Spark has put it."""
+        file = f"{self.saved.digest}.{name}"
+        path = Path(self.saved.folder) / file
+        return path if path.exists() else Path(SparkFiles.get(file))
+
+
+_bases: Final[dict[str, Opened]] = {}
+"""What this process has opened, the last used last."""
+
+
+def opened(saved: SavedBase) -> Opened:
+    """The base that this worker keeps, opened where it is not."""
+    found = _bases.pop(saved.digest, None) or Opened(saved)
+    while _bases and (
+        len(_bases) >= BASES_KEPT_MAX
+        or saved.keys + sum(each.saved.keys for each in _bases.values()) > KEYS_KEPT_MAX
+    ):
+        del _bases[next(iter(_bases))]
+    _bases[saved.digest] = found
+    return found

@@ -1,0 +1,189 @@
+"""`match` and `route`: which subscriptions each notification of a frame matches.
+
+A column of keys is made by one Arrow function: only the columns that filters ask for go to the
+workers of Python, and the keys alone come back. What a row's values mean is told in `frames`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
+
+from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, quoted
+from contrada.integrations.spark.transforms.match_plan import MatchMethod, MatchPlan, plan_of
+from contrada.integrations.spark.transforms.packed_rows import WorkerSetup
+from contrada.integrations.spark.transforms.spark_predicates import is_bad
+from contrada.integrations.spark.transforms.worker_code import in_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+BaseLike: TypeAlias = "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
+"""What is matched: a base, or what one is made of."""
+
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""What `DataFrame.transform` takes."""
+
+
+def match(
+    subscriptions: BaseLike,
+    *,
+    column: str = "subscriptions",
+    zone: str | None = None,
+    drop: Iterable[str] = (),
+    way: MatchMethod | None = None,
+) -> Transform:
+    """Adds a column of the keys of those subscriptions that each row matches, in the base's order.
+
+    It is an array of texts, or of integers where the base's keys are; empty where none matches, and
+    NULL where the row is no notification. `zone` is that of dates and of times without one; columns
+    to `drop` are no attributes. Only what filters ask for is looked at. `way` is taken in place of
+    what `plan` says.
+
+    Raises InputError where a column that filters ask for is no attribute, and for what is no base.
+    """
+    base = Base.of(subscriptions)
+    dropped = (*drop, column)
+
+    def matched(frame: "DataFrame") -> "DataFrame":
+        chosen = plan_of(frame, base, zone, dropped, way)
+        if chosen.is_whole:
+            return _by_rows(frame, base, chosen, column, only_matches=False)
+        return frame.withColumn(column, _keys(frame, base, chosen))
+
+    return matched
+
+
+def route(
+    subscriptions: BaseLike,
+    *,
+    column: str = "subscription",
+    zone: str | None = None,
+    drop: Iterable[str] = (),
+    way: MatchMethod | None = None,
+) -> Transform:
+    """A row for each pair of a notification and a subscription that it matches, with the key.
+
+    By predicates, only rows that match something are read, where the source can tell.
+    Options and errors: as `match`.
+    """
+    base = Base.of(subscriptions)
+    dropped = (*drop, column)
+
+    def routed(frame: "DataFrame") -> "DataFrame":
+        chosen = plan_of(frame, base, zone, dropped, way)
+        others = [F.col(quoted(name)) for name in frame.columns if name != column]
+        if chosen.is_whole:
+            frame = _by_rows(frame, base, chosen, column, only_matches=True)
+            keys = F.col(quoted(column))
+        else:
+            keys = _keys(frame, base, chosen)
+            if chosen.way == "predicates":
+                frame = frame.where(reduce(or_, chosen.predicates))
+        return frame.select(*others, F.explode(keys).alias(column))
+
+    return routed
+
+
+def plan(
+    frame: "DataFrame",
+    subscriptions: BaseLike,
+    *,
+    zone: str | None = None,
+    drop: Iterable[str] = (),
+) -> MatchPlan:
+    """How `match` and `route` would match a frame, and why. Errors: as `match`."""
+    return plan_of(frame, Base.of(subscriptions), zone, drop, None)
+
+
+def _keys(frame: "DataFrame", base: Base, chosen: MatchPlan) -> "Column":
+    """The keys of each row, as an array; the columns that are asked for go to workers."""
+    if chosen.way == "predicates":
+        return _by_predicates(base, chosen)
+    asked = [chosen.frame.attributes[name] for name in chosen.columns if not chosen.is_packed]
+    told = _told(frame, base, chosen, ())
+    columns = [F.col(NOTIFICATION)] if chosen.is_packed else [F.expr(a.expression) for a in asked]
+    # Something must go there, so that it is known how many rows there are.
+    # Its type hints say what it takes; those of PySpark want that said twice, which it warns of.
+    made: Any = arrow_udf
+    found: Column = made(_of_columns(told), keys_type(base))(*(columns or [F.lit(1)]))
+    return found
+
+
+def _by_rows(
+    frame: "DataFrame", base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
+) -> "DataFrame":
+    """The frame with the keys of each row; all columns go to workers, and come back."""
+    others = frame.drop(column)
+    told = _told(others, base, chosen, tuple(others.columns), only_matches=only_matches)
+    schema = T.StructType([*others.schema.fields, T.StructField(column, keys_type(base))])
+    return others.mapInArrow(_of_batches(told), schema)
+
+
+def _told(
+    frame: "DataFrame",
+    base: Base,
+    chosen: MatchPlan,
+    places: tuple[str, ...],
+    *,
+    only_matches: bool = False,
+) -> bytes:
+    """What workers are told, as bytes; the files of the base are on their way to them."""
+    kinds: tuple[str, ...] = ()
+    if not chosen.is_packed:
+        kinds = tuple(chosen.frame.attributes[name].kind for name in chosen.columns)
+    told = WorkerSetup(
+        base.ship(frame.sparkSession),
+        () if chosen.is_packed else chosen.columns,
+        kinds,
+        chosen.frame.zone,
+        chosen.is_packed,
+        tuple(places.index(name) for name in chosen.columns) if places else None,
+        only_matches,
+    )
+    return told.packed()
+
+
+def keys_type(base: Base) -> T.ArrayType:
+    """The type of a column of keys."""
+    key = T.LongType() if base.saved.are_integers else T.StringType()
+    return T.ArrayType(key, containsNull=False)
+
+
+def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
+    """The keys of each row by predicates; NULL of a bad row, as an index says."""
+    assert base.wishes is not None
+    keys = [
+        F.when(predicate, F.lit(key).cast("bigint") if base.saved.are_integers else F.lit(key))
+        for key, predicate in zip(base.wishes, chosen.predicates, strict=True)
+    ]
+    found = F.array_compact(F.array(*keys))
+    bad = is_bad(chosen.frame, chosen.columns)
+    return found if bad is None else F.when(~bad, found)
+
+
+def _of_columns(told: bytes) -> Callable[..., Any]:
+    """Columns of a batch to their rows' keys."""
+    imported = in_worker("packed_rows")
+
+    def matched(*columns: pa.Array) -> pa.Array:
+        return imported().keys_of(told, columns)
+
+    return matched
+
+
+def _of_batches(told: bytes) -> Callable[..., Any]:
+    """Batches to the same with a column of keys."""
+    imported = in_worker("packed_rows")
+
+    def matched(batches):  # type: ignore[no-untyped-def]
+        return imported().matched_batches(told, batches)
+
+    return matched

@@ -1,0 +1,237 @@
+"""`profile`: which attributes notifications have, of which domains, and how their values spread.
+
+Workers turn batches into values, one row each, and Spark aggregates these where they are: what is
+shuffled is a row for each task, attribute and domain. Counts and ends are exact; what is estimated
+has `about` in its name.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from math import inf, nan, nextafter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contrada.errors import ContradaError
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, WideRows, frame_of
+from contrada.integrations.spark.transforms.worker_code import sent
+from contrada.model import Advertisement, ValueSet
+from contrada.model.algebra.sets import eq, ge, in_, le
+from contrada.model.algebra.value_set import union
+from contrada.model.codec import notification_from_msgpack
+from contrada.model.domains.values import (
+    DOMAIN_NAMES,
+    NAN,
+    NUMBER,
+    TEXT,
+    TIME,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    datetime_of,
+    key_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+QUANTILES: Final = tuple(number / 20 for number in range(21))
+"""The shares of all values at which `quantiles_about` are."""
+
+FREQUENT_MAX: Final = 20
+"""Values of an attribute that are told as the most frequent ones. Beyond it: they are not told."""
+
+FREQUENT_TRACKED: Final = 1_000
+"""Values of an attribute that are counted to find those. Beyond it: the counts are estimates."""
+
+EXACT_INTEGERS: Final = 2.0**53
+"""Numbers from here on are rounded to doubles: a range of them is widened by one."""
+
+VALUE: Final = "attribute string, domain string, number double, text binary"
+
+
+def profile(
+    notifications: "DataFrame", *, zone: str | None = None, drop: Iterable[str] = ()
+) -> "DataFrame":
+    """A row for each attribute and domain of a frame of notifications, wide or packed.
+
+    - `attribute`, `domain`: the attribute's name, and the type of its values;
+    - `values`: how many there are; one notification may have several;
+    - `share`: how many to a notification; rows that are no notification do not count;
+    - `distinct_about`: how many different ones; 5 % off as a rule;
+    - `equality_about`: the share of notifications that an equality with one of them matches;
+    - `least`, `greatest`, `quantiles_about`: of numbers, as doubles; of times, in microseconds
+      since 1970; of truth values, 0 and 1;
+    - `first`, `last`: of text, in the order of its bytes;
+    - `frequent_about`: the most frequent values and how often each comes, most frequent first.
+
+    `zone` and `drop` as for `match`. Raises InputError for columns that are no attributes. Memory:
+    flat. Cost: some tenths of a microsecond for a value of a wide frame, some microseconds for one
+    of a packed frame, or of an array, map or variant.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+    described = frame_of(notifications.schema, zone=zone, drop=drop)
+    if described.is_packed:
+        values = notifications.select(NOTIFICATION).mapInArrow(sent(_packed_values), VALUE)
+    else:
+        attributes = described.asked(None)
+        columns = [F.expr(each.expression) for each in attributes] or [F.lit(1)]
+        names, kinds = [each.name for each in attributes], [each.kind for each in attributes]
+        wide = notifications.select(*columns).toDF(*(f"_{n}" for n in range(len(columns))))
+        values = wide.mapInArrow(sent(partial(_wide_values, names, kinds, zone)), VALUE)
+    shown = F.coalesce(F.col("text").cast("string"), F.col("number").cast("string"))
+    counted = values.withColumn("shown", shown).groupBy("attribute", "domain")
+    found = counted.agg(
+        F.coalesce(F.sum(F.when(F.col("attribute").isNull(), F.col("number"))), F.count("*"))
+        .cast("bigint")
+        .alias("values"),
+        # Where a domain has one value, as that of NaN, it is not shown.
+        F.greatest(F.approx_count_distinct("shown"), F.lit(1)).alias("distinct_about"),
+        F.min("number").alias("least"),
+        F.max("number").alias("greatest"),
+        F.percentile_approx("number", list(QUANTILES)).alias("quantiles_about"),
+        F.min("text").cast("string").alias("first"),
+        F.max("text").cast("string").alias("last"),
+        F.expr(f"approx_top_k(shown, {FREQUENT_MAX}, {FREQUENT_TRACKED})").alias("frequent_about"),
+    )
+    every = F.max(F.when(F.col("attribute").isNull(), F.col("values"))).over(Window.partitionBy())
+    share = (F.col("values") / F.col("every")).alias("share")
+    equality = (F.col("values") / F.col("every") / F.col("distinct_about")).alias("equality_about")
+    first = ("attribute", "domain", "values", share, "distinct_about", equality)
+    last = ("least", "greatest", "quantiles_about", "first", "last", "frequent_about")
+    return (
+        found.withColumn("every", every)
+        .where(F.col("attribute").isNotNull())
+        .select(*first, *last)
+        .orderBy("attribute", "domain")
+    )
+
+
+def advertisement_of(profiled: "DataFrame") -> Advertisement:
+    """The advertisement of what was profiled: it covers every notification of the frame.
+
+    Of an attribute it names the values where all are known, else a range. Cost: a row for each
+    attribute and domain is collected.
+    """
+    sets: dict[str, list[ValueSet]] = {}
+    for row in profiled.collect():
+        sets.setdefault(row["attribute"], []).append(_set_of(row))
+    return Advertisement({name: union(each) for name, each in sets.items()})
+
+
+def _set_of(row: Any) -> ValueSet:
+    domain = DOMAIN_NAMES.index(row["domain"])
+    known = row["frequent_about"]
+    are_all = sum(each["count"] for each in known) == row["values"]
+    if domain == TEXT:
+        if any(_NO_CHARACTER in each for each in (row["first"], row["last"], *_items(known))):
+            return ge("")  # Bytes that are no UTF-8 are not told as they are.
+        if are_all:
+            return in_(*_items(known))
+        return ge(row["first"]) & le(row["last"])
+    if domain == NUMBER:
+        return ge(_beyond(row["least"], -inf)) & le(_beyond(row["greatest"], inf))
+    if domain == TIME:
+        low, high = _beyond(row["least"], -inf), _beyond(row["greatest"], inf)
+        first, last = max(TIME_MIN_US, int(low)), min(TIME_MAX_US, int(high))
+        return ge(datetime_of(first)) & le(datetime_of(last))
+    if domain == NAN:
+        return eq(nan)
+    if row["least"] is None:
+        return eq(None)
+    return in_(*{bool(row["least"]), bool(row["greatest"])})
+
+
+_NO_CHARACTER: Final = "\ufffd"
+
+
+def _items(known: Iterable[Any]) -> list[str]:
+    return [each["item"] for each in known]
+
+
+def _beyond(number: float, towards: float) -> float:
+    return number if abs(number) < EXACT_INTEGERS else nextafter(number, towards)
+
+
+# --- in workers -----------------------------------------------------------------------------------
+
+
+def _wide_values(
+    names: Sequence[str], kinds: Sequence[str], zone: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The values of each column of a batch, and how many of its rows are notifications."""
+    for batch in batches:
+        rows = WideRows(names, kinds, batch.columns, zone)
+        odd = [rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()]
+        usual = pa.array(~rows.odd & ~rows.bad)
+        table = rows.table.filter(usual)
+        for name in table.column_names:
+            if name in names:
+                yield from _of_column(name, table[name].drop_null().combine_chunks())
+        yield _of_values(each for each in odd if each is not None)
+        yield _batch(None, None, [float(len(batch) - int(rows.bad.sum()))], [None])
+
+
+def _of_column(name: str, values: Any) -> Iterator[pa.RecordBatch]:
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        yield _batch(name, TEXT, pa.nulls(len(values), pa.float64()), values.cast(pa.binary()))
+        return
+    if pa.types.is_boolean(kind):
+        domain, numbers = "bool", values.cast(pa.int8()).cast(pa.float64())
+    elif pa.types.is_timestamp(kind):
+        microseconds = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        domain, numbers = DOMAIN_NAMES[TIME], microseconds.cast(pa.float64(), safe=False)
+    else:
+        domain, numbers = DOMAIN_NAMES[NUMBER], values.cast(pa.float64(), safe=False)
+    is_number = pc.invert(pc.is_nan(numbers))
+    for tag, some in ((domain, is_number), (DOMAIN_NAMES[NAN], pc.invert(is_number))):
+        found = numbers.filter(some)
+        if tag == DOMAIN_NAMES[NAN]:
+            found = pa.nulls(len(found), pa.float64())
+        if len(found):
+            yield _batch(name, DOMAIN_NAMES.index(tag), found, pa.nulls(len(found), pa.binary()))
+
+
+def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        read = []
+        for packed in batch.column(0).to_pylist():
+            try:
+                read.append(dict(notification_from_msgpack(packed or b"")))
+            except ContradaError:
+                continue  # It is no notification; the step that makes it reports the reason.
+        yield _of_values(read)
+        yield _batch(None, None, [float(len(read))], [None])
+
+
+def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    """The values of notifications, one by one."""
+    columns: tuple[list[Any], ...] = ([], [], [], [])
+    for each in notifications:
+        for name, values in each.items():
+            for value in values if isinstance(values, list | tuple) else (values,):
+                domain, key = (*key_of(value), None)[:2]
+                is_text = isinstance(key, bytes)
+                number = None if is_text or key is None else float(key)
+                row = (name, DOMAIN_NAMES[domain], number, key if is_text else None)
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell)
+    return _arrays(*columns)
+
+
+def _batch(name: str | None, domain: int | None, numbers: Any, texts: Any) -> pa.RecordBatch:
+    tag = None if domain is None else DOMAIN_NAMES[domain]
+    return _arrays([name] * len(numbers), [tag] * len(numbers), numbers, texts)
+
+
+def _arrays(*columns: Any) -> pa.RecordBatch:
+    types = (pa.string(), pa.string(), pa.float64(), pa.binary())
+    arrays = [
+        each if isinstance(each, pa.Array) else pa.array(each, kind)
+        for each, kind in zip(columns, types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, ["attribute", "domain", "number", "text"])

@@ -1,0 +1,87 @@
+"""`answer`: the rows of a frame that answer a question; and a frame as a source that may be asked.
+
+A question is one subscription: what of it is a predicate of Spark goes to the files, as for
+`route`, and an index of it decides the rest. What variables ask for is decided of whole rows.
+
+Source: CU-CS-948-03 §4 (query application).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from contrada.integrations.files.read_options import Reading
+from contrada.integrations.spark.transforms.frame_match import Transform, route
+from contrada.integrations.spark.transforms.frame_profile import advertisement_of, profile
+from contrada.integrations.spark.transforms.frames import NOTIFICATION
+from contrada.integrations.spark.transforms.notification_transform import to_notifications
+from contrada.model import FilterSet, Notification
+from contrada.model.codec import notification_from_msgpack
+from contrada.model.rule import Rule
+from contrada.routing.router_messages import Offer
+from contrada.service import Offered
+from contrada.service.query.question import Question
+from contrada.service.query.source_description import FRESH_S, Fresh
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_KEY = "contrada answer"
+
+
+def answer(
+    question: Any, where: Any = None, *, zone: str | None = None, drop: Iterable[str] = ()
+) -> Transform:
+    """The rows that answer a question, whole and as they are.
+
+    The question is what `Service.query` takes, or a `Question`. `zone` and `drop` as for `match`.
+    Raises as `Question`, and InputError where a column that it asks for is no attribute.
+    """
+    asked = question if isinstance(question, Question) else Question(question, where)
+    has_more = asked.residue is not None or any(each.same for each in asked.alternatives)
+    wanted: FilterSet | Rule = asked.filters
+    if has_more:
+        wanted = Rule(_KEY, asked.filters, str(asked), asked.answers)
+    chosen = route({_KEY: wanted}, column=_KEY, zone=zone, drop=drop)
+
+    def answered(frame: "DataFrame") -> "DataFrame":
+        return frame.transform(chosen).drop(_KEY)
+
+    return answered
+
+
+class FrameSource:
+    """A frame of Spark that may be asked: `service.offer(None, FrameSource(frame))`.
+
+    Rows become notifications as by `to_notifications`; those that are none answer nothing. Without
+    a `description` the frame is described by its `profile`, at most every `fresh_s` seconds.
+    """
+
+    def __init__(
+        self,
+        frame: "DataFrame",
+        *,
+        zone: str | None = None,
+        drop: Iterable[str] = (),
+        description: Offered | None = None,
+        fresh_s: float = FRESH_S,
+    ) -> None:
+        self._frame = frame
+        self._zone = zone
+        self._drop = tuple(drop)
+        self.fresh_s = fresh_s
+        self._description = Fresh(self._described, description, fresh_s)
+
+    def answer(self, question: Question) -> Iterator[Notification]:
+        """The answers, a partition at a time. Cost: a job of Spark."""
+        rows = self._frame.transform(answer(question, zone=self._zone, drop=self._drop))
+        reading = Reading(zone=self._zone, drop=frozenset(self._drop))
+        made = rows.transform(to_notifications(reading)).where(f"{NOTIFICATION} IS NOT NULL")
+        for row in made.select(NOTIFICATION).toLocalIterator(prefetchPartitions=True):
+            yield notification_from_msgpack(bytes(row[0]))
+
+    def describe(self, now_us: int) -> Offer:
+        """What there may be. Cost: a job over all of the frame, where it is not fresh."""
+        return self._description.describe(now_us)
+
+    def _described(self) -> Offer:
+        return advertisement_of(profile(self._frame, zone=self._zone, drop=self._drop))

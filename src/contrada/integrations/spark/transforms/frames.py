@@ -1,0 +1,342 @@
+"""What the columns of a frame are as attributes.
+
+A frame of notifications is *packed*, where it has a binary column `notification` of whole packed
+notifications, or *wide*: each column is an attribute. NULL is absent, a member of a struct is the
+names joined by dots, an array is several values, and the entries of a map are attributes by their
+keys. Kernels read most columns as Arrow has them in memory; what they cannot read there is
+converted once per distinct value, and arrays, maps and variants are taken row by row.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
+
+from contrada.errors import ContradaError, InputError, InvalidNotificationError
+from contrada.integrations.files.cells import in_zone, zone_of
+from contrada.integrations.files.value_columns import MISSING, REFUSED, Column
+from contrada.matching import Index
+from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US, check_user_name, normal
+
+NOTIFICATION: Final = "notification"
+"""The binary column that makes a frame a packed one."""
+
+TEXT: Final = "text"
+BOOL: Final = "bool"
+INTEGER: Final = "integer"
+FLOAT: Final = "float"
+DOUBLE: Final = "double"
+TIME: Final = "time"
+CONVERTED: Final = "converted"
+"""A decimal, date or local time: it is converted to a value, once for each distinct one."""
+SEVERAL: Final = "several"
+"""An array, map or variant, which is taken row by row."""
+
+_SCALARS: Final[tuple[tuple[type[T.DataType], str], ...]] = (
+    (T.StringType, TEXT),
+    (T.CharType, TEXT),
+    (T.VarcharType, TEXT),
+    (T.BooleanType, BOOL),
+    (T.ByteType, INTEGER),
+    (T.ShortType, INTEGER),
+    (T.IntegerType, INTEGER),
+    (T.LongType, INTEGER),
+    (T.FloatType, FLOAT),
+    (T.DoubleType, DOUBLE),
+    (T.TimestampType, TIME),
+    (T.DecimalType, CONVERTED),
+    (T.ArrayType, SEVERAL),
+    (T.MapType, SEVERAL),
+    (T.VariantType, SEVERAL),
+)
+
+_LOCAL: Final = (T.DateType, T.TimestampNTZType)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAttribute:
+    """A column, or a member of a struct, as an attribute.
+
+    `kind` says how its values are read, `type` is Spark's. `refused`: why the column cannot be an
+    attribute; "" where it can.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    kind: str
+    type: T.DataType
+    refused: str = ""
+
+    @property
+    def expression(self) -> str:
+        """What it is called in Spark SQL."""
+        return ".".join(map(quoted, self.path))
+
+    def may_be(self, names: Collection[str]) -> bool:
+        """Whether it may be an attribute of one of these names."""
+        if self.name in names or self.kind != SEVERAL:
+            return self.name in names
+        return any(name.startswith(f"{self.name}.") for name in names)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark SQL takes it, whatever stands in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationFrame:
+    """The attributes of a frame by name; of a packed one none. `zone` is that of local times."""
+
+    attributes: Mapping[str, ColumnAttribute]
+    is_packed: bool
+    zone: str | None = None
+
+    def asked(self, names: Collection[str] | None) -> list[ColumnAttribute]:
+        """Those attributes that filters ask for, or all.
+
+        Raises InputError with the name of a column that is no attribute.
+        """
+        found = [each for each in self.attributes.values() if names is None or each.may_be(names)]
+        for each in found:
+            if each.refused:
+                raise InputError(f"column {each.name!r}", each.refused)
+        return found
+
+
+def frame_of(
+    schema: T.StructType, *, zone: str | None = None, drop: Iterable[str] = ()
+) -> NotificationFrame:
+    """What the columns of a frame of this schema are; those to drop are looked at no further.
+
+    Raises InputError for a zone that is none, and where two columns have one name.
+    """
+    if zone is not None:
+        zone_of(zone)
+    if any(
+        each.name == NOTIFICATION and isinstance(each.dataType, T.BinaryType)
+        for each in schema.fields
+    ):
+        return NotificationFrame({}, is_packed=True)
+    found: dict[str, ColumnAttribute] = {}
+    dropped = frozenset(drop)
+    for each in _leaves(schema, (), zone, dropped):
+        if each.name in found:
+            raise InputError(f"column {each.name!r}", "found another column of this name")
+        found[each.name] = each
+    return NotificationFrame(found, is_packed=False, zone=zone)
+
+
+def _leaves(
+    schema: T.StructType, path: tuple[str, ...], zone: str | None, drop: Collection[str]
+) -> Iterable[ColumnAttribute]:
+    for field in schema.fields:
+        here = (*path, field.name)
+        name = ".".join(here)
+        if name in drop:
+            continue
+        if isinstance(field.dataType, T.StructType):
+            yield from _leaves(field.dataType, here, zone, drop)
+        else:
+            yield _attribute(name, here, field.dataType, zone)
+
+
+def _attribute(
+    name: str, path: tuple[str, ...], kind: T.DataType, zone: str | None
+) -> ColumnAttribute:
+    refused = ""
+    try:
+        check_user_name(name)
+    except ContradaError as error:
+        refused = str(error)
+    if isinstance(kind, _LOCAL):
+        if zone is None:
+            refused = f"{kind.simpleString()} is no moment; give the zone that it is in, or drop it"
+        return ColumnAttribute(name, path, CONVERTED, kind, refused)
+    for of, read in _SCALARS:
+        if isinstance(kind, of):
+            if isinstance(kind, T.MapType) and not isinstance(kind.keyType, T.StringType):
+                refused = "the keys of a map must be text; drop it"
+            return ColumnAttribute(name, path, read, kind, refused)
+    reason = f"{kind.simpleString()} is no value of an attribute; convert it, or drop it"
+    return ColumnAttribute(name, path, CONVERTED, kind, refused or reason)
+
+
+# --- in workers -----------------------------------------------------------------------------------
+
+
+class WideRows:
+    """A batch of a wide frame: columns for kernels, and what is matched row by row.
+
+    `table` has the columns that kernels read. `odd` says which rows have more than that, and `bad`
+    which have a value that no attribute can have; then the row is no notification.
+    """
+
+    def __init__(
+        self, names: Sequence[str], kinds: Sequence[str], arrays: Sequence[Any], zone: str | None
+    ) -> None:
+        count = len(arrays[0])
+        self._zone = zone
+        self.bad = np.zeros(count, dtype=bool)
+        self.odd = np.zeros(count, dtype=bool)
+        self._whole: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
+        for name, kind, array in zip(names, kinds, arrays, strict=False):
+            self._whole[name] = array
+            if kind == SEVERAL:
+                self.odd |= _is_valid(array)
+            elif kind == CONVERTED:
+                column = self._converted(array)
+                if column.array is not None:
+                    columns[name] = column.array
+                if column.odd is not None:
+                    self.odd |= column.odd
+                self._whole[name] = column
+            else:
+                columns[name] = self._timed(array) if kind == TIME else array
+        # A column of its own tells how many rows there are where all others are odd.
+        self.table = pa.table(columns or {"": pa.nulls(count)})
+
+    def _converted(self, array: Any) -> Column:
+        """Each distinct value of a column as the one of an attribute."""
+        coded = array.dictionary_encode()
+        values = [scalar_value(each, self._zone) for each in scalars_of(coded.dictionary)]
+        codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+        refused = np.array([each is REFUSED for each in values] + [False], dtype=bool)
+        self.bad |= refused[codes]
+        return Column([*values, MISSING], codes)
+
+    def _timed(self, array: Any) -> Any:
+        """A column of times, without those that no attribute can have."""
+        outside = outside_times(array)
+        if outside is None:
+            return array
+        self.bad |= outside
+        return pc.if_else(pa.array(outside), pa.scalar(None, array.type), array)
+
+    def matched(self, index: Index[int]) -> tuple[Any, Any]:
+        """As `Index.match_batch`; what it says of rows that are odd or bad is to be left out."""
+        found: tuple[Any, Any] = index.match_batch(self.table)
+        return found
+
+    def lacks(self, name: str) -> bool:
+        """Whether it is plain that no row has an attribute."""
+        column = self._whole.get(name)
+        return isinstance(column, pa.Array) and column.null_count == len(column)
+
+    def notification(self, row: int) -> dict[str, Any] | None:
+        """The attributes of a row, those of arrays, maps and variants too.
+
+        None where some value has no counterpart; then the row is bad.
+        """
+        found = {}
+        try:
+            for name, column in self._whole.items():
+                value = self._held(name, column, row)
+                if value is not None:
+                    found[name] = value
+        except ContradaError:
+            self.bad[row] = True
+            return None
+        return found
+
+    def _held(self, name: str, column: Any, row: int) -> Any:
+        if isinstance(column, Column):
+            value = column.value(row)
+            return None if value is MISSING else value
+        try:
+            return python_value(column[row], self._zone)
+        except (OverflowError, ValueError) as error:
+            raise InvalidNotificationError(name, str(column.type), str(error)) from None
+
+
+def outside_times(array: Any) -> Any:
+    """Which rows of a column of times have one that no attribute can have; None where none has."""
+    whole = array.cast(pa.int64())
+    ends = pc.min_max(whole)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is None or (low >= TIME_MIN_US and high <= TIME_MAX_US):
+        return None
+    outside = pc.or_(pc.less(whole, TIME_MIN_US), pc.greater(whole, TIME_MAX_US))
+    return pc.fill_null(outside, False).to_numpy(zero_copy_only=False)
+
+
+def _is_valid(array: Any) -> Any:
+    return array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def scalars_of(array: Any) -> list[Any]:
+    """Values of a column as Python objects; REFUSED for dates that Python does not have."""
+    try:
+        found: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):
+        return [_scalar(cell) for cell in array]
+    return found
+
+
+def _scalar(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        return REFUSED
+
+
+def scalar_value(value: Any, zone: str | None) -> Any:
+    """A decimal, date or local time as the value of an attribute; REFUSED where it is none."""
+    try:
+        return _moment(value, zone) if isinstance(value, date) else normal(value)
+    except (ContradaError, OverflowError):
+        return REFUSED
+
+
+def _moment(value: date, zone: str | None) -> datetime:
+    assert zone is not None
+    local = value if isinstance(value, datetime) else datetime.combine(value, time())
+    return local.astimezone(UTC) if local.tzinfo else in_zone(local, zone, str(value))
+
+
+def python_value(cell: Any, zone: str | None) -> Any:
+    """A value of a column as Python has it; None for NULL. Raises ContradaError, ValueError."""
+    kind = cell.type
+    if not cell.is_valid:
+        return None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _text(cell.as_buffer().to_pybytes())
+    if pa.types.is_map(kind):
+        return {python_value(key, zone): python_value(each, zone) for key, each in _entries(cell)}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        members = [python_value(each, zone) for each in cell.values]
+        return [each for each in members if each is not None]
+    if pa.types.is_struct(kind):
+        if _is_variant(kind):
+            return _variant(cell)
+        return {name: python_value(each, zone) for name, each in cell.items() if each.is_valid}
+    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
+        if zone is None:
+            raise ValueError("a local time, and no zone is given")
+        return _moment(cell.as_py(), zone)
+    return cell.as_py()
+
+
+def _entries(cell: Any) -> Iterable[tuple[Any, Any]]:
+    return ((entry["key"], entry["value"]) for entry in cell.values if entry["value"].is_valid)
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _is_variant(kind: Any) -> bool:
+    return any((field.metadata or {}).get(b"variant") == b"true" for field in kind)
+
+
+def _variant(cell: Any) -> Any:
+    return T.VariantVal(cell["value"].as_py(), cell["metadata"].as_py()).toPython()

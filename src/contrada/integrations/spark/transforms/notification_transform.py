@@ -1,0 +1,143 @@
+"""`to_notifications`: rows of columns, maps, JSON, XML or VARIANT as whole packed notifications.
+
+What a row means is that of an object of JSON with the same values, read with the same options
+(`contrada.integrations.files`); of texts, what `contrada match` says of them. The workers' part is
+`making`.
+"""
+
+import pickle
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql import types as T  # noqa: N812
+
+from contrada.errors import InputError
+from contrada.integrations.files.read_options import Reading, check_xml
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quoted
+from contrada.integrations.spark.transforms.notification_worker import Making
+from contrada.integrations.spark.transforms.worker_code import in_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Of: TypeAlias = Literal["wide", "json", "xml", "variant", "map"]
+"""What a notification is made of: all columns, or one column."""
+
+MADE: Final = T.StructType(
+    [
+        T.StructField(NOTIFICATION, T.BinaryType()),
+        T.StructField("reason", T.StringType()),
+        T.StructField("text", T.StringType()),
+    ]
+)
+"""The columns that are made."""
+
+_TEXTS: Final = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)
+_TAKEN: Final[dict[str, tuple[type[T.DataType], ...]]] = {
+    "json": _TEXTS,
+    "xml": _TEXTS,
+    "variant": (T.VariantType,),
+    "map": (T.MapType,),
+}
+
+
+def to_notifications(
+    reading: Reading | None = None,
+    *,
+    of: Of = "wide",
+    column: str | None = None,
+    keep: Iterable[str] = (),
+) -> "Callable[[DataFrame], DataFrame]":
+    """Rows to whole notifications, for `DataFrame.transform`.
+
+    The frame that comes out has `notification`, packed as `match`, `route`, `detect` and
+    `format("contrada")` take it; where a row is none this is NULL, `reason` says why, and `text`
+    shows the row. No row is dropped. The columns to `keep` stand before these.
+
+    `of` says what a notification is made of: `wide`, all columns; or one column of `json` or `xml`
+    (texts or bytes), `variant` or `map`, which `column` names where several could be meant.
+    `reading` has the options of `contrada match`: types, what is absent, what is added, the time,
+    type marks, other names, the strategy for what is repeated; with `entries`, or by the strategy
+    `split`, a text gives a row for each entry. Columns to drop
+    are dropped by `Reading.drop`, and its `zone` is that of dates and of times without one. Rows
+    that are whole notifications already, in a binary column `notification`, stay as they are.
+
+    Cost: rows of plain columns are written in columns, where Numba is installed; texts, and rows
+    with lists, maps or variants in them, are made one by one.
+    Raises InputError for a column that is no attribute or is not there, and for what `of` is not.
+    """
+    reading = Reading() if reading is None else reading
+    if of not in get_args(Of):
+        raise InputError("of", f"found {of!r}, expected one of: {', '.join(get_args(Of))}")
+    if of in ("json", "xml"):
+        check_xml(of, reading)
+    elif reading.splits or reading.stylesheet is not None or reading.schema is not None:
+        reason = f"split, stylesheets and schemas are for documents, and this is of {of!r}"
+        raise InputError("strategy", reason)
+    kept = tuple(keep)
+
+    def made(frame: "DataFrame") -> "DataFrame":
+        columns, making = making_of(frame, reading, of, column)
+        schema = _schema(frame, kept)
+        others = [F.col(quoted(name)) for name in kept]
+        return frame.select(*columns, *others).mapInArrow(_of_batches(pickle.dumps(making)), schema)
+
+    return made
+
+
+def making_of(
+    frame: "DataFrame", reading: Reading, of: str, column: str | None
+) -> "tuple[list[Column], Making]":
+    """The columns that go to workers, and the description of the work there. Errors as above."""
+    if of != "wide":
+        taken = F.col(quoted(_column(frame.schema, of, column)))
+        return [taken.alias("0")], Making(of, reading)
+    if column is not None:
+        raise InputError("column", f"found {column!r}, expected none: all columns are taken")
+    described = frame_of(frame.schema, zone=reading.zone, drop=reading.drop)
+    if described.is_packed:
+        if reading != Reading():
+            reason = "the rows are whole notifications already, which no options change"
+            raise InputError(f"column {NOTIFICATION!r}", reason)
+        return [F.col(NOTIFICATION)], Making("packed", reading)
+    attributes = described.asked(None)
+    names = [each.name for each in attributes]
+    renamed = [reading.rename.get(name, name) for name in names]
+    if len(set(renamed)) < len(renamed):
+        twice = next(name for name in renamed if renamed.count(name) > 1)
+        raise InputError(f"column {twice!r}", "found another column of this name")
+    columns = [F.expr(each.expression).alias(str(n)) for n, each in enumerate(attributes)]
+    kinds = tuple(each.kind for each in attributes)
+    making = Making("wide", reading, tuple(names), kinds)
+    # Something must go there, so that it is known how many rows there are.
+    return columns or [F.lit(1).alias("0")], making
+
+
+def _column(schema: T.StructType, of: str, column: str | None) -> str:
+    """The column that notifications are made of."""
+    kinds = _TAKEN[of]
+    fitting = [each.name for each in schema.fields if isinstance(each.dataType, kinds)]
+    if column is None and len(fitting) == 1:
+        return fitting[0]
+    if column in fitting:
+        return column
+    shown = ", ".join(fitting) or "none"
+    found = "none" if column is None else repr(column)
+    raise InputError("column", f"found {found}, expected the one of {of}, of: {shown}")
+
+
+def _schema(frame: "DataFrame", kept: tuple[str, ...]) -> T.StructType:
+    taken = [name for name in kept if name in MADE.names]
+    if taken:
+        raise InputError("keep", f"found {taken[0]!r}, which is the name of what is made")
+    return T.StructType([*frame.select(*map(quoted, kept)).schema.fields, *MADE.fields])
+
+
+def _of_batches(told: bytes) -> Callable[..., Any]:
+    imported = in_worker("notification_worker")
+
+    def made(batches):  # type: ignore[no-untyped-def]
+        return imported().made_batches(told, batches)
+
+    return made

@@ -1,0 +1,371 @@
+"""The work of workers for `to_notifications`: batches of rows to whole packed notifications.
+
+Rows of plain columns are written in columns (`matching.arrow_pack`), where each value needs no
+conversion. All other rows are *doubtful*: they are made one by one, by the functions that read
+records of JSON and XML, which also say what is wrong with a row.
+"""
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from contrada.errors import ContradaError, InvalidNotificationError, ParseError
+from contrada.integrations.files.json_batch import Decoder
+from contrada.integrations.files.json_objects import (
+    notification_of_content,
+    notification_of_object,
+    records_of_object,
+)
+from contrada.integrations.files.lines import Block
+from contrada.integrations.files.packed_records import Stamped, binary_of, can_write
+from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.record import (
+    BAD_TEXT_CHARS_MAX,
+    BadRecord,
+    Record,
+    bad_record,
+    record_of,
+)
+from contrada.integrations.files.renderer import read_document
+from contrada.integrations.files.value_columns import MISSING, REFUSED, Column, converter
+from contrada.integrations.spark.transforms.frames import (
+    CONVERTED,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    NOTIFICATION,
+    SEVERAL,
+    TEXT,
+    TIME,
+    outside_times,
+    python_value,
+    scalar_value,
+    scalars_of,
+)
+from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
+from contrada.matching.arrow_pack import ColumnPiece, packed_rows, piece_of
+from contrada.model import to_msgpack
+from contrada.model.codec import notification_from_msgpack
+
+NO_ROW: Final = "NULL"
+"""What is found in place of a text, map or variant that is not there."""
+
+_NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
+
+
+class Made(NamedTuple):
+    """Packed notifications; for refused rows the reason, and a text that shows the row.
+
+    `rows`: the row of which each was made; None where each row made one.
+    """
+
+    notifications: Any
+    reasons: Any
+    texts: Any
+    rows: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What workers are told. Of wide rows `names` and `kinds` are those of the columns."""
+
+    of: str
+    reading: Reading
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """How many columns come first that notifications are made of."""
+        return max(1, len(self.names))
+
+    def made(self, batch: Any) -> Made:
+        """What is made of the rows of a batch."""
+        if self.of == "wide":
+            return _of_columns(self, batch)
+        column = batch.column(0)
+        if self.of == "json" and not self.reading.entries and not self.reading.splits:
+            return _of_lines(column, self.reading)
+        if self.of in ("json", "xml"):
+            return _of_documents(column, self.of, self.reading)
+        return _one_by_one(map(self._of_cell, column))
+
+    def _of_cell(self, cell: Any) -> "bytes | _RefusedRows":
+        """The notification of a whole one, a map or a variant."""
+        shown: Any = NO_ROW
+        try:
+            if not cell.is_valid:
+                raise ParseError(1, 1, NO_ROW, f"a {self.of} one")
+            if self.of == "packed":
+                packed: bytes = cell.as_py()
+                shown = packed.hex()
+                notification_from_msgpack(packed)
+                return packed
+            shown = content = python_value(cell, self.reading.zone)
+            if not isinstance(content, dict):
+                raise ParseError(1, 1, f"a {type(content).__name__}", "an object")
+            return to_msgpack(notification_of_content(content, self.reading))
+        except (ContradaError, OverflowError, ValueError) as error:
+            return _refused(error, shown if isinstance(shown, str) else _as_text(shown))
+
+
+@lru_cache(SHIPPED_KEPT_MAX)
+def unpickled(packed: bytes) -> Any:
+    """What was shipped to this worker."""
+    return pickle.loads(packed)
+
+
+def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+    """Batches of the kept columns of each row, with the notification made of it."""
+    making: Making = unpickled(packed)
+    for batch in batches:
+        made = making.made(batch)
+        kept = batch.columns[making.columns :]
+        if made.rows is not None:
+            kept = [column.take(pa.array(made.rows)) for column in kept]
+        columns = [*kept, made.notifications, made.reasons, made.texts]
+        names = [*map(str, range(len(kept))), NOTIFICATION, "reason", "text"]
+        yield pa.RecordBatch.from_arrays(columns, names)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+class _RefusedRows(NamedTuple):
+    reason: str
+    text: str
+
+
+def _refused(error: Exception, text: str) -> _RefusedRows:
+    """Why a row is none, and the row."""
+    if not isinstance(error, ContradaError):
+        return _RefusedRows(
+            f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX]
+        )
+    return _told(bad_record("", error, None, text))
+
+
+def _told(bad: BadRecord) -> _RefusedRows:
+    at = f"column {bad.column}: " if bad.column and bad.text else ""
+    at = f"line {bad.line}, {at}" if at and bad.line and bad.line > 1 else at
+    return _RefusedRows(f"{at}{bad.reason}", bad.text)
+
+
+def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> Made:
+    notifications: list[bytes | None] = []
+    reasons: list[str | None] = []
+    texts: list[str | None] = []
+    for each in found:
+        is_made = isinstance(each, bytes)
+        notifications.append(each if isinstance(each, bytes) else None)
+        reasons.append(None if is_made else each.reason)  # type: ignore[union-attr]
+        texts.append(None if is_made else each.text)  # type: ignore[union-attr]
+    string = pa.string()
+    return Made(
+        pa.array(notifications, pa.binary()),
+        pa.array(reasons, string),
+        pa.array(texts, string),
+        rows,
+    )
+
+
+def _as_text(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def _texts(column: Any) -> list[bytes | None]:
+    """The texts of a column as bytes."""
+    kind = pa.large_binary() if str(column.type).startswith("large") else pa.binary()
+    found: list[bytes | None] = column.cast(kind).to_pylist()
+    return found
+
+
+def _of_lines(column: Any, reading: Reading) -> Made:
+    """Texts that are an object of JSON each."""
+    texts = _texts(column)
+    found: list[bytes | _RefusedRows | None] = [None] * len(texts)
+    # A text with a line break, or none, stands there as an empty line, which is doubtful.
+    lines = [b"" if text is None or b"\n" in text or b"\r" in text else text for text in texts]
+    if lines:
+        block = Block.of(1, b"\n".join([*lines, b""]))
+        # By other strategies an object of JSON is more than its attributes.
+        decoded = Decoder((), reading, set()).attributes(block) if reading.is_multi else ()
+        for row, attributes in decoded:
+            try:
+                found[row] = to_msgpack(reading.notification(attributes))
+            except ContradaError:
+                continue  # It is read again, and what is wrong is told with its place.
+    return _one_by_one(
+        _of_line(text, reading) if each is None else each
+        for text, each in zip(texts, found, strict=True)
+    )
+
+
+def _of_line(text: bytes | None, reading: Reading) -> bytes | _RefusedRows:
+    if text is None:
+        return _refused(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
+    line = text.decode("utf-8", "surrogateescape")
+    found = record_of(lambda line: notification_of_object(line, reading), "", 1, line)
+    return _told(found) if isinstance(found, BadRecord) else to_msgpack(found.notification)
+
+
+def _of_documents(column: Any, of: str, reading: Reading) -> Made:
+    """Texts that are documents, of which each entry is a notification."""
+    read = read_document if of == "xml" else records_of_object
+    rows: list[int] = []
+    found: list[bytes | _RefusedRows] = []
+    for row, text in enumerate(_texts(column)):
+        records: Iterable[Record | BadRecord]
+        if text is None:
+            records = [bad_record("", ParseError(1, 1, NO_ROW, "a document"), None, NO_ROW)]
+        else:
+            records = read(text, "", reading)
+        for each in records:
+            rows.append(row)
+            is_bad = isinstance(each, BadRecord)
+            found.append(_told(each) if is_bad else to_msgpack(each.notification))  # type: ignore[arg-type, union-attr]
+    return _one_by_one(found, np.array(rows, dtype=np.int64))
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def _of_columns(making: Making, batch: Any) -> Made:
+    """Rows of which each column is an attribute."""
+    count = batch.num_rows
+    rows = _PlainRows(making, batch)
+    alone = np.flatnonzero(rows.is_doubtful)
+    made = _one_by_one(_of_row(making, batch, row) for row in alone.tolist())
+    if len(alone) == count:
+        return made
+    written = binary_of(packed_rows(count, rows.pieces, rows.times_us))
+    nothing = pa.nulls(count, pa.string())
+    if not len(alone):
+        return Made(written, nothing, nothing)
+    places = np.arange(count)
+    places[alone] = count + np.arange(len(alone))
+    order = pa.array(places)
+
+    def joined(first: Any, second: Any) -> Any:
+        return pa.concat_arrays([first, second]).take(order)
+
+    return Made(
+        joined(written, made.notifications),
+        joined(nothing, made.reasons),
+        joined(nothing, made.texts),
+    )
+
+
+def _of_row(making: Making, batch: Any, row: int) -> bytes | _RefusedRows:
+    """The notification of a row by itself."""
+    content: dict[str, Any] = {}
+    problem: Exception | None = None
+    for name, column in zip(making.names, batch.columns, strict=False):
+        try:
+            value = python_value(column[row], making.reading.zone)
+            if value is not None:
+                content[name] = value
+        except (ContradaError, OverflowError, ValueError) as error:
+            said = error.reason if isinstance(error, InvalidNotificationError) else str(error)
+            shown = str(column.slice(row, 1).type)
+            problem = problem or InvalidNotificationError(name, shown, said)
+            content[name] = shown
+    try:
+        if problem is not None:
+            raise problem
+        return to_msgpack(notification_of_content(content, making.reading))
+    except (ContradaError, OverflowError, ValueError) as error:
+        return _refused(error, _as_text(content))
+
+
+class _PlainRows:
+    """The rows of a batch as pieces of notifications; `is_doubtful` says which are not there."""
+
+    def __init__(self, making: Making, batch: Any) -> None:
+        self._reading = reading = making.reading
+        count = batch.num_rows
+        self.is_doubtful = np.zeros(count, dtype=bool)
+        self.pieces: list[ColumnPiece] = []
+        self._stamped = Stamped(reading, count)
+        if not reading.is_multi or not can_write(making.names, reading):
+            self.is_doubtful[:] = True
+            return
+        for name, kind, column in zip(making.names, making.kinds, batch.columns, strict=False):
+            self._put(reading.rename.get(name, name), kind, column)
+        self.is_doubtful |= self._stamped.is_odd
+        self.pieces += self._stamped.constants()
+
+    @property
+    def times_us(self) -> Any:
+        """The time of each row; None where rows are not stamped."""
+        return self._stamped.times_us
+
+    def _put(self, name: str, kind: str, column: Any) -> None:
+        """A column as a piece, and the rows that it makes doubtful."""
+        if kind == SEVERAL:
+            self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
+            return
+        if kind == TIME:
+            outside = outside_times(column)
+            if outside is not None:
+                self.is_doubtful |= outside
+        elif kind == TEXT and not _is_text(column):
+            self.is_doubtful[:] = True
+            return
+        before = msgspec.msgpack.encode(name)
+        value = self._converter(name, kind)
+        piece: ColumnPiece | None
+        if value is not None:
+            piece, odd = _converted(column, value).piece(before)
+        else:
+            piece = piece_of(before, column)
+            if piece is None:  # A type that only rows can tell of.
+                self.is_doubtful |= column.is_valid().to_numpy(zero_copy_only=False)
+                return
+            odd = np.zeros(len(column), dtype=bool)
+        self._stamped.take(name, piece, odd)
+        if name not in self._reading.add:
+            self.pieces.append(piece)
+
+    def _converter(self, name: str, kind: str) -> Any:
+        """The converter of each distinct value; None where values need none."""
+        reading = self._reading
+        if kind == CONVERTED:
+            return lambda each: scalar_value(each, reading.zone)
+        is_text = kind == TEXT and (reading.absent or name in reading.types)
+        if is_text or (kind in _NUMBERS and reading.takes_numbers(name)):
+            is_stamp = name == reading.stamp
+            return converter(reading.typed(name), _is_absent(reading), is_stamp=is_stamp)
+        return None
+
+
+def _is_absent(reading: Reading) -> Any:
+    return lambda text: isinstance(text, str) and text in reading.absent
+
+
+def _converted(column: Any, value: Any) -> Column:
+    """Each distinct value of a column as what it stands for; a refused one is an odd one."""
+    coded = column.dictionary_encode()
+    values = [value(each) for each in scalars_of(coded.dictionary)]
+    codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    # What is refused must not seem absent: null is a value that no piece has.
+    return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)
+
+
+def _is_text(column: Any) -> bool:
+    """Whether all texts are UTF-8, which Spark does not promise."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

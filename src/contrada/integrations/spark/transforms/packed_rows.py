@@ -1,0 +1,191 @@
+"""What workers do: batches of columns to the keys that each row matches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contrada.errors import ContradaError
+from contrada.integrations.spark.transforms.filter_bases import Opened, SavedBase, opened
+from contrada.integrations.spark.transforms.frames import WideRows
+from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
+from contrada.matching import Index
+from contrada.matching.packed import Bundle, Given, whole
+from contrada.model import Notification
+from contrada.model.codec import notification_from_msgpack
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.model.rule import says_yes
+
+
+class WorkerSetup(msgspec.Struct, frozen=True):
+    """What workers are told: the base, the names and kinds of the columns asked for, the zone.
+
+    A packed frame has one column, without a name. Of whole rows `places` are the columns that are
+    asked for; with `only_matches` rows without a match are left out.
+    """
+
+    base: SavedBase
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    zone: str | None
+    is_packed: bool = False
+    places: tuple[int, ...] | None = None
+    only_matches: bool = False
+
+    def packed(self) -> bytes:
+        """The setup as bytes, which are read without unpickling."""
+        return msgspec.json.encode(self)
+
+
+@lru_cache(SHIPPED_KEPT_MAX)
+def _told(packed: bytes) -> WorkerSetup:
+    return msgspec.json.decode(packed, type=WorkerSetup)
+
+
+def keys_of(packed: bytes, columns: Sequence[Any]) -> Any:
+    """The keys of each row of a batch, as an Arrow column of lists; NULL where it is bad."""
+    return _listed(_told(packed), columns)
+
+
+def matched_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+    """Batches of whole rows, with the keys of each in a last column."""
+    told = _told(packed)
+    for batch in batches:
+        asked = [batch.column(place) for place in told.places or ()]
+        keys = _listed(told, asked or [pa.nulls(batch.num_rows)])
+        whole_rows = pa.RecordBatch.from_arrays(
+            [*batch.columns, keys], [*map(str, range(batch.num_columns)), "keys"]
+        )
+        if told.only_matches:
+            counts = pc.fill_null(pc.list_value_length(keys), 0)
+            whole_rows = whole_rows.filter(pc.greater(counts, 0))
+        yield whole_rows
+
+
+def _listed(told: WorkerSetup, columns: Sequence[Any]) -> Any:
+    base = opened(told.base)
+    rows: WideRows | PackedRows
+    if told.is_packed:
+        rows = PackedRows(columns[0])
+    else:
+        rows = WideRows(told.names, told.kinds, columns, told.zone)
+    of_row, positions = pairs_of(base, rows)
+    count = len(rows.bad)
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(np.bincount(of_row, minlength=count), out=offsets[1:])
+    keys = base.keys.take(pa.array(positions))
+    mask = pa.array(rows.bad) if rows.bad.any() else None
+    return pa.ListArray.from_arrays(pa.array(offsets), keys, mask=mask)
+
+
+class PackedRows:
+    """A batch of packed notifications; see `frames.WideRows`."""
+
+    def __init__(self, column: Any) -> None:
+        given = column.to_pylist()
+        self.bad = np.zeros(len(given), dtype=bool)
+        self.odd = np.zeros(len(given), dtype=bool)
+        self._held: Sequence[Notification] | None = None
+        if None not in given:
+            self._held = Bundle.of(given)
+        if self._held is None:
+            self._held = [self._read(row, each) for row, each in enumerate(given)]
+
+    def _read(self, row: int, given: bytes | None) -> Notification:
+        try:
+            if given is not None:
+                return notification_from_msgpack(given)
+        except ContradaError:
+            pass  # What is wrong with it is told where notifications are made.
+        self.bad[row] = True
+        return _NONE
+
+    def matched(self, index: Index[int]) -> tuple[Any, Any]:
+        """As `Index.match_batch`."""
+        return index.match_batch(self._held)
+
+    @property
+    def latest_us(self) -> int:
+        """The largest time of those that are good."""
+        if isinstance(self._held, Bundle):
+            times = self._held.times_us
+        else:
+            good = zip(self._held or (), self.bad.tolist(), strict=True)
+            times = [each.envelope.at_us for each, is_bad in good if not is_bad]
+        return max(times, default=TIME_MIN_US)
+
+    def lacks(self, name: str) -> bool:
+        """Whether it is plain that no row has an attribute: here it is not."""
+        return False
+
+    def notification(self, row: int) -> Notification:
+        """A notification by its row."""
+        assert self._held is not None
+        return self._held[row]
+
+
+_NONE: Final = Notification({})
+
+
+def pairs_of(base: Opened, rows: WideRows | PackedRows) -> tuple[Any, Any]:
+    """The rows that match and the positions of what they match, a pair for each, in order."""
+    count = base.saved.keys
+    alone = {row: rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()}
+    found = []
+    for shard, needed in enumerate(base.saved.shards):
+        if rows.lacks(needed):
+            continue
+        index = base.index(shard)
+        offsets, positions = rows.matched(index)
+        of_row = np.repeat(np.arange(len(rows.bad)), np.diff(offsets))
+        found.append((of_row * count + positions)[~rows.odd[of_row]])
+        for row, given in alone.items():
+            found.append(row * count + np.array(_matched(index, given, row, rows), dtype=np.int64))
+    pairs = np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    of_row, positions = np.divmod(pairs, count)
+    kept = ~rows.bad[of_row]
+    if base.residues.of:
+        kept &= _decided(base, rows, of_row, positions)
+        kept &= ~rows.bad[of_row]
+    return (of_row, positions) if kept.all() else (of_row[kept], positions[kept])
+
+
+def _matched(
+    index: Index[int], given: Given | None, row: int, rows: WideRows | PackedRows
+) -> list[int]:
+    """What a row matches that is matched by itself; a bad one is noted as such."""
+    try:
+        return [] if given is None else index.match(given)
+    except ContradaError:
+        rows.bad[row] = True
+        return []
+
+
+def _decided(base: Opened, rows: WideRows | PackedRows, of_row: Any, positions: Any) -> Any:
+    """Which pairs stand, where rules leave something open that the whole notification decides."""
+    stands = np.ones(len(positions), dtype=bool)
+    is_open = np.zeros(base.saved.keys, dtype=bool)
+    is_open[list(base.residues.of)] = True
+    last, notification = -1, None
+    for place in np.flatnonzero(is_open[positions] & ~rows.bad[of_row]).tolist():
+        if of_row[place] != last:
+            last = int(of_row[place])
+            notification = _whole(rows, last)
+        if notification is not None:
+            stands[place] = says_yes(base.residues.of[int(positions[place])], notification)
+    return stands
+
+
+def _whole(rows: WideRows | PackedRows, row: int) -> Notification | None:
+    """A row as a notification with all its attributes; None where it is none, which is noted."""
+    given = rows.notification(row)
+    try:
+        if given is not None:
+            return whole(given)
+    except ContradaError:
+        rows.bad[row] = True
+    return None

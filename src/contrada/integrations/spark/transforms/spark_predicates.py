@@ -1,0 +1,272 @@
+"""Which constraint equals which Spark predicate: the one table, and filters as columns of it.
+
+A value set is intervals of one line, and on text atoms beside; so the table says what an interval
+of each domain is on a column of each type. Only what is equal on every value that a column can have
+stands in it. For anything else there is no predicate, and an index matches.
+
+| constraint on | column | Spark predicate |
+|---|---|---|
+| presence, absence | any below | `c IS NOT NULL`, `c IS NULL` |
+| booleans | BOOLEAN | `c`, `NOT c` |
+| an interval of numbers | TINYINT to BIGINT | `c >= low AND c <= high`, integers |
+| an interval of numbers | DOUBLE; FLOAT as DOUBLE | the same in doubles, never above infinity |
+| NaN | DOUBLE, FLOAT | `isnan(c)` |
+| an interval of times | TIMESTAMP | `c >= low AND c <= high` |
+| an interval of texts: `=`, `<`, `prefix` … | STRING, no collation | `c >= low AND c < high` |
+| `suffix`, `contains` | STRING, no collation | `endswith(c, s)`, `contains(c, s)` |
+
+An interval of one value is `c = value`. Its ends are those of the values that the column can have
+in it: so nothing is rounded past 2^53, and NaN, which Spark has above infinity, is in no interval.
+0 is written as -0.0 where it is a lower end of doubles: to Spark both are equal, but what files say
+of their values may order them.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql import types as T  # noqa: N812
+
+from contrada.integrations.spark.transforms.frames import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    TEXT,
+    TIME,
+    ColumnAttribute,
+    NotificationFrame,
+)
+from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model.domains import line, values
+from contrada.model.domains.line import Cut
+from contrada.model.languages import Every, Language, Literal, Pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_DOMAINS: Final = {
+    BOOL: (values.BOOL,),
+    INTEGER: (values.NUMBER,),
+    FLOAT: (values.NAN, values.NUMBER),
+    DOUBLE: (values.NAN, values.NUMBER),
+    TIME: (values.TIME,),
+    TEXT: (values.TEXT,),
+}
+"""The domains of the values of a column, by its kind."""
+
+
+def predicate_of(wish: Filter | FilterSet, frame: NotificationFrame) -> "Column | None":
+    """The predicate that holds of the rows that a filter matches; None where none is equal.
+
+    It may be NULL in place of false. Of a row that is no notification it says nothing: see
+    `is_bad`.
+    """
+    if frame.is_packed:
+        return None
+    members = [_conjunction(member, frame) for member in wish.filters]
+    known = [each for each in members if each is not None]
+    return _any(known) if len(known) == len(members) else None
+
+
+def parts_of(wish: Filter | FilterSet) -> int:
+    """How many comparisons a predicate would have, about."""
+    return sum(
+        len(cuts) // 2 + _text_parts(text)
+        for member in wish.filters
+        for cuts, text in (value_set.parts() for value_set in member.sets.values())
+    )
+
+
+def _text_parts(text: Language) -> int:
+    if isinstance(text, Pieces):
+        return (len(text.cuts) + 1) // 2
+    return 1 if isinstance(text, Literal) else sum(map(_text_parts, text.parts))
+
+
+def is_bad(frame: NotificationFrame, names: Iterable[str]) -> "Column | None":
+    """What holds of rows with a value that no attribute of these names can have; None for none."""
+    low, high = (
+        F.timestamp_micros(F.lit(each)) for each in (values.TIME_MIN_US, values.TIME_MAX_US)
+    )
+    found = [
+        F.coalesce(~F.expr(each.expression).between(low, high), _constant(holds=False))
+        for each in (frame.attributes[name] for name in names if name in frame.attributes)
+        if each.kind == TIME
+    ]
+    return _any(found) if found else None
+
+
+_NOTHING: Final = Notification({})
+"""What a row is that has no attribute: as all rows of columns, it is not stamped."""
+
+
+def _constant(*, holds: bool) -> "Column":
+    return F.expr("true" if holds else "false")
+
+
+def _conjunction(member: Filter, frame: NotificationFrame) -> "Column | None":
+    if member.unknown():
+        return None
+    found = []
+    for name, value_set in member.sets.items():
+        held = _of_name(name, value_set, frame)
+        if held is None:
+            return None
+        found.append(held)
+    return reduce(and_, found) if found else _constant(holds=True)
+
+
+def _of_name(name: str, value_set: ValueSet, frame: NotificationFrame) -> "Column | None":
+    attribute = frame.attributes.get(name)
+    if attribute is None:
+        if any(each.may_be((name,)) for each in frame.attributes.values()):
+            return None
+        return _constant(holds=any(map(value_set.holds, _NOTHING.keys_of(name))))
+    if attribute.kind not in _DOMAINS or attribute.refused or _has_collation(attribute.type):
+        return None
+    return _of_set(value_set, attribute)
+
+
+def _has_collation(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StringType) and kind.collation != "UTF8_BINARY"
+
+
+def _of_set(value_set: ValueSet, attribute: ColumnAttribute) -> "Column | None":
+    """A set of values on a column."""
+    cuts, text = value_set.parts()
+    column = F.expr(attribute.expression)
+    domains = _DOMAINS[attribute.kind]
+    held = [column.isNull()] if line.holds(cuts, values.ABSENT_KEY) else []
+    if _has_all(value_set, domains):
+        held.append(column.isNotNull())
+        return _any(held) if len(held) == 1 else _constant(holds=True)
+    if domains == (values.TEXT,):
+        part = _of_text(text, column)
+        if part is None:
+            return None
+        held += part
+    else:
+        for domain in domains:
+            held += _of_domain(cuts, domain, column, attribute.kind)
+    return _any(held)
+
+
+def _has_all(value_set: ValueSet, domains: tuple[int, ...]) -> bool:
+    """Whether a set has every value of some domains that stand in a row."""
+    whole = line.interval((domains[0],), line.domain_end(domains[-1]))
+    cuts, text = value_set.parts()
+    if domains == (values.TEXT,):
+        return isinstance(text, Pieces) and line.includes(text.cuts, whole)
+    return line.includes(cuts, whole)
+
+
+def _of_domain(cuts: line.Cuts, domain: int, column: "Column", kind: str) -> "Iterator[Column]":
+    whole = line.interval((domain,), line.domain_end(domain))
+    for begin, end in line.pieces(line.intersection(cuts, whole)):
+        assert end is not None
+        if domain == values.NAN:
+            yield F.isnan(column)
+        elif domain == values.BOOL:
+            if len(begin) == 1:
+                yield ~column
+            if end[0] != domain:
+                yield column
+        else:
+            ends = _ENDS[kind](begin, end)
+            if ends is not None:
+                wide = column.cast("double") if kind == FLOAT else column
+                yield wide == ends[1] if ends[2] else (wide >= ends[0]) & (wide <= ends[1])
+
+
+def _integers(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
+    """The lowest and highest integers of an interval of numbers, and whether they are one."""
+    low = _first(begin, -math.inf)
+    after = _first(end, math.inf) if end[0] == values.NUMBER else math.inf
+    lowest = values.INT_MIN if low <= values.INT_MIN else math.ceil(low) if low < 2**63 else 2**63
+    highest = values.INT_MAX if after > values.INT_MAX else math.ceil(after) - 1
+    if lowest > highest:
+        return None
+    return F.lit(lowest).cast("bigint"), F.lit(highest).cast("bigint"), lowest == highest
+
+
+def _doubles(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
+    """The same of doubles."""
+    low = _first(begin, -math.inf)
+    lowest = float(low)
+    if lowest < low:
+        lowest = math.nextafter(lowest, math.inf)
+    highest = math.inf
+    if end[0] == values.NUMBER:
+        after = _first(end, math.inf)
+        highest = float(after)
+        if highest >= after:
+            highest = math.nextafter(highest, -math.inf)
+    if lowest > highest:
+        return None
+    is_one = lowest == highest and lowest != 0
+    low_zero = -0.0 if lowest == 0 else lowest
+    return F.lit(low_zero), F.lit(highest if highest != 0 else 0.0), is_one
+
+
+def _times(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
+    """The same of times."""
+    lowest = _first(begin, values.TIME_MIN_US)
+    highest = values.TIME_MAX_US
+    if end[0] == values.TIME:
+        highest = _first(end, values.TIME_MIN_US) - 1
+    low, high = (F.timestamp_micros(F.lit(int(each))) for each in (lowest, highest))
+    return low, high, lowest == highest
+
+
+_ENDS: Final = {INTEGER: _integers, FLOAT: _doubles, DOUBLE: _doubles, TIME: _times}
+"""By the kind of a column, what its values in an interval are."""
+
+
+def _first(cut: Cut, otherwise: float) -> Any:
+    return cut[1] if len(cut) == 2 else otherwise
+
+
+def _of_text(text: Language, column: "Column") -> "list[Column] | None":
+    """What of a set lies in text: members of a disjunction, None where one has no predicate."""
+    if isinstance(text, Pieces):
+        return [_of_interval(begin, end, column) for begin, end in line.pieces(text.cuts)]
+    if isinstance(text, Literal):
+        return _of_atom(text, column)
+    parts = [_of_text(part, column) for part in text.parts]
+    known = [_any(part) for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return [reduce(and_ if isinstance(text, Every) else or_, known)]
+
+
+def _of_interval(begin: Cut, end: Cut | None, column: "Column") -> "Column":
+    first = line.first_key(begin)[1]
+    assert isinstance(first, bytes)
+    if end is not None and line.cut_after((values.TEXT, first)) == end:
+        return column == _text(first)
+    held = column >= _text(first) if first else column.isNotNull()
+    return held if end is None else held & (column < _text(_first(end, 0)))
+
+
+def _of_atom(of: Literal, column: "Column") -> "list[Column] | None":
+    function = {"suffix": F.endswith, "contains": F.contains}.get(of.atom.operator)
+    if function is None:
+        return None
+    held = function(column, _text(of.atom.constant))
+    return [held if of.positive else ~held]
+
+
+def _text(constant: Any) -> "Column":
+    """Bytes as a literal of type STRING, be they UTF-8 or not."""
+    try:
+        return F.lit(constant.decode())
+    except UnicodeDecodeError:
+        return F.lit(bytearray(constant)).cast("string")
+
+
+def _any(held: "list[Column]") -> "Column":
+    return reduce(or_, held) if held else _constant(holds=False)

@@ -1,0 +1,1 @@
+"""Laboratory: simulated networks in virtual time, calculation of gossip, and figures."""

@@ -1,0 +1,302 @@
+"""The thesis' figures 6.7 to 6.13, by simulation and by analysis.
+
+A figure has curves of points; a point is run so many times, each run with its own seed, and
+calculated as printed and refined. The simulation is that of `runs`; where it ran makes no
+difference.
+
+Source: EPFL 2503 §6.5.3, §6.5.4.
+"""
+
+import csv
+import math
+import statistics
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.rounds import pittel
+from contrada.lab.analysis import printed_equations as printed
+from contrada.lab.analysis import refined_equations as refined
+from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, GossipProtocol
+from contrada.lab.gossip_rounds.random_draws import key_of
+from contrada.lab.simulation.process_pool import in_processes
+
+CONFIDENCE: Final = 0.95
+"""The chance that an interval holds the mean, if runs are many or normal."""
+
+NEARLY_ALL: Final = 0.99
+"""The share of the interested of which it is told in how many runs it is reached."""
+
+TUNED: Final = 12
+"""D of figure 6.13, where no other is given."""
+
+_LONG: Final = 1_000
+"""Rounds after which a run of figure 6.9 ends: until all are infected, but for once in a while."""
+
+_SHARES: Final = (0.01, 0.025, *(each / 20 for each in range(1, 21)))
+_SIZES: Final = (5, 10, 15, 20, 30, 40)
+_SMALL_SHARES: Final = (0.001, 0.002, 0.003, 0.005, 0.0075, *(each / 100 for each in range(1, 11)))
+
+
+class GossipPoint(msgspec.Struct, frozen=True):
+    """A point of a curve: what is varied, and what is run."""
+
+    curve: str
+    x: float
+    parameters: Parameters
+    interest: float
+    protocol: GossipProtocol = GossipProtocol.HPMCAST
+
+    def plans(self, runs: int, seed: int) -> list[GossipPlan]:
+        """Its runs. Their seed is the point's own, for else chance would bend a whole curve."""
+        what = msgspec.json.encode((self.parameters, self.interest, self.protocol))
+        own = key_of(seed, zlib.crc32(what))
+        return [
+            GossipPlan(self.parameters, self.interest, own, run, self.protocol)
+            for run in range(runs)
+        ]
+
+    @property
+    def until_all(self) -> bool:
+        """Whether it is about the rounds that infect all, and not about who is reached."""
+        return self.protocol is GossipProtocol.PMCAST
+
+    @property
+    def group(self) -> str:
+        """Its parameters in the thesis' letters; those that are 0 are left out."""
+        known = self.parameters
+        letters = {
+            "a": known.branching,
+            "l": known.levels,
+            "R": known.redundancy,
+            "F": known.fanout,
+            "ε": known.loss,
+            "τ": known.crashes,
+            "D": known.audience,
+        }
+        return ", ".join(f"{letter} = {value:g}" for letter, value in letters.items() if value)
+
+    def measured(self, outcome: GossipOutcome) -> float:
+        """What is drawn of a run: the rounds until its last infection, or its reliability."""
+        return float(outcome.last) if self.until_all else outcome.reliability
+
+
+@dataclass(frozen=True, slots=True)
+class GossipFigure:
+    """A figure: its name, what is varied, and its points."""
+
+    name: str
+    title: str
+    varied: str
+    points: tuple[GossipPoint, ...]
+
+    @property
+    def group(self) -> str:
+        """The parameters that all its points share."""
+        first, *others = (point.group.split(", ") for point in self.points)
+        return ", ".join(each for each in first if all(each in other for other in others))
+
+    @property
+    def measure(self) -> str:
+        """What is drawn."""
+        return "rounds" if self.points[0].until_all else "reliability"
+
+
+class FigureRow(msgspec.Struct, frozen=True):
+    """A point of a figure: the simulated mean with its interval, and what analysis says.
+
+    `nearly_all` is the share of runs that reach at least `NEARLY_ALL` of the interested: their
+    Δ-reliability (§6.1.1). `messages` are the mean of a run. `group` are a point's parameters, in
+    the thesis' letters.
+    """
+
+    figure: str
+    curve: str
+    x: float
+    runs: int
+    simulated: float
+    low: float
+    high: float
+    nearly_all: float
+    messages: float
+    refined: float
+    printed: float
+    group: str
+
+
+def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure]:
+    """Figures 6.7 to 6.13 by their numbers; `given` replaces parameters that they do not vary."""
+    base = replace(Parameters(branching=22, levels=3, redundancy=3, fanout=2), **(given or {}))  # type: ignore[arg-type]
+    flat = replace(base, branching=100, levels=1, redundancy=1, rounds=_LONG)
+    # It varies a.
+    own = {"redundancy": 4, "fanout": 3, **(given or {}), "branching": base.branching}
+    least = int(own["redundancy"])  # type: ignore[call-overload]
+    sizes = [size for size in _SIZES if size >= least] or [least]
+    scaled = replace(base, **{**own, "branching": max(sizes)})  # type: ignore[arg-type]
+    wide = replace(base, **{"fanout": 5, **(given or {})})  # type: ignore[arg-type]
+    tuned = replace(base, audience=base.audience or TUNED)
+    plain = replace(base, audience=0)
+    redundancies = range(1, min(8, wide.branching) + 1)
+    of_shares = [(plain, "untuned"), (tuned, f"D = {tuned.audience}")]
+    chosen = [
+        _figure("6.7", "Reliability", "p₁", _varying(base, _SHARES)),
+        _figure("6.8", "Reliability for small p₁", "p₁", _varying(base, _SMALL_SHARES)),
+        _figure(
+            "6.9",
+            "Rounds until all of n = 100 are infected",
+            "p₁",
+            [
+                GossipPoint("", each / 50, flat, each / 50, GossipProtocol.PMCAST)
+                for each in (0.5, *range(1, 51))
+            ],
+        ),
+        _figure(
+            "6.10",
+            "Reliability by fanout, p₁ = 0.2",
+            "F",
+            [GossipPoint("", each, replace(base, fanout=each), 0.2) for each in range(1, 9)],
+        ),
+        _figure(
+            "6.11",
+            "Scalability",
+            "a",
+            [
+                GossipPoint(f"p₁ = {share}", size, replace(scaled, branching=size), share)
+                for share in (0.2, 0.5, 1.0)
+                for size in sizes
+            ],
+        ),
+        _figure(
+            "6.12",
+            "Reliability by redundancy, p₁ = 0.2",
+            "R",
+            [GossipPoint("", each, replace(wide, redundancy=each), 0.2) for each in redundancies],
+        ),
+        _figure(
+            "6.13",
+            "Reliability, tuned",
+            "p₁",
+            [point for each, name in of_shares for point in _varying(each, _SHARES, name)],
+        ),
+    ]
+    return {figure.name: figure for figure in chosen}
+
+
+def _figure(name: str, title: str, varied: str, points: Iterable[GossipPoint]) -> GossipFigure:
+    return GossipFigure(name, title, varied, tuple(points))
+
+
+def _varying(parameters: Parameters, shares: Iterable[float], curve: str = "") -> list[GossipPoint]:
+    return [GossipPoint(curve, share, parameters, share) for share in shares]
+
+
+def plans_of(chosen: Iterable[GossipFigure], runs: int, seed: int) -> list[GossipPlan]:
+    """All runs of some figures; those that several of them have, once."""
+    points = (point for figure in chosen for point in figure.points)
+    return list(dict.fromkeys(plan for point in points for plan in point.plans(runs, seed)))
+
+
+class AnalysedPoint(msgspec.Struct, frozen=True):
+    """What analysis says of a point, refined and as printed."""
+
+    point: GossipPoint
+    refined: float
+    printed: float
+
+
+def analyse(point: GossipPoint) -> AnalysedPoint:
+    """Calculates a point: a pure function. Cost: up to some seconds."""
+    group, interest = point.parameters, point.interest
+    if not point.until_all:
+        return AnalysedPoint(
+            point, refined.reliability(group, interest), printed.reliability(group, interest)
+        )
+    # Figure 6.9: Pittel's asymptote, and what it approximates.
+    size, fanout = group.participants * interest, group.fanout * interest
+    asymptote = pittel(size, fanout, loss=group.loss, crashes=group.crashes)
+    return AnalysedPoint(point, refined.settling_rounds(group, interest), float(asymptote))
+
+
+def analyse_all(chosen: Iterable[GossipFigure], jobs: int) -> Iterator[AnalysedPoint]:
+    """Calculates all points of some figures in several processes, as they are done."""
+    points = dict.fromkeys(point for figure in chosen for point in figure.points)
+    return in_processes(analyse, list(points), jobs)
+
+
+def rows_of(
+    figure: GossipFigure,
+    runs: int,
+    seed: int,
+    outcomes: Mapping[GossipPlan, GossipOutcome],
+    analysed: Mapping[GossipPoint, AnalysedPoint],
+) -> list[FigureRow]:
+    """What a figure shows, point by point."""
+    rows = []
+    for point in figure.points:
+        ran = [outcomes[plan] for plan in point.plans(runs, seed)]
+        found = [point.measured(each) for each in ran]
+        mean, low, high = interval(found)
+        low = max(0.0, low)
+        if not point.until_all:
+            high = min(1.0, high)
+        rows.append(
+            FigureRow(
+                figure.name,
+                point.curve,
+                point.x,
+                runs,
+                simulated=mean,
+                low=low,
+                high=high,
+                nearly_all=statistics.fmean(each.reliability >= NEARLY_ALL for each in ran),
+                messages=statistics.fmean(each.messages for each in ran),
+                refined=analysed[point].refined,
+                printed=analysed[point].printed,
+                group=point.group,
+            )
+        )
+    return rows
+
+
+def interval(found: Sequence[float]) -> tuple[float, float, float]:
+    """The mean, and where the mean of all runs is with `CONFIDENCE`, by Student's distribution.
+
+    One run says nothing of that: the interval is then without end.
+    """
+    mean = statistics.fmean(found)
+    free = len(found) - 1
+    if free < 1:
+        return mean, -math.inf, math.inf
+    half = _student(free) * statistics.stdev(found) / math.sqrt(len(found))
+    return mean, mean - half, mean + half
+
+
+def _student(free: int) -> float:
+    """The quantile of Student's distribution, from that of the normal one; to 0.004."""
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    if free <= 2:
+        tail = (1 + CONFIDENCE) / 2
+        if free == 1:
+            return math.tan(math.pi * (tail - 0.5))
+        return (2 * tail - 1) * math.sqrt(2 / (4 * tail * (1 - tail)))
+    # The expansion of Cornish and Fisher; for one and two degrees of freedom there are formulas.
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + math.fsum(term / free ** (place + 1) for place, term in enumerate(terms))
+
+
+def write_csv(rows: Sequence[FigureRow], file: Path) -> None:
+    """Writes a figure as a table, a row for each point."""
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(FigureRow.__struct_fields__)
+        writer.writerows(msgspec.structs.astuple(row) for row in rows)

@@ -1,0 +1,316 @@
+"""`GossipWorld`: real participants of a group in virtual time, with loss, delay and crashes.
+
+Participants are the objects that serve real groups; their messages are delayed, and some are lost.
+A run is a pure function of its seed. `faults` compares all views with the participants that are
+really there.
+
+In a world that is *in step* all periods begin together and every message, and the answer to its
+answer, comes before the next: the rounds of the analysis. Else each participant has its own phase.
+
+Source: EPFL 2503 §6.2.1 (assumptions), §6.4.2.
+"""
+
+import heapq
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from contrada.gossip.addresses import AddressSpace, Branch, LogicalAddress, address_text, branch_of
+from contrada.gossip.condensation import packed_interests
+from contrada.gossip.gossip_messages import (
+    Contact,
+    Datagram,
+    Desire,
+    EventId,
+    GiveEvent,
+    GossipEffect,
+    GossipEvent,
+    Heard,
+    JoinGroup,
+    LeaveGroup,
+    Multicast,
+    SendGossip,
+    Tick,
+    ToldLine,
+    ViewLine,
+    encode_gossip,
+    event_id,
+)
+from contrada.gossip.group_policy import Conduct
+from contrada.gossip.hpmcast import Hpmcast
+from contrada.gossip.parameters import Parameters
+from contrada.gossip.participant import GossipParticipant
+from contrada.gossip.views import ViewTable, condense_table
+from contrada.model import FilterSet, Notification
+
+START_US: Final = 1_700_000_000_000_000
+"""What all clocks say at the beginning."""
+
+_ANYTHING: Final = "anything"
+
+Interests = Mapping[LogicalAddress, FilterSet]
+"""The participants of a group, with the filters of each."""
+
+
+@dataclass(slots=True)
+class _Inhabitant:
+    """A participant, and what the world knows of it."""
+
+    participant: GossipParticipant
+    filters: FilterSet
+    given: set[EventId] = field(default_factory=set)
+    clock_ahead_us: int = 0
+
+
+class GossipWorld:
+    """A group in virtual time. `rounds` lets time pass; what is asked for happens at once.
+
+    Args:
+        parameters: of the group; messages are lost with its ε.
+        space: the addresses; regular, of a and l, where nothing is said.
+        protocol: the class of the participants.
+        in_step: whether all gossip in rounds together.
+        as_bytes: whether messages travel as bytes.
+        checks: whether each participant that something happens to is validated after it.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        seed: int,
+        *,
+        space: AddressSpace | None = None,
+        protocol: Callable[..., GossipParticipant] = Hpmcast,
+        conduct: Conduct | None = None,
+        in_step: bool = False,
+        as_bytes: bool = False,
+        checks: bool = False,
+    ) -> None:
+        self.parameters = parameters
+        self.space = space or AddressSpace.regular(parameters.levels, parameters.branching)
+        self.conduct = conduct or Conduct()
+        self.now_us = START_US
+        self.messages = 0
+        self._protocol = protocol
+        self._in_step, self._as_bytes, self._checks = in_step, as_bytes, checks
+        self._rng = random.Random(seed)
+        self._inhabitants: dict[str, _Inhabitant] = {}
+        self._queue: list[tuple[int, int, str, GossipEvent]] = []
+        self._number = 0
+        self._taps: list[Callable[[str, SendGossip], bool]] = []
+
+    # --- who is there --------------------------------------------------------------------------
+
+    def settle(self, interests: Interests) -> None:
+        """A group in which all views are right already. Cost: as many lines as all views have."""
+        tables = self._true_tables(interests)
+        for address, filters in interests.items():
+            participant = self._move_in(address, filters)
+            participant.membership.settle(
+                ToldLine(level, 0, held.line)
+                for level in range(1, self.space.levels + 1)
+                for held in tables[branch_of(address, level)].live()
+            )
+
+    def join(
+        self, address: LogicalAddress, filters: FilterSet, *through: LogicalAddress
+    ) -> GossipParticipant:
+        """A newcomer asks those given for a place; it founds a group where none is given."""
+        participant = self._move_in(address, filters)
+        self._happen(address_text(address), JoinGroup(tuple(map(address_text, through))))
+        return participant
+
+    def leave(self, address: LogicalAddress) -> None:
+        """A participant leaves, and is then stopped."""
+        self._happen(address_text(address), LeaveGroup())
+        del self._inhabitants[address_text(address)]
+
+    def crash(self, address: LogicalAddress) -> None:
+        """A participant stops without a word."""
+        del self._inhabitants[address_text(address)]
+
+    def want(self, address: LogicalAddress, filters: FilterSet) -> None:
+        """A participant wants something else from now on."""
+        self._inhabitants[address_text(address)].filters = filters
+        self._happen(address_text(address), Desire(_ANYTHING, filters))
+
+    def jump_clock(self, address: LogicalAddress, by_us: int) -> None:
+        """A participant's clock is put forward, or back."""
+        self._inhabitants[address_text(address)].clock_ahead_us += by_us
+
+    def multicast(self, address: LogicalAddress, event: Notification) -> EventId:
+        """A participant publishes."""
+        self._happen(address_text(address), Multicast(event))
+        return event_id(event)
+
+    def deliver(self, address: LogicalAddress, event: GossipEvent) -> list[GossipEffect]:
+        """Something happens to a participant, as it may be made up; its effects."""
+        return self._happen(address_text(address), event)
+
+    def tap(self, passes: Callable[[str, SendGossip], bool]) -> None:
+        """Whoever sends what is asked first: what does not pass is lost."""
+        self._taps.append(passes)
+
+    def participant(self, address: LogicalAddress) -> GossipParticipant:
+        """The participant with an address."""
+        return self._inhabitants[address_text(address)].participant
+
+    @property
+    def addresses(self) -> list[LogicalAddress]:
+        """Who is there, in order."""
+        return sorted(
+            each.participant.membership.contact.address for each in self._inhabitants.values()
+        )
+
+    @property
+    def interests(self) -> dict[LogicalAddress, FilterSet]:
+        """Who is there, and what each wants."""
+        return {
+            each.participant.membership.contact.address: each.filters
+            for each in self._inhabitants.values()
+        }
+
+    def _move_in(self, address: LogicalAddress, filters: FilterSet) -> GossipParticipant:
+        place = address_text(address)
+        participant = self._protocol(
+            Contact(address, place),
+            self.space,
+            self.parameters,
+            random.Random(self._rng.getrandbits(64)),
+            self.conduct,
+        )
+        self._inhabitants[place] = _Inhabitant(participant, filters)
+        self._happen(place, Desire(_ANYTHING, filters))
+        period = self.parameters.period_us
+        wait = period - (self.now_us - START_US) % period
+        self._push(wait if self._in_step else 1 + self._rng.randrange(period), place, Tick())
+        return participant
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def rounds(self, count: int) -> None:
+        """So many periods pass."""
+        until = self.now_us + count * self.parameters.period_us
+        while self._queue and self._queue[0][0] <= until:
+            self.now_us, _, place, event = heapq.heappop(self._queue)
+            if place in self._inhabitants:
+                if isinstance(event, Tick):
+                    self._push(self.parameters.period_us, place, event)
+                self._happen(place, event)
+        self.now_us = until
+
+    def rounds_until(self, holds: Callable[[], bool], most: int) -> int:
+        """Lets periods pass until something holds, or so many have; how many."""
+        for count in range(most):
+            if holds():
+                return count
+            self.rounds(1)
+        return most
+
+    def _push(self, delay_us: int, place: str, event: GossipEvent) -> None:
+        self._number += 1
+        heapq.heappush(self._queue, (self.now_us + delay_us, self._number, place, event))
+
+    def _happen(self, place: str, event: GossipEvent) -> list[GossipEffect]:
+        inhabitant = self._inhabitants[place]
+        participant = inhabitant.participant
+        effects = participant.handle(event, self.now_us + inhabitant.clock_ahead_us)
+        for effect in effects:
+            if isinstance(effect, SendGossip):
+                self._send(place, effect)
+            elif isinstance(effect, GiveEvent):
+                assert event_id(effect.event) not in inhabitant.given, "an event is given once"
+                inhabitant.given.add(event_id(effect.event))
+        if self._checks:
+            participant.validate()
+        return effects
+
+    def _send(self, place: str, effect: SendGossip) -> None:
+        self.messages += 1
+        if not all(passes(place, effect) for passes in self._taps):
+            return
+        if self._rng.random() < self.parameters.loss:
+            return
+        # In step an answer to an answer comes before the next round; else two rounds may pass.
+        longest = self.parameters.period_us // 4 if self._in_step else 2 * self.parameters.period_us
+        delay = 1 + self._rng.randrange(longest)
+        event: GossipEvent = Heard(place, effect.message)
+        if self._as_bytes:
+            event = Datagram(place, encode_gossip(effect.message))
+        self._push(delay, effect.place, event)
+
+    # --- what came of it -----------------------------------------------------------------------
+
+    def given(self, identity: EventId) -> set[LogicalAddress]:
+        """Who was handed an event."""
+        return {
+            each.participant.membership.contact.address
+            for each in self._inhabitants.values()
+            if identity in each.given
+        }
+
+    def infected(self, identity: EventId) -> set[LogicalAddress]:
+        """To whom an event has come, interested or not."""
+        return {
+            each.participant.membership.contact.address
+            for each in self._inhabitants.values()
+            if each.participant.dissemination.has(identity)
+        }
+
+    def faults(self) -> list[str]:
+        """The differences of all views from the true group; empty where every view is exact.
+
+        Each line must count the participants that are there, have just their filters together, and
+        name the right delegates.
+        """
+        tables = self._true_tables(self.interests)
+        found: list[str] = []
+        for place, inhabitant in self._inhabitants.items():
+            view = inhabitant.participant.membership.view
+            for table in view.tables:
+                truth = tables[branch_of(view.address, table.level)]
+                said = {held.line.digit: held.mark for held in table.live()}
+                right = {held.line.digit: held.mark for held in truth.live()}
+                if said != right:
+                    wrong = sorted(
+                        digit
+                        for digit in said.keys() | right.keys()
+                        if said.get(digit) != right.get(digit)
+                    )
+                    found.append(f"{place}: level {table.level}, lines {wrong}")
+        return found
+
+    def _true_tables(self, interests: Interests) -> dict[Branch, ViewTable]:
+        """The tables of all branches, made from the participants that are there."""
+        lines: dict[Branch, list[ViewLine]] = defaultdict(list)
+        for address, filters in sorted(interests.items()):
+            contact = Contact(address, address_text(address))
+            packed = packed_interests([filters])
+            line = ViewLine(address[-1], START_US, packed, 1, (contact,))
+            lines[branch_of(address, 1)].append(line)
+        tables: dict[Branch, ViewTable] = {}
+        for level in range(1, self.space.levels + 1):
+            tables |= {branch: _table(level, of) for branch, of in lines.items()}
+            lines, below = defaultdict(list), lines
+            if level < self.space.levels:
+                for branch in below:
+                    lines[branch[:-1]].append(self._line(level, branch, tables[branch]))
+        return tables
+
+    def _line(self, level: int, branch: Branch, table: ViewTable) -> ViewLine:
+        what = condense_table(
+            table,
+            self.parameters.redundancy,
+            self.conduct.accuracy(level + 1),
+            self.conduct.delegates,
+        )
+        return ViewLine(branch[-1], START_US, what.interests, what.count, what.delegates)
+
+
+def _table(level: int, lines: Iterable[ViewLine]) -> ViewTable:
+    table = ViewTable(level)
+    for line in lines:
+        table.put(line, 0)
+    return table

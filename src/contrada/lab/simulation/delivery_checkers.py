@@ -1,0 +1,149 @@
+"""Whether promises were kept: a checker for each promise, over the records of a run.
+
+*Lost*: an accepted notification is read, by the end of the world, from every standing subscription
+that matches it and that all servers knew when it was published. Losses that the class permits are
+excused: reliable where its access point or a sequencer crashed afterwards, and where the
+subscription was in memory and its home crashed; certified where one of these lost its disk. And
+every loss, once more was published than the subscription has room for, unless it refuses
+publishers. *Double*: a log has a notification once, and an acknowledged record never comes again.
+Excused where an access point lost its disk, with the numbers of its publishers. *Spurious*: a log
+has only matching notifications, and no refused ones. *FIFO*, *causal*, *total*: the order of each
+log, in which it is also read. *Replay*: a log that is read again gives the same records at the same
+positions.
+
+Source: EPFL 2503 §5.2.2.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from contrada.delivery.durable_subscription import OnFull
+from contrada.lab.simulation.delivery_history import PromiseHistory, Sent, Stood
+from contrada.lab.simulation.oracle import Violation
+
+
+@dataclass(slots=True)
+class Judged:
+    """What was looked at: how many pairs had to be delivered, and were."""
+
+    must: int = 0
+    read: int = 0
+
+
+def judge_promises(promises: PromiseHistory, kept: Judged) -> Iterator[Violation]:
+    """Everything that does not hold."""
+    logs = {name: dict[int, str]() for name in promises.stood}
+    for (_, name), read in promises.reads.items():
+        for position, id_ in read.records.items():
+            if logs[name].setdefault(position, id_) != id_:
+                yield Violation("replay", f"{name} gives {id_} at {position}, gave another")
+    in_order = {
+        name: [promises.sent[of[position]] for position in sorted(of)] for name, of in logs.items()
+    }
+    kept.read += sum(map(len, in_order.values()))
+    for double in promises.doubles:
+        yield Violation("double", double)
+    yield from _lost(promises, in_order, kept)
+    for name, log in in_order.items():
+        yield from _wrong(promises, promises.stood[name], log)
+        yield from _out_of_order(name, log)
+    yield from _not_total(in_order)
+
+
+def _lost(
+    promises: PromiseHistory, logs: dict[str, list[Sent]], kept: Judged
+) -> Iterator[Violation]:
+    there = {name: {sent.id for sent in log} for name, log in logs.items()}
+    overflown = {name for name, stood in promises.stood.items() if _may_overflow(promises, stood)}
+    for sent in promises.sent.values():
+        if not sent.is_accepted:
+            continue
+        for name in sent.known:
+            stood = promises.stood[name]
+            if name in overflown or _is_excused(promises, sent, stood):
+                continue
+            kept.must += 1
+            if sent.id not in there[name]:
+                yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.promised}")
+
+
+def _may_overflow(promises: PromiseHistory, stood: Stood) -> bool:
+    """Whether the oldest may have made way, or the subscription ended, for want of room."""
+    if stood.retention.on_full is OnFull.REFUSE:
+        return False
+    said = sum(
+        len(sent.brokers)
+        for sent in promises.sent.values()
+        if stood.filters.matches(sent.notification)
+    )
+    return said > stood.retention.records_max
+
+
+def _is_excused(promises: PromiseHistory, sent: Sent, stood: Stood) -> bool:
+    """Whether a subscription may miss what was accepted."""
+    if stood.has_ended or stood.is_lost:
+        return True
+    for order, broker, disk_survived in promises.crashes:
+        if sent.promised.sequence and broker in promises.sequencers and not disk_survived:
+            return True
+        if order < sent.order:
+            continue
+        if sent.promised.is_certified and disk_survived:
+            continue
+        if broker in sent.brokers or (sent.promised.sequence and broker in promises.sequencers):
+            return True
+    return False
+
+
+def _wrong(promises: PromiseHistory, stood: Stood, log: list[Sent]) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for sent in log:
+        if sent.id in seen and not _has_lost_numbers(promises, sent):
+            yield Violation("double", f"{sent.id} of {sent.client} in {stood.name}")
+        seen.add(sent.id)
+        if not stood.filters.matches(sent.notification):
+            yield Violation("no match", f"{sent.id} of {sent.client} in {stood.name}")
+        if sent.error is not None:
+            yield Violation("refused", f"{sent.id} of {sent.client} in {stood.name}: {sent.error}")
+
+
+def _has_lost_numbers(promises: PromiseHistory, sent: Sent) -> bool:
+    """Whether an access point has lost its disk, and what it knew of a publisher."""
+    return any(
+        broker in sent.brokers and not disk_survived
+        for _, broker, disk_survived in promises.crashes
+    )
+
+
+def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:
+    last: defaultdict[str, int] = defaultdict(int)
+    place = {sent.id: at for at, sent in enumerate(log)}
+    causal = {sent.id for sent in log if sent.promised.is_causal}
+    for at, sent in enumerate(log):
+        if sent.promised.is_fifo:
+            if sent.sequence < last[sent.client]:
+                yield Violation("FIFO", f"{sent.id} of {sent.client} comes late in {name}")
+            last[sent.client] = max(last[sent.client], sent.sequence)
+        if sent.promised.is_causal:
+            late = [each for each in sent.past & causal if place[each] > at]
+            if late:
+                yield Violation("causal", f"{sent.id} comes before {late} in {name}")
+
+
+def _not_total(logs: dict[str, list[Sent]]) -> Iterator[Violation]:
+    """There is an order that all logs follow exactly when no cycle of them exists."""
+    sequences: defaultdict[str, TopologicalSorter[str]] = defaultdict(TopologicalSorter)
+    for log in logs.values():
+        before: dict[str, str] = {}
+        for sent in log:
+            sequence = sent.promised.sequence
+            if sequence:
+                sequences[sequence].add(sent.id, *filter(None, [before.get(sequence)]))
+                before[sequence] = sent.id
+    for sequence, order in sequences.items():
+        try:
+            order.prepare()
+        except CycleError as error:
+            yield Violation("total", f"in {sequence} there is a circle: {error.args[1]}")

@@ -1,0 +1,269 @@
+"""What a network of servers costs: messages times the length of the links they travel.
+
+The workload is that of SIENA's own studies. *Objects of interest* and *interested parties* stand at
+random sites. Each object advertises a topic, publishes some notifications, and withdraws; each
+party subscribes to a topic, popular ones more often than others, and later withdraws. All
+advertise, then all subscribe, then all publish, then all withdraw, each at random times, and what
+is said arrives before the next begins. So every kind of network delivers the same, and only the
+cost differs.
+
+Source: PODC 2000 §5 (simulation studies of architectures and processing strategies).
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from contrada.lab.simulation.process_pool import in_processes
+from contrada.lab.simulation.run_records import Delivered
+from contrada.lab.simulation.script_steps import Kind
+from contrada.lab.simulation.simulated_network import SimulatedNetwork
+from contrada.lab.simulation.sites import sites_of
+from contrada.lab.simulation.worlds import kinds
+from contrada.model import Advertisement, Envelope, Filter, Notification, Value
+from contrada.model.algebra.sets import between, eq, ge
+from contrada.routing.router import Strategy
+from contrada.routing.router_messages import Advertise, Subscribe
+
+PARTIES_MAX: Final = 100_000
+"""Interested parties of one simulated run. Beyond it: the run is refused."""
+
+OBJECTS_MAX: Final = 10_000
+"""Objects of interest of one simulated run. Beyond it: the run is refused."""
+
+LEVELS: Final = 10
+"""A notification has a level below this; a party asks for a lowest or a highest one."""
+
+TOPICS: Final = 20
+"""What objects publish about; the k-th is asked for in proportion to 1/k."""
+
+PAUSE_US: Final = 1_000
+"""Mean time between two that do the same."""
+
+COST_PER_LENGTH: Final = 1_000
+"""Servers are told the costs of their links as whole numbers, and as many microseconds a link
+delays, so that the time on its way says how far a notification came."""
+
+_IDENTITY: Final = "it"
+"""The identity of the one subscription, or advertisement, of a client."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One run: a network of servers of a kind, and who uses it."""
+
+    kind: Kind
+    network: str
+    sites: int
+    parties: int
+    objects: int
+    notifications: int
+    seed: int
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a run cost. Costs are lengths; tables count filters that a server holds.
+
+    `path` is how far a notification came to who was given it, on average.
+    """
+
+    plan: Plan
+    published: int
+    delivered: int
+    per_notification: float
+    per_subscription: float
+    per_advertisement: float
+    link_states: float
+    table_mean: float
+    table_max: int
+    path: float
+
+    @property
+    def total(self) -> float:
+        """All costs of the run but those of link states."""
+        plan = self.plan
+        return (
+            self.per_notification * self.published
+            + self.per_subscription * plan.parties
+            + self.per_advertisement * plan.objects
+        )
+
+
+def plans(
+    network: str,
+    sites: int,
+    parties: Sequence[int],
+    *,
+    objects: int,
+    notifications: int,
+    seed: int,
+) -> list[Plan]:
+    """A sweep: each kind of network once, with each number of parties.
+
+    One server alone neither forwards nor covers, and flooding forwards no subscriptions.
+    """
+    return [
+        Plan(kind, network, sites, count, objects, notifications, seed)
+        for kind in kinds()
+        if not kind.promises
+        for count in parties
+        if not _is_idle(kind)
+    ]
+
+
+def _is_idle(kind: Kind) -> bool:
+    """Whether another kind does the very same."""
+    is_plain = kind.strategy is Strategy.SUBSCRIPTIONS and not kind.covering
+    if kind.shape == "central":
+        return not is_plain
+    return kind.strategy is Strategy.FLOODING and kind.covering
+
+
+def measure(plan: Plan) -> Cost:
+    """Runs a plan. A pure function; cost: some seconds for thousands of parties."""
+    return _PlanRun(plan).measured()
+
+
+def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
+    """Runs plans in several processes, as they are done; one job is this process."""
+    return in_processes(measure, chosen, jobs)
+
+
+class _PlanRun:
+    """A network and its clients, while a plan is run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._sites = sites_of(plan.network, plan.sites, plan.seed)
+        self._chance = random.Random(f"{plan.seed} {plan.parties} {plan.objects}")
+        self._is_central = plan.kind.shape == "central"
+        self._network = SimulatedNetwork(plan.kind, 1 if self._is_central else self._sites.count)
+        self._to_middle = self._sites.distances(self._sites.middle())
+        self._places: dict[str, int] = {}
+        self._topics: dict[str, int] = {}
+        self._published: dict[str, tuple[str, int]] = {}
+        self._carried: defaultdict[str, float] = defaultdict(float)
+        self._lengths: list[float] = []
+        for a, b, is_parent in self._sites.links(plan.kind.shape):
+            length = self._sites.lengths[min(a, b), max(a, b)]
+            cost = 1 + round(length * COST_PER_LENGTH)
+            self._network.connect(a, b, is_parent=is_parent, delay_us=cost, cost=cost)
+            self._lengths.append(length)
+        self._network.schedule.run()
+
+    def measured(self) -> Cost:
+        """Runs the plan."""
+        plan, network = self._plan, self._network
+        link_states = self._cost("TellLinks", "TookLinks")
+        objects = [f"object {each}" for each in range(plan.objects)]
+        parties = [f"party {each}" for each in range(plan.parties)]
+        for name in (*objects, *parties):
+            self._places[name] = self._chance.randrange(self._sites.count)
+            network.move(name, 0 if self._is_central else self._places[name])
+        self._all(objects, self._advertise)
+        self._all(parties, self._subscribe)
+        held = [each.statistics().filters.nodes for each in network.routers if each is not None]
+        self._all([name for name in objects for _ in range(plan.notifications)], self._publish)
+        self._all(parties, self._unsubscribe)
+        self._all(objects, self._unadvertise)
+        for delivered in network.history.delivered:
+            self._carry(delivered.client, "Publish")
+        published = len(network.history.published)
+        return Cost(
+            plan,
+            published,
+            len(network.history.delivered),
+            _ratio(self._cost("Publish"), published),
+            _ratio(self._cost("Subscribe", "Unsubscribe"), plan.parties),
+            _ratio(self._cost("Advertise", "Unadvertise"), plan.objects),
+            round(link_states, 6),
+            _ratio(sum(held), len(held)),
+            max(held),
+            _ratio(sum(map(self._path, network.history.delivered)), len(network.history.delivered)),
+        )
+
+    def _path(self, delivered: Delivered) -> float:
+        """How far a notification came, to and from a central server too."""
+        publisher, at_us = self._published[delivered.id]
+        far = (delivered.at_us - at_us) / COST_PER_LENGTH
+        if self._is_central:
+            far += sum(
+                self._to_middle[self._places[each]] for each in (publisher, delivered.client)
+            )
+        return far
+
+    def _all(self, names: list[str], act: Callable[[str], None]) -> None:
+        """Has each do something, at random times in random order; then all comes to rest."""
+        schedule = self._network.schedule
+        for name in self._chance.sample(names, len(names)):
+            schedule.run(schedule.now_us + round(self._chance.expovariate(1 / PAUSE_US)))
+            act(name)
+        schedule.run()
+
+    def _cost(self, *kinds: str) -> float:
+        """The lengths of the links that messages of some kinds have travelled."""
+        travelled = (
+            count * self._lengths[line]
+            for (line, kind), count in sorted(self._network.traffic.items())
+            if kind in kinds
+        )
+        return sum(travelled) + sum(self._carried[kind] for kind in kinds)
+
+    def _carry(self, client: str, kind: str) -> None:
+        """A message travels between a client and a central server, along the shortest way.
+
+        As between servers, advertisements travel only where they are forwarded.
+        """
+        is_offer = kind in ("Advertise", "Unadvertise")
+        if is_offer and self._plan.kind.strategy is not Strategy.ADVERTISEMENTS:
+            return
+        if self._is_central:
+            self._carried[kind] += self._to_middle[self._places[client]]
+
+    # --- behaviours ---------------------------------------------------------------------------
+
+    def _advertise(self, name: str) -> None:
+        self._topics[name] = _topic(self._chance)
+        offer = Advertisement({"topic": eq(self._topics[name]), "level": between(0, LEVELS)})
+        self._carry(name, "Advertise")
+        self._network.ask(name, Advertise(_IDENTITY, offer))
+
+    def _unadvertise(self, name: str) -> None:
+        self._carry(name, "Unadvertise")
+        self._network.withdraw(name, Advertise, _IDENTITY)
+
+    def _subscribe(self, name: str) -> None:
+        self._carry(name, "Subscribe")
+        self._network.ask(name, Subscribe(_IDENTITY, filter_of(self._chance)))
+
+    def _unsubscribe(self, name: str) -> None:
+        self._carry(name, "Unsubscribe")
+        self._network.withdraw(name, Subscribe, _IDENTITY)
+
+    def _publish(self, name: str) -> None:
+        number = len(self._network.history.published)
+        values: dict[str, Value] = {
+            "topic": self._topics[name],
+            "level": self._chance.randrange(LEVELS),
+        }
+        self._carry(name, "Publish")
+        self._published[f"n{number}"] = name, self._network.schedule.now_us
+        self._network.publish(name, Notification(values, envelope=Envelope(id=f"n{number}")))
+
+
+def filter_of(chance: random.Random) -> Filter:
+    """What a party asks for."""
+    level = chance.randrange(LEVELS)
+    levels = ge(level) if chance.random() < 0.7 else eq(level)
+    return Filter({"topic": eq(_topic(chance)), "level": levels})
+
+
+def _topic(chance: random.Random) -> int:
+    weights = [1 / rank for rank in range(1, TOPICS + 1)]
+    return chance.choices(range(TOPICS), weights)[0]
+
+
+def _ratio(cost: float, count: int) -> float:
+    return round(cost / count, 6) if count else 0.0

@@ -1,0 +1,144 @@
+"""The records of a run, for the oracle and for the search for faults.
+
+An *order* numbers the events of a run, so that of two events at one time the first is known. A
+*cause* makes servers send messages: a client's request, or a change of links. All messages that
+follow from a cause belong to it, and it ends when none of them is on its way.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from contrada.lab.simulation.script_steps import Kind
+from contrada.model import Notification
+from contrada.patterns import Match
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.router_messages import Advertise, Effect, Event, Refused, Role, Subscribe
+
+
+@dataclass(slots=True, eq=False)
+class Cause:
+    """Something that makes servers speak, and how many of its messages are on their way.
+
+    `came_us` is when the last copy of its notification came to a server over a line.
+    """
+
+    is_control: bool
+    begun: int
+    on_their_way: int = 1
+    ended: int | None = None
+    ended_us: int = 0
+    came_us: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A subscription or an advertisement that was in force at a client of a server."""
+
+    client: str
+    broker: int
+    message: Subscribe | Advertise | SubscribePattern
+    begun: int
+    ended: int | None = None
+
+    def is_held(self, begin: int, end: int) -> bool:
+        """Whether it was in force at some time between two orders."""
+        return self.begun <= end and (self.ended is None or self.ended >= begin)
+
+
+@dataclass(slots=True, eq=False)
+class PublishedRecord:
+    """A notification, and the state of the network when it was published.
+
+    `settled` is the last order at which no control message was on its way; `offers` are the
+    advertisements of its client that cover it.
+    """
+
+    notification: Notification
+    client: str
+    broker: int
+    order: int
+    settled: int
+    overlaps: bool
+    offers: tuple[Held, ...]
+    cause: Cause
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """A server handed a notification to a client for its subscriptions.
+
+    The client's session takes it unless another server had given it before.
+    """
+
+    order: int
+    client: str
+    broker: int
+    subscriptions: tuple[str, ...]
+    id: str
+    is_taken: bool
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A server handed a match to a client for its subscription of a pattern."""
+
+    order: int
+    client: str
+    broker: int
+    match: Match[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An end of a line came up or went down."""
+
+    order: int
+    line: int
+    end: int
+    is_up: bool
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """A server handled an event."""
+
+    order: int
+    at_us: int
+    broker: int
+    event: Event
+    effects: tuple[Effect, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """All that is noted of a run."""
+
+    wishes: list[Held] = field(default_factory=list)
+    published: list[PublishedRecord] = field(default_factory=list)
+    delivered: list[Delivered] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    handled: list[Handled] = field(default_factory=list)
+    refused: list[tuple[int, Refused]] = field(default_factory=list)
+    lost: int = 0
+    causes: list[Cause] = field(default_factory=list)
+    patterns: list[Held] = field(default_factory=list)
+    matched: list[Matched] = field(default_factory=list)
+    told: list[tuple[int, int]] = field(default_factory=list)
+    """When all servers had been told the time, as order and time."""
+
+
+class Observed(Protocol):
+    """A network of which a run is judged: a simulated one, or real brokers.
+
+    `ends` are the two servers of each line, `costs` what a way over it costs.
+    """
+
+    kind: Kind
+    history: History
+    ends: list[tuple[int, int]]
+    costs: list[int]
+
+    def role(self, a: int, b: int) -> Role:
+        """What the second of two servers with a line is to the first."""
+        ...

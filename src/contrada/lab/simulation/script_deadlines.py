@@ -1,0 +1,33 @@
+"""Times to live, priorities and pauses of reading, put into a script that was made without them.
+
+They come by a chance of their own, so that the rest of a script does not change with them.
+"""
+
+import random
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.lab.simulation.script_steps import Notify, Pause, Resume, Script, Step
+
+TTLS_US: Final = (2_000, 20_000, 200_000, 2_000_000, 20_000_000)
+"""Less than a link takes, up to longer than a made world rests."""
+
+
+def hastened(script: Script) -> Script:
+    """A script in which some may be in a hurry; in half of all nobody is."""
+    chance = random.Random(f"haste {script.seed} {script.kind.name}")
+    if chance.random() < 0.5:
+        return script
+    clients = sorted({step.client for step in script.steps if isinstance(step, Notify)})
+    steps: list[Step] = []
+    for each in script.steps:
+        step = each
+        if isinstance(step, Notify):
+            ttl_us = chance.choice((None, *TTLS_US))
+            step = replace(step, ttl_us=ttl_us, priority=chance.choice((0, 4, 4, 7, 9)))
+        steps.append(step)
+        if clients and chance.random() < 0.3:
+            turn = chance.choice((Pause, Pause, Pause, Pause, Resume))
+            steps.append(turn(step.at_us, chance.choice(clients)))
+    return script.with_steps(steps)

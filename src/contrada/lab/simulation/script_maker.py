@@ -1,0 +1,346 @@
+"""Scripts from seeds: networks of all shapes, clients that come and go, and what goes wrong.
+
+A script is a row of bursts. In a burst clients subscribe, advertise, withdraw and publish faster
+than messages travel, so that notifications meet control messages on their way; between some bursts
+the network comes to rest, so that some notifications must be delivered. The weather of a world says
+which faults happen: none; a transport that loses, repeats and overtakes; links and servers that
+fail; clients that move; or all of these.
+"""
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from contrada.delivery.durable_subscription import OnFull
+from contrada.lab.simulation.script_deadlines import hastened
+from contrada.lab.simulation.script_steps import (
+    Announce,
+    Attach,
+    Connect,
+    Crash,
+    CutLine,
+    Detach,
+    End,
+    FillDisk,
+    FreeDisk,
+    Kind,
+    Leave,
+    Mend,
+    Move,
+    NetworkShape,
+    Notify,
+    Pass,
+    Restart,
+    Retract,
+    Script,
+    Stand,
+    Step,
+    Unwish,
+    WishFilter,
+)
+from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
+from contrada.lab.simulation.step_texts import advertisement_of, filter_of
+from contrada.model import Advertisement, Notification
+from contrada.model.algebra.product import product_covers
+
+WORLD_BROKERS_MAX: Final = 50
+"""Servers of a made world. Beyond it: no made world has more."""
+
+REST_US: Final = 3_000_000
+"""How long nothing happens where a network is to come to rest."""
+
+CALM: Final = Faults(late_us=5_000)  # So that what is sent together does not come together.
+ROUGH: Final = Faults(loss=0.1, duplication=0.1, late_us=30_000)
+
+Links = list[tuple[int, int, bool]]
+"""Pairs of servers; the first is the parent of the second, or they are peers (False)."""
+
+
+def made(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
+    """The script of a seed."""
+    return hastened(_Maker(seed, kind, brokers_max).script())
+
+
+def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:
+    """A random connected network of a shape: trees whose servers have few neighbours."""
+    if shape == "central":
+        return []
+    peers = brokers if shape != "hybrid" else max(1, brokers // 2)
+    links: Links = []
+    for broker in range(1, brokers):
+        is_child = shape == "hierarchical" or broker >= peers
+        links.append((chance.randrange(max(0, broker - 8), broker), broker, is_child))
+    if shape in ("general", "hybrid"):
+        there = {link[:2] for link in links}
+        for _ in range(max(1, peers // 2) if peers > 2 else 0):
+            a, b = sorted(chance.sample(range(peers), 2))
+            if (a, b) not in there:
+                there.add((a, b))
+                links.append((a, b, False))
+    return links
+
+
+class _Maker:
+    """Makes a script step by step; knows what clients hold as far as it can be known."""
+
+    def __init__(self, seed: int, kind: Kind, brokers_max: int) -> None:
+        self._seed, self._kind = seed, kind
+        self._chance = random.Random(f"{seed} {kind.name}")
+        self._now_us = 0
+        self._steps: list[Step] = []
+        self._numbered = 0
+        size = self._chance.random() ** 3  # Most networks are small: they show most faults.
+        least = 3 if kind.promises else 2  # Between two servers nothing overtakes.
+        grown = least + round(size * (brokers_max - least))
+        self._brokers = 1 if kind.shape == "central" else grown
+        self._links = links_of(kind.shape, self._brokers, self._chance)
+        self._clients = [f"c{each}" for each in range(2 + self._brokers)]
+        self._wishes: list[tuple[str, str]] = []
+        self._offers: dict[tuple[str, str], Advertisement | None] = {}
+        self._down: list[Step] = []
+        self._where: dict[str, int] = {}  # the server of each client
+        self._said = self._clients[0]  # who published last what is more than best effort
+        self._is_rough = self._chance.random() < 0.5
+        self._fails = self._chance.random() < 0.5
+        self._moves = self._chance.random() < 0.5
+        self._stood: list[tuple[str, str]] = []
+        chosen = range(1, self._brokers) if kind.promises else ()
+        self._storeless = tuple(each for each in chosen if self._chance.random() < 0.1)
+
+    def script(self) -> Script:
+        """All of it."""
+        for a, b, is_parent in self._links:
+            delay_us = self._chance.choice((1_000, 5_000, 20_000, self._chance.randrange(50_000)))
+            self._steps.append(Connect(0, a, b, is_parent, 1 + delay_us))
+        self._rest()
+        for client in self._clients:
+            self._connect(client, self._chance.randrange(self._brokers))
+        for _ in range(3 + self._brokers // 5):
+            self._wish()
+            self._wish()
+            self._offer()
+            if self._kind.promises:
+                self._stand()
+        for _ in range(self._chance.randint(3, 8)):
+            if self._chance.random() < 0.7:
+                self._rest()
+            self._burst()
+        faults = ROUGH if self._is_rough else CALM
+        steps = tuple(self._steps)
+        return Script(self._seed, self._kind, self._brokers, faults, steps, self._storeless)
+
+    def _rest(self) -> None:
+        self._now_us += REST_US
+
+    def _burst(self) -> None:
+        weights: list[tuple[float, Callable[[], None]]] = [
+            *((6.0, self._publish), (3.0, self._wish), (3.0, self._unwish)),
+            *((1.5, self._offer), (1.5, self._unoffer)),
+            (2.0 if self._moves else 0.0, self._move),
+            (2.0 if self._fails else 0.0, self._fail),
+        ]
+        if self._kind.promises:
+            weights += [
+                (9.0, self._promise),
+                (1.0, self._stand),
+                (1.0, self._read),
+                (0.2, self._end),
+            ]
+            weights += [(0.5, self._pass), (0.3 if self._fails else 0.0, self._fill)]
+        chosen = [action for _, action in weights]
+        pace_us = self._chance.choice((1_000, 5_000, 30_000))
+        for _ in range(self._chance.randint(8, 30)):
+            self._now_us += self._chance.randrange(2 * pace_us)
+            self._chance.choices(chosen, [weight for weight, _ in weights])[0]()
+        is_left = self._chance.random() < 0.5  # What failed stays so while the network rests.
+        while self._down and not is_left:
+            self._now_us += self._chance.randrange(SILENCE_US)
+            self._repair()
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def _connect(self, client: str, broker: int) -> None:
+        self._where[client] = broker
+        self._steps.append(Move(self._now_us, client, broker))
+
+    def _named(self, letter: str) -> str:
+        self._numbered += 1
+        return f"{letter}{self._numbered}"
+
+    def _wish(self) -> None:
+        key = self._chance.choice(self._clients), self._named("s")
+        self._wishes.append(key)
+        count = self._chance.choice((1, 1, 1, 2))
+        filters = " or ".join(random_filter(self._chance) for _ in range(count))
+        self._steps.append(WishFilter(self._now_us, *key, filters))
+
+    def _unwish(self) -> None:
+        if self._wishes:
+            key = self._wishes.pop(self._chance.randrange(len(self._wishes)))
+            self._steps.append(Unwish(self._now_us, *key))
+
+    def _offer(self) -> None:
+        key = self._chance.choice(self._clients), self._named("a")
+        is_open = self._chance.random() < 0.1
+        text = "a any" if is_open else random_offer(self._chance)
+        self._offers[key] = None if is_open else advertisement_of(text)
+        self._steps.append(Announce(self._now_us, *key, text, is_open))
+
+    def _unoffer(self) -> None:
+        if self._offers:
+            key = self._chance.choice(list(self._offers))
+            del self._offers[key]
+            self._steps.append(Retract(self._now_us, *key))
+
+    def _publish(self) -> None:
+        """Something, mostly what its client has advertised."""
+        values = random_values(self._chance)
+        able = [
+            client
+            for (client, _), offer in self._offers.items()
+            if offer is None or is_offered(offer, tuple(values.items()))
+        ]
+        if able or self._chance.random() < 0.5:
+            client = self._chance.choice(able or self._clients)
+            self._steps.append(Notify(self._now_us, client, self._named("n"), values))
+
+    # --- more than best effort ----------------------------------------------------------------
+
+    def _promise(self) -> None:
+        """Something that is reliable or certified, with an order or none; often by a reader."""
+        words = [self._chance.choice(("reliable", "certified"))]
+        words += self._chance.choice(((), (), ("fifo",), ("causal",)))
+        words += self._chance.choice(((), (), ("total:t",), ("total:u",)))
+        readers = [client for client, _ in self._stood]
+        self._said = self._chance.choice(readers if self._chance.random() < 0.6 else self._clients)
+        values, delivery = random_values(self._chance), " ".join(words)
+        id_ = self._named("p")
+        self._steps.append(Notify(self._now_us, self._said, id_, values, delivery=delivery))
+
+    def _stand(self) -> None:
+        """A client subscribes for good."""
+        key = self._chance.choice(self._clients), self._named("d")
+        self._stood.append(key)
+        is_durable = self._chance.random() < 0.7
+        on_full = self._chance.choice((OnFull.REFUSE, *OnFull))
+        records_max = 1_000_000 if on_full is OnFull.REFUSE else self._chance.choice((3, 30))
+        if self._chance.random() < 0.1:
+            records_max = 5
+        replay_max = self._chance.choice((0, 100))
+        filters = random_filter(self._chance)
+        self._steps.append(
+            Stand(self._now_us, *key, filters, is_durable, records_max, on_full, replay_max)
+        )
+
+    def _read(self) -> None:
+        """A client begins or ends to read."""
+        if self._stood:
+            client, name = self._chance.choice(self._stood)
+            if self._chance.random() < 0.3:
+                client = self._chance.choice(self._clients)
+            kind = self._chance.choice((Attach, Detach))
+            self._steps.append(kind(self._now_us, client, name))
+
+    def _end(self) -> None:
+        if self._stood:
+            self._steps.append(End(self._now_us, *self._chance.choice(self._stood)))
+
+    def _pass(self) -> None:
+        broker, sequence = self._chance.randrange(self._brokers), self._chance.choice("tu")
+        self._steps.append(Pass(self._now_us, broker, sequence))
+
+    def _fill(self) -> None:
+        broker = self._any_broker()
+        self._break(FillDisk(self._now_us, broker), FreeDisk(0, broker))
+
+    def _move(self) -> None:
+        client = self._chance.choice(self._clients)
+        if self._chance.random() < 0.9:
+            self._connect(client, self._chance.randrange(self._brokers))
+            return
+        self._steps.append(Leave(self._now_us, client))
+        self._connect(client, self._chance.randrange(self._brokers))
+        self._wishes = [key for key in self._wishes if key[0] != client]
+        self._offers = {key: offer for key, offer in self._offers.items() if key[0] != client}
+
+    # --- failures -----------------------------------------------------------------------------
+
+    def _any_broker(self) -> int:
+        """A server; in worlds with promises often that of the last publisher."""
+        if self._kind.promises and self._chance.random() < 0.5:
+            return self._where[self._said]
+        return self._chance.randrange(self._brokers)
+
+    def _fail(self) -> None:
+        """Something goes wrong, or what went wrong is mended."""
+        if self._down and self._chance.random() < 0.5:
+            self._repair()
+            return
+        kind = self._chance.random()
+        if kind < 0.4 and self._links:
+            a, b, _ = self._chance.choice(self._links)
+            self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
+        elif kind < 0.8:
+            broker = self._any_broker()
+            keeps_store = self._chance.random() < (0.85 if self._kind.promises else 0.5)
+            self._break(Crash(self._now_us, broker, keeps_store), Restart(0, broker))
+        else:
+            side = set(self._chance.sample(range(self._brokers), self._brokers // 2))
+            for a, b, _ in self._links:
+                if (a in side) != (b in side):
+                    self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
+        if self._kind.promises and self._chance.random() < 0.3:
+            self._pass()
+        self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))
+
+    def _break(self, fault: Step, repair: Step) -> None:
+        self._steps.append(fault)
+        self._down.append(repair)
+
+    def _repair(self) -> None:
+        repair = self._down.pop(self._chance.randrange(len(self._down)))
+        self._steps.append(replace(repair, at_us=self._now_us))
+        if isinstance(repair, Restart):
+            for client in self._chance.sample(self._clients, len(self._clients) // 2):
+                self._connect(client, repair.broker)
+
+
+@lru_cache(maxsize=65_536)  # Made offers and values are few, and asked about often.
+def is_offered(offer: Advertisement, values: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether an advertisement covers a notification of these values."""
+    return product_covers(offer, Notification(dict(values)))
+
+
+def random_filter(chance: random.Random) -> str:
+    """Filters over three attributes that often cover one another, are equal, or can be merged."""
+    parts = []
+    if chance.random() < 0.8:
+        low = chance.randrange(8)
+        parts.append(f"a between {low} and {low + chance.randrange(6)}")
+    if chance.random() < 0.5:
+        parts.append(chance.choice(("b any", "b prefix 'x'", "b suffix 'x'", "b = 'xx'")))
+    if chance.random() < 0.2 or not parts:
+        parts.append("c = true")
+    text = " and ".join(parts)
+    assert not filter_of(text).is_empty
+    return text
+
+
+def random_offer(chance: random.Random) -> str:
+    """Advertisements that often cover one another and leave something out."""
+    low = chance.randrange(8)
+    parts = [f"a between {low} and {low + chance.randrange(8)}"]
+    parts += [chance.choice(("b any", "b prefix 'x'"))] if chance.random() < 0.8 else []
+    parts += ["c any"] if chance.random() < 0.5 else []
+    return " and ".join(parts)
+
+
+def random_values(chance: random.Random) -> dict[str, int | float | str | bool | None]:
+    """What a notification holds."""
+    values: dict[str, int | float | str | bool | None] = {"a": chance.randrange(13)}
+    values |= {"b": chance.choice(("x", "xx", "yx"))} if chance.random() < 0.7 else {}
+    values |= {"c": True} if chance.random() < 0.3 else {}
+    return values

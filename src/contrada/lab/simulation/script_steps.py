@@ -1,0 +1,265 @@
+"""Steps: what happens to a network from outside, as data that can be written, read and left out.
+
+A step that cannot be done (a client of a server that has crashed, a subscription that is not there)
+does nothing, so that any part of a script is a script.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from contrada.delivery.durable_subscription import OnFull
+from contrada.errors import InputError
+from contrada.lab.simulation.simulated_line import Faults
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
+from contrada.routing.router import Strategy
+
+BROKERS_MAX: Final = 1_000
+"""Servers of a simulated network. Beyond it: the network is refused."""
+
+
+class _Act(msgspec.Struct, frozen=True, tag_field="step"):
+    """What happens, and when."""
+
+    at_us: int
+
+
+class _LinkAct(_Act, frozen=True):
+    a: int
+    b: int
+
+
+class _BrokerAct(_Act, frozen=True):
+    broker: int
+
+
+class _ClientAct(_Act, frozen=True):
+    client: str
+
+
+class _NamedAct(_ClientAct, frozen=True):
+    identity: str
+
+
+class Connect(_LinkAct, frozen=True, tag="connect"):
+    """A link between two servers; where `is_parent` the first is the parent of the second.
+
+    Shortest ways are those of the least `cost`, and of the links of a mesh alone.
+    """
+
+    is_parent: bool
+    delay_us: int
+    cost: int = 1
+
+
+class CutLine(_LinkAct, frozen=True, tag="cut"):
+    """The transport of a link carries nothing from now on."""
+
+
+class Mend(_LinkAct, frozen=True, tag="mend"):
+    """The transport of a link carries packets again."""
+
+
+class Crash(_BrokerAct, frozen=True, tag="crash"):
+    """A server is gone; `keeps_store`: its clients' subscriptions are there when it is back."""
+
+    keeps_store: bool
+
+
+class Restart(_BrokerAct, frozen=True, tag="restart"):
+    """A server is back."""
+
+
+class Move(_ClientAct, frozen=True, tag="move"):
+    """A client connects to a server, at first or after another, and asks for all it wants again."""
+
+    broker: int
+
+
+class Leave(_ClientAct, frozen=True, tag="leave"):
+    """A client goes away, and with it its subscriptions and advertisements."""
+
+
+class WishFilter(_NamedAct, frozen=True, tag="subscribe"):
+    """A client subscribes; the filter is in the text syntax."""
+
+    filters: str
+
+
+class Unwish(_NamedAct, frozen=True, tag="unsubscribe"):
+    """A client withdraws a subscription."""
+
+
+class Announce(_NamedAct, frozen=True, tag="advertise"):
+    """A client advertises; an open offer is a filter, which allows further attributes."""
+
+    offer: str
+    is_open: bool = False
+
+
+class Retract(_NamedAct, frozen=True, tag="unadvertise"):
+    """A client withdraws an advertisement."""
+
+
+class Notify(_ClientAct, frozen=True, tag="publish"):
+    """A client publishes."""
+
+    id: str
+    values: dict[str, int | float | str | bool | None]
+    ttl_us: int | None = None
+    priority: int = PRIORITY_DEFAULT
+    delivery: str = "best-effort"
+
+
+class Stand(_NamedAct, frozen=True, tag="stand"):
+    """A client subscribes where it is, to be kept until it has acknowledged; and reads."""
+
+    filters: str
+    is_durable: bool
+    records_max: int
+    on_full: OnFull
+    replay_max: int
+
+
+class Attach(_NamedAct, frozen=True, tag="attach"):
+    """A client reads a standing subscription, maybe another's."""
+
+
+class Detach(_NamedAct, frozen=True, tag="detach"):
+    """A client reads a standing subscription no longer."""
+
+
+class End(_NamedAct, frozen=True, tag="end"):
+    """A client ends a standing subscription."""
+
+
+class Pass(_BrokerAct, frozen=True, tag="pass"):
+    """The sequencer of a sequence passes it to another server."""
+
+    sequence: str
+
+
+class FillDisk(_BrokerAct, frozen=True, tag="fill"):
+    """The disk of a server is full."""
+
+
+class FreeDisk(_BrokerAct, frozen=True, tag="free"):
+    """The disk of a server has room again."""
+
+
+class Pause(_ClientAct, frozen=True, tag="pause"):
+    """A client reads no more; what it is given waits."""
+
+
+class Resume(_ClientAct, frozen=True, tag="resume"):
+    """A client reads again, what waits first."""
+
+
+class WishPattern(_NamedAct, frozen=True, tag="subscribe pattern"):
+    """A client subscribes to a pattern, which is in the text syntax."""
+
+    pattern: str
+
+
+class UnwishPattern(_NamedAct, frozen=True, tag="unsubscribe pattern"):
+    """A client withdraws a subscription of a pattern."""
+
+
+class TellTime(_Act, frozen=True, tag="tell time"):
+    """All servers are told what the clock says, for what waits of patterns."""
+
+
+Step: TypeAlias = (
+    Connect
+    | CutLine
+    | Mend
+    | Crash
+    | Restart
+    | Move
+    | Leave
+    | WishFilter
+    | Unwish
+    | Announce
+    | Retract
+    | Notify
+    | Stand
+    | Attach
+    | Detach
+    | End
+    | Pass
+    | FillDisk
+    | FreeDisk
+    | Pause
+    | Resume
+    | WishPattern
+    | UnwishPattern
+    | TellTime
+)
+
+NetworkShape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
+"""How servers are linked: one alone, a tree of parents, a tree of peers, peers with redundant
+links, or peers with redundant links that are roots of trees."""
+
+
+class Kind(msgspec.Struct, frozen=True, order=True):
+    """What the servers of a network do. A kind has a name, by which it is asked for."""
+
+    shape: NetworkShape
+    strategy: Strategy
+    covering: bool = True
+    merging: bool = False
+    promises: bool = False
+    trees: int = 0
+
+    @property
+    def name(self) -> str:
+        """As in `general, advertisement forwarding, covering`."""
+        saving = "merging" if self.merging else "covering" if self.covering else "plain"
+        promises = ", promises" if self.promises else ""
+        trees = f" on {self.trees} shared tree{'s' * (self.trees > 1)}" if self.trees else ""
+        return f"{self.shape}{trees}, {self.strategy}, {saving}{promises}"
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A network and the steps that happen to it, in order of time."""
+
+    seed: int
+    kind: Kind
+    brokers: int
+    faults: Faults
+    steps: tuple[Step, ...]
+    storeless: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.brokers <= BROKERS_MAX:
+            raise ValueError(f"{self.brokers} servers, expected 1 to BROKERS_MAX = {BROKERS_MAX}")
+        before_us = 0
+        for step in self.steps:
+            named = (getattr(step, each, 0) for each in ("a", "b", "broker"))
+            if not all(0 <= each < self.brokers for each in named):
+                raise ValueError(f"there is no such server: {step}")
+            if step.at_us < before_us:
+                raise ValueError(f"not in order of time: {step}")
+            before_us = step.at_us
+
+    def with_steps(self, steps: Sequence[Step]) -> "Script":
+        """The same with other steps."""
+        return msgspec.structs.replace(self, steps=tuple(steps))
+
+
+def to_text(script: Script) -> str:
+    """A script as JSON, a step on a line."""
+    fields = msgspec.structs.asdict(script)
+    del fields["steps"]
+    head = msgspec.json.encode(fields).decode().removesuffix("}") + ',"steps":'
+    lines = ",\n".join("  " + msgspec.json.encode(step).decode() for step in script.steps)
+    return f"{head}[\n{lines}\n]}}"
+
+
+def from_text(text: str, source: str) -> Script:
+    """The script that a text holds. Raises InputError that says what is wrong and where."""
+    try:
+        return msgspec.json.decode(text, type=Script)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(source, str(error)) from None

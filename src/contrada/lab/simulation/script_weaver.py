@@ -1,0 +1,178 @@
+"""Weaves into a made script what its maker does not know: costs of links, and patterns.
+
+Half of the worlds with a mesh have links of different costs. In more than half of all worlds
+clients ask for patterns, amid what else happens. While such a world rests some are asked for, too,
+and when they have settled clients publish what they have advertised; then the time is told. So some
+matches must be delivered, besides those that only may be.
+
+Some of what clients advertise then has a value of its own, so that it comes from few servers: parts
+of one pattern come from several sides, some in a row from the same.
+"""
+
+import random
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.lab.simulation.script_maker import REST_US, is_offered, random_filter, random_values
+from contrada.lab.simulation.script_steps import (
+    Announce,
+    Connect,
+    Leave,
+    Notify,
+    Retract,
+    Script,
+    Step,
+    TellTime,
+    UnwishPattern,
+    WishPattern,
+)
+from contrada.lab.simulation.step_texts import advertisement_of, pattern_of
+from contrada.model import Advertisement
+
+WOVEN_COST_MAX: Final = 5
+"""Cost of a link of a made world. Beyond it: no link of a made world costs more."""
+
+AMID: Final = 0.06
+"""How likely something of patterns happens after a step."""
+
+OWN: Final = range(20, 22)
+"""Values that are advertised singly, and that no maker knows."""
+
+SETTLED_US: Final = 800_000
+"""After how much of a rest most networks have settled."""
+
+TRIES: Final = 4
+"""How many notifications are made to find one that a client has advertised."""
+
+TOLD_US: Final = 2_800_000
+"""After how much of a rest the time is told."""
+
+
+def woven(script: Script) -> Script:
+    """A made script with what is woven into it: a pure function."""
+    chance = random.Random(f"{script.seed} {script.kind.name} woven")
+    steps = list(script.steps)
+    if script.kind.shape in ("general", "hybrid") and chance.random() < 0.5:
+        steps = [_with_cost(step, chance) for step in steps]
+    if chance.random() < 0.6:
+        steps = list(_Weaver(chance, steps).steps())
+    return script.with_steps(steps)
+
+
+def _with_cost(step: Step, chance: random.Random) -> Step:
+    if isinstance(step, Connect):
+        return replace(step, cost=chance.randint(1, WOVEN_COST_MAX))
+    return step
+
+
+class _Weaver:
+    """Weaves patterns into steps; knows what clients advertise as far as it can be known."""
+
+    def __init__(self, chance: random.Random, steps: list[Step]) -> None:
+        self._chance = chance
+        self._steps = steps
+        self._clients = sorted({step.client for step in steps if hasattr(step, "client")})
+        self._offers: dict[tuple[str, str], Advertisement | None] = {}
+        self._wishes: list[tuple[str, str]] = []
+        self._numbered = 0
+
+    def steps(self) -> Iterator[Step]:
+        """The steps with those that are woven in between."""
+        last_us = self._steps[-1].at_us
+        ends = [*(step.at_us for step in self._steps[1:]), last_us + REST_US]
+        for step, end_us in zip(self._steps, ends, strict=True):
+            yield step
+            self._learn(step)
+            amid: Iterable[Step] = ()
+            if end_us - step.at_us >= REST_US:
+                amid = self._rest(step.at_us)
+            elif self._offers and self._chance.random() < AMID:
+                amid = self._anything(step.at_us)
+            for each in amid:
+                self._learn(each)
+                yield each
+
+    def _learn(self, step: Step) -> None:
+        match step:
+            case Announce(_, client, identity, offer, is_open):
+                self._offers[client, identity] = None if is_open else advertisement_of(offer)
+            case Retract(_, client, identity):
+                self._offers.pop((client, identity), None)
+            case Leave(_, client):
+                self._offers = {key: it for key, it in self._offers.items() if key[0] != client}
+                self._wishes = [key for key in self._wishes if key[0] != client]
+
+    def _rest(self, begun_us: int) -> Iterator[Step]:
+        """Some patterns come, and go; when that has settled much is published."""
+        chance, now_us = self._chance, begun_us + SETTLED_US
+        if not self._offers:
+            return
+        for _ in range(chance.randint(0, 2)):
+            yield self._offer(now_us)
+            yield self._wish(now_us)
+        yield from self._anything(now_us)
+        now_us += SETTLED_US
+        pace_us = chance.choice((1, 1_000, 20_000, 100_000))
+        for _ in range(chance.randint(6, 12)):
+            now_us += chance.randrange(pace_us)
+            yield self._publish(now_us)
+        yield TellTime(begun_us + TOLD_US)
+
+    def _anything(self, now_us: int) -> Iterator[Step]:
+        own = [key for key in self._offers if key[1].startswith("o")]
+        draw = self._chance.random()
+        if draw < 0.2:
+            yield TellTime(now_us)
+        elif draw < 0.4:
+            yield self._offer(now_us)
+        elif draw < 0.6 and own:
+            yield Retract(now_us, *self._chance.choice(own))
+        elif draw < 0.8 and self._wishes:
+            wish = self._wishes.pop(self._chance.randrange(len(self._wishes)))
+            yield UnwishPattern(now_us, *wish)
+        else:
+            yield self._wish(now_us)
+
+    def _offer(self, now_us: int) -> Step:
+        self._numbered += 1
+        client, value = self._chance.choice(self._clients), self._chance.choice(OWN)
+        offer = f"a = {value} and b any and c any"
+        return Announce(now_us, client, f"o{self._numbered}", offer)
+
+    def _wish(self, now_us: int) -> Step:
+        self._numbered += 1
+        self._wishes.append((self._chance.choice(self._clients), f"p{self._numbered}"))
+        return WishPattern(now_us, *self._wishes[-1], random_pattern(self._chance))
+
+    def _publish(self, now_us: int) -> Step:
+        """A publication that its client has advertised, if some client has."""
+        self._numbered += 1
+        tried = [random_values(self._chance) for _ in range(TRIES)]
+        if self._chance.random() < 0.6:
+            tried = [values | {"a": self._chance.choice(OWN)} for values in tried]
+        able = [
+            (client, values)
+            for values in tried
+            for (client, _), offer in self._offers.items()
+            if offer is None or is_offered(offer, tuple(values.items()))
+        ]
+        client, values = self._chance.choice(able or [(self._clients[0], tried[0])])
+        return Notify(now_us, client, f"m{self._numbered}", values)
+
+
+def random_pattern(chance: random.Random) -> str:
+    """Patterns over the attributes of made filters."""
+    size = chance.choice((2, 3, 3, 4))
+    if chance.random() < 0.6:
+        parts = [f"a = {chance.choice(OWN)}" for _ in range(size)]
+    else:
+        wide = "a any", "a < 8", "a > 4", "b any", "b prefix 'x'"
+        parts = [chance.choice((*wide, random_filter(chance))) for _ in range(size)]
+    by = chance.choice(("", "", "", " by b", " by @publisher"))
+    within = chance.choice(("", "", " within 20 ms", " within 200 ms", " within 1 s"))
+    every = chance.choice(("", "every "))
+    text = every + " -> ".join(parts) + by + within
+    assert not pattern_of(text).is_empty
+    return text

@@ -1,0 +1,165 @@
+"""`DeliveryServers`: the delivery servers of a simulated network, and their disks.
+
+What a server does is seen outside once its disk has it, a moment later; a crash in between takes
+it, or a part of it.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from contrada.delivery.access_point import Confirmed, Failed
+from contrada.delivery.consumers import Give
+from contrada.delivery.delivery_messages import Closed, DeliveryMessage, Records
+from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
+from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.transit import Tell
+from contrada.errors import ContradaError
+from contrada.lab.simulation.schedule import Schedule
+from contrada.routing.router_messages import Neighbour
+
+SYNC_US: Final = 2_000
+"""How long a disk takes."""
+
+SEQUENCER: Final = "0"
+"""The first sequencer of every world."""
+
+
+@dataclass(slots=True, eq=False)
+class _RunningServer:
+    """A server that runs, and what waits for its disk."""
+
+    machine: DeliveryServer
+    store: MemoryStore | None
+    waiting: deque[tuple[Callable[[], None], list[DeliveryEffect]]] = field(default_factory=deque)
+    tick_us: int | None = None
+    ways: Mapping[str, str] | None = None
+
+
+class Lines(Protocol):
+    """What carries messages between servers."""
+
+    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
+        """Sends a message over the line to a neighbour."""
+
+
+class DeliveryServers(ABC):
+    """Servers by number, most with a disk. Those of `storeless` have none."""
+
+    def __init__(
+        self, brokers: int, schedule: Schedule, lines: Lines, storeless: Iterable[int]
+    ) -> None:
+        self._schedule, self._lines = schedule, lines
+        storeless = set(storeless)
+        self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
+        self.servers: list[_RunningServer | None] = [None] * brokers
+        for broker in range(brokers):
+            self._start(broker, is_new=True)
+
+    @abstractmethod
+    def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
+        """A server has confirmed a publication, or refused it."""
+
+    @abstractmethod
+    def _given(self, broker: int, consumer: str, said: Records | Closed) -> None:
+        """A server has something for a consumer."""
+
+    def _start(self, broker: int, *, is_new: bool) -> None:
+        store = self._disks[broker]
+        life = 1 + self._schedule.now_us
+        machine = DeliveryServer(
+            str(broker), life=life, store=store, sequencer=SEQUENCER, is_new=is_new
+        )
+        self.servers[broker] = _RunningServer(machine, store)
+        self.do(broker, [])
+
+    def _stop(self, broker: int, chance: random.Random, *, keeps_store: bool) -> bool:
+        """A server is gone; whether its disk survives, with a part of what it had not got."""
+        store = self._disks[broker]
+        survives = keeps_store and store is not None
+        if store is not None and survives:
+            store.crash(chance.randint(0, store.unsynced))
+            store.is_full = False
+        elif store is not None:
+            self._disks[broker] = MemoryStore()
+        self.servers[broker] = None
+        return survives
+
+    def fill(self, broker: int, *, is_full: bool) -> None:
+        """The disk of a server is full, or has room again."""
+        store = self._disks[broker]
+        if store is not None:
+            store.is_full = is_full
+
+    def link_up(self, broker: int, neighbour: str) -> None:
+        """A session with a neighbour has begun."""
+        self._at(broker, lambda of: of.link_up(Neighbour(neighbour), self._schedule.now_us))
+
+    def link_down(self, broker: int, neighbour: str) -> None:
+        """A session with a neighbour has ended."""
+        self._at(broker, lambda of: of.link_down(Neighbour(neighbour), self._schedule.now_us))
+
+    def change_ways(self, broker: int, ways: Mapping[str, str]) -> None:
+        """The router knows these ways."""
+        server = self.servers[broker]
+        if server is None or ways is server.ways:
+            return
+        server.ways = ways
+        self._at(broker, lambda of: of.change_ways(ways, self._schedule.now_us))
+
+    def receive(self, broker: int, neighbour: str, message: DeliveryMessage) -> None:
+        """A message has come."""
+        now_us = self._schedule.now_us
+        self._at(broker, lambda of: of.receive(Neighbour(neighbour), message, now_us))
+
+    def _at(self, broker: int, act: Callable[[DeliveryServer], list[DeliveryEffect]]) -> None:
+        server = self.servers[broker]
+        if server is not None:
+            self.do(broker, act(server.machine))
+
+    def do(self, broker: int, effects: list[DeliveryEffect]) -> None:
+        """Does what a server says, once its disk has what was before."""
+        server = self.servers[broker]
+        assert server is not None, "a server that has crashed does nothing"
+        if server.store is None:
+            self._perform(broker, effects)
+        else:
+            server.waiting.append((server.store.seal(), effects))
+            self._schedule.after(SYNC_US, lambda: self._synced(broker, server))
+        due_us = server.machine.due_us
+        if due_us is not None and (server.tick_us is None or due_us < server.tick_us):
+            server.tick_us = due_us
+            delay_us = max(0, due_us - self._schedule.now_us)
+            self._schedule.after(delay_us, lambda: self._tick(broker, server, due_us))
+
+    def _synced(self, broker: int, server: _RunningServer) -> None:
+        if server is self.servers[broker]:
+            bring, effects = server.waiting.popleft()
+            bring()
+            self._perform(broker, effects)
+
+    def _tick(self, broker: int, server: _RunningServer, due_us: int) -> None:
+        if server is self.servers[broker] and server.tick_us == due_us:
+            server.tick_us = None
+            self.do(broker, server.machine.tick(self._schedule.now_us))
+
+    def _perform(self, broker: int, effects: Iterable[DeliveryEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Tell(to, message):
+                    self._lines.tell(broker, to.name, message)
+                case Confirmed(token):
+                    self._answer(broker, token, None)
+                case Failed(token, error):
+                    self._answer(broker, token, error)
+                case Give(client, said):
+                    self._given(broker, client, said)
+
+    def check(self) -> None:
+        """Checks the invariants of all servers that run."""
+        for server in self.servers:
+            if server is not None:
+                server.machine.validate()

@@ -1,0 +1,310 @@
+"""`Promises`: the part of a simulated network that keeps what is more than best effort.
+
+Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). The
+effects of a server are seen outside once its disk has them, a moment later; a crash in between
+takes them, or a part of them. Clients publish with numbers of their own, and repeat unanswered
+publications when they meet a server again; they read standing subscriptions from wherever they are,
+acknowledge sometimes at once and sometimes late, and know by its position what they have read.
+
+All that the checkers of promises need is noted, see `keeping`.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.delivery.delivery_class import delivery_class
+from contrada.delivery.delivery_messages import (
+    Closed,
+    CloseLog,
+    Done,
+    Grant,
+    LogEntry,
+    OpenLog,
+    Records,
+)
+from contrada.delivery.durable_subscription import Retention
+from contrada.errors import CannotPublishError, ContradaError
+from contrada.lab.simulation.delivery_history import LogReading, PromiseHistory, Sent, Stood
+from contrada.lab.simulation.schedule import Schedule
+from contrada.lab.simulation.simulated_delivery import SEQUENCER, SYNC_US, DeliveryServers, Lines
+from contrada.model import Notification, Selection
+
+CREDIT: Final = 5
+"""Records that a client may have before it has read them."""
+
+REOPENED_MAX: Final = 50
+"""How often a client that reads nothing asks again for a subscription. Beyond it: it gives up."""
+
+
+class Promises(PromiseHistory, DeliveryServers):
+    """The delivery servers of a network, and their clients."""
+
+    def __init__(
+        self, brokers: int, schedule: Schedule, lines: Lines, seed: int, storeless: Iterable[int]
+    ) -> None:
+        PromiseHistory.__init__(self, sequencers={int(SEQUENCER)})
+        self._chance = random.Random(seed)
+        self._order = 0
+        self._is_over = False
+        self._clients: dict[str, int] = {}  # where each is
+        self._met: defaultdict[str, dict[str, int]] = defaultdict(dict)  # lives of servers
+        self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
+        self._sequences: dict[str, int] = defaultdict(int)
+        self._wanted: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
+        self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
+        self._connected: defaultdict[str, int] = defaultdict(int)
+        DeliveryServers.__init__(self, brokers, schedule, lines, storeless)
+
+    # --- servers ------------------------------------------------------------------------------
+
+    def crash(self, broker: int, *, keeps_store: bool) -> None:
+        """A server is gone; of what its disk had not got a part may survive, if the disk does."""
+        self._order += 1
+        survives = self._stop(broker, self._chance, keeps_store=keeps_store)
+        self.crashes.append((self._order, broker, survives))
+        self._forget_acknowledged(broker)
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            for name in self._wanted[client]:
+                self.reads[client, name].is_open = False
+            if not keeps_store:
+                del self._clients[client]
+        for stood in self.stood.values():
+            if stood.broker == broker and not (stood.is_durable and survives):
+                stood.is_lost = True
+
+    def restart(self, broker: int) -> None:
+        """A server is back, with what its disk has."""
+        self._start(broker, is_new=False)
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            self.move(client, broker)
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def move(self, client: str, broker: int) -> None:
+        """A client has connected to a server: it publishes again what was not answered, reads."""
+        before = self._clients.get(client)
+        if before is not None:
+            self.leave(client)
+        self._clients[client] = broker
+        self._connected[client] += 1
+        server = self.servers[broker]
+        if server is not None:
+            now_us = self._schedule.now_us
+            self.do(broker, server.machine.arrive(client, self._met[client], now_us))
+            self._met[client] = {**self._met[client], str(broker): server.machine.life}
+        for sent in list(self._unanswered[client].values()):
+            self._say(sent, broker)
+        for name in self._wanted[client]:
+            self._open(client, name)
+
+    def leave(self, client: str) -> None:
+        """A client is gone from where it was; it keeps what it knows."""
+        broker = self._clients.pop(client, None)
+        if broker is None:
+            return
+        for name in self._wanted[client]:
+            read = self.reads[client, name]
+            if read.is_open:
+                read.is_open = False
+                self._consume(broker, CloseLog(name, read.consumer(client)))
+
+    def publish(self, client: str, id_: str, notification: Notification) -> None:
+        """A client publishes above best effort; if it is not connected, when it is again."""
+        promised = delivery_class(notification.envelope.delivery)
+        self._sequences[client] += 1
+        sequence = self._sequences[client]
+        now_us = self._schedule.now_us
+        envelope = replace(
+            notification.envelope, publisher=client, sequence=sequence, time_us=now_us
+        )
+        sent = Sent(id_, notification.with_envelope(envelope), promised, client, sequence)
+        self.note_sent(sent)
+        self._unanswered[client][id_] = sent
+        broker = self._clients.get(client)
+        if broker is not None:
+            self._say(sent, broker)
+
+    def _say(self, sent: Sent, broker: int) -> None:
+        server = self.servers[broker]
+        if server is None:
+            return
+        self._order += 1
+        known = self._known_to_all(sent)
+        # Published again, it may be what was addressed the first time, or anew.
+        sent.known = known if not sent.brokers else sent.known & known
+        sent.order = sent.order or self._order
+        sent.brokers.append(broker)
+        token = len(self._tokens)
+        self._tokens[token] = sent, self._connected[sent.client]
+        publication = server.machine.publish(
+            token, sent.client, [sent.notification], self._schedule.now_us
+        )
+        self.do(broker, publication)
+
+    def _known_to_all(self, sent: Sent) -> frozenset[str]:
+        """The matching standing subscriptions that all running servers know."""
+        known = [set(each.machine.standing()) for each in self.servers if each is not None]
+        names = set.intersection(*known) if known else set()
+        return frozenset(
+            name for name in names if self.stood[name].filters.matches(sent.notification)
+        )
+
+    def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
+        sent, connected = self._tokens[token]
+        if self._clients.get(sent.client) != broker or connected != self._connected[sent.client]:
+            return  # It has gone, and asks elsewhere or anew.
+        if self._unanswered[sent.client].pop(sent.id, None) is not None:
+            sent.is_accepted = error is None
+            if error is None:  # So this server knows what was before.
+                self._met[sent.client] = {str(broker): self._met[sent.client][str(broker)]}
+            is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
+            sent.error = error if is_certain else None
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def stand(
+        self, client: str, name: str, filters: Selection, retention: Retention, *, is_durable: bool
+    ) -> None:
+        """A client subscribes where it is, to be kept until it has acknowledged."""
+        broker = self._clients.get(client)
+        server = None if broker is None else self.servers[broker]
+        if broker is None or server is None or name in self.stood:
+            return
+        if is_durable and server.store is None:
+            is_durable = False
+        now_us = self._schedule.now_us
+        try:
+            effects = server.machine.stand(name, filters, now_us, retention, is_durable=is_durable)
+        except ContradaError:
+            return  # Its disk is full.
+        self.stood[name] = Stood(name, filters, broker, is_durable, retention)
+        self.do(broker, effects)
+        self.attach(client, name)
+
+    def attach(self, client: str, name: str) -> None:
+        """A client reads a standing subscription from now on, wherever it is."""
+        if name in self.stood and name not in self._wanted[client]:
+            self._wanted[client][name] = None
+            self._open(client, name)
+
+    def detach(self, client: str, name: str) -> None:
+        """A client stops reading, and leaves what it has not acknowledged."""
+        if name in self._wanted[client]:
+            del self._wanted[client][name]
+            read = self.reads[client, name]
+            broker = self._clients.get(client)
+            if read.is_open and broker is not None:
+                self._consume(broker, CloseLog(name, read.consumer(client)))
+            read.is_open = False
+
+    def end(self, client: str, name: str) -> None:
+        """A client ends a standing subscription that it reads."""
+        broker = self._clients.get(client)
+        read = self.reads.get((client, name))
+        if broker is None or self.servers[broker] is None or read is None or not read.is_open:
+            return
+        self.stood[name].has_ended = True
+        del self._wanted[client][name]
+        read.is_open = False
+        self._consume(broker, CloseLog(name, read.consumer(client), ends=True))
+
+    def _open(self, client: str, name: str, position: int | None = None) -> None:
+        broker = self._clients.get(client)
+        read = self.reads[client, name]
+        if broker is None or self.servers[broker] is None or self.stood[name].is_lost:
+            return
+        read.is_open, read.is_stale = True, False
+        read.late.clear()
+        read.opened += 1
+        self._consume(broker, OpenLog(name, read.consumer(client), position))
+        self._consume(broker, Grant(name, read.consumer(client), CREDIT))
+
+    def _consume(self, broker: int, said: OpenLog | Grant | Done | CloseLog) -> None:
+        now_us = self._schedule.now_us
+        self._at(broker, lambda of: of.consume(said.consumer, said, now_us))
+
+    def _given(self, broker: int, consumer: str, said: Records | Closed) -> None:
+        client = consumer.partition("/")[0]
+        read = self.reads[client, said.name]
+        is_here = self._clients.get(client) == broker
+        if not (is_here and read.is_open and consumer == read.consumer(client)):
+            return
+        if isinstance(said, Closed):
+            read.is_open = False
+            read.refused += 1
+            if read.refused < REOPENED_MAX:
+                again_us = self._chance.randrange(50_000, 500_000)
+                self._schedule.after(again_us, lambda: self._reopen(client, said.name))
+            return
+        read.refused = 0
+        for record in said.records:
+            self._read(client, said.name, read, record)
+        self._consume(broker, Grant(said.name, consumer, len(said.records)))
+        if read.late and (self._is_over or self._chance.random() < 0.7):
+            self._acknowledge(broker, client, said.name, read)
+
+    def _reopen(self, client: str, name: str) -> None:
+        if name in self._wanted[client] and not self.reads[client, name].is_open:
+            self._open(client, name)
+
+    def _read(self, client: str, name: str, read: LogReading, record: LogEntry) -> None:
+        position, notification = record.position, record.notification
+        assert notification is not None, "no disk of these worlds damages anything"
+        is_replay = client == "replayer" and self.stood[name].replays
+        self.note_read(client, name, position, notification.envelope.id, is_replay=is_replay)
+        read.late.append(position)
+
+    def _acknowledge(self, broker: int, client: str, name: str, read: LogReading) -> None:
+        intervals = tuple((position, position + 1) for position in read.late)
+        for position in () if read.is_stale else read.late:
+            self.acknowledged[name][position] = self._schedule.now_us, broker
+        read.late.clear()
+        self._consume(broker, Done(name, read.consumer(client), intervals))
+
+    def _forget_acknowledged(self, broker: int) -> None:
+        """A crash may have taken acknowledgements, and readers do not know of it yet."""
+        self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
+        for (_, name), read in self.reads.items():
+            read.is_stale |= self.stood[name].broker == broker
+
+    def pass_sequence(self, sequence: str, broker: int) -> None:
+        """The sequencer of a sequence passes it to another server, if it can."""
+        for at, server in enumerate(self.servers):
+            if server is not None:
+                try:
+                    now_us = self._schedule.now_us
+                    effects = server.machine.pass_sequence(sequence, str(broker), now_us)
+                except ContradaError:
+                    continue  # It is not the sequencer, or the other cannot be it.
+                self.sequencers.add(broker)
+                self.do(at, effects)
+                return
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def audit(self, run: Callable[[], None]) -> None:
+        """When all is mended: somebody reads what is left and acknowledges it, then reads again."""
+        self._is_over = True
+        for client, broker in [*self._clients.items()]:
+            self.move(client, broker)  # What was not answered is published again.
+        run()
+        for client in list(self._clients):
+            for name in list(self._wanted[client]):
+                self.detach(client, name)
+        run()
+        alive = [each.name for each in self.stood.values() if not (each.has_ended or each.is_lost)]
+        for auditor, position in (("auditor", None), ("replayer", 1)):
+            broker = self._chance.randrange(len(self.servers))
+            self.move(auditor, broker)
+            for name in alive:
+                self._wanted[auditor][name] = None
+                is_replay = position is not None and self.stood[name].replays
+                self._open(auditor, name, position if is_replay else None)
+            run()
+            for name in alive:
+                self.detach(auditor, name)
+            run()

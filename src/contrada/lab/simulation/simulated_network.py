@@ -1,0 +1,471 @@
+"""`SimulatedNetwork`: servers, the lines between them, and clients, in virtual time.
+
+A client speaks to its server without delay, and what it asks for is acknowledged at once. Servers
+speak over lines (see `line`). All that happens is noted in a `History`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from contrada.delivery.delivery_class import BEST_EFFORT
+from contrada.delivery.delivery_messages import (
+    AnnounceHome,
+    Carry,
+    DeliveryMessage,
+    Sequenced,
+    Taken,
+)
+from contrada.lab.simulation.run_records import (
+    Cause,
+    Change,
+    Delivered,
+    Handled,
+    Held,
+    History,
+    Matched,
+    PublishedRecord,
+)
+from contrada.lab.simulation.schedule import Schedule
+from contrada.lab.simulation.script_steps import BROKERS_MAX, Kind
+from contrada.lab.simulation.simulated_delivery_clients import Promises
+from contrada.lab.simulation.simulated_line import Faults, Line
+from contrada.lab.simulation.simulated_readers import Readers
+from contrada.model import Notification
+from contrada.model.algebra.product import product_covers
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
+from contrada.routing.duplicates import Duplicates
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
+    Advertise,
+    Client,
+    ClientGone,
+    Deliver,
+    DeliverMatch,
+    Event,
+    LinkDown,
+    LinkUp,
+    Message,
+    Neighbour,
+    Publish,
+    Received,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+    TimePassed,
+    Unadvertise,
+    Unsubscribe,
+)
+
+MAINTAIN_EVERY: Final = 16
+"""After so many events a server does a piece of upkeep, and with `validates` is checked."""
+
+_GONE: Final = {
+    Subscribe: Unsubscribe,
+    Advertise: Unadvertise,
+    SubscribePattern: UnsubscribePattern,
+}
+"""How each is withdrawn."""
+
+_ROLES: Final = {True: (Role.CHILD, Role.PARENT), False: (Role.PEER, Role.PEER)}
+
+
+SLACK_US: Final = 100_000
+"""How much later than a larger timestamp a notification may come where patterns are assembled."""
+
+ClientInterest: TypeAlias = Subscribe | Advertise | SubscribePattern
+"""A subscription or advertisement of a client, until the client withdraws it."""
+
+_InterestKey: TypeAlias = tuple[type[ClientInterest], str]
+"""What is asked for, and its identity."""
+
+
+@dataclass(slots=True)
+class _Customer:
+    """A client: its server, its subscriptions and advertisements, and those of them in force."""
+
+    broker: int | None = None
+    asked: dict[_InterestKey, ClientInterest] = field(default_factory=dict)
+    held: dict[_InterestKey, Held] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _SentMessage:
+    message: Message | DeliveryMessage
+    cause: Cause
+
+
+class SimulatedNetwork:
+    """Servers of a kind, in number; lines and clients come with time."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        brokers: int,
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        records: bool = False,
+        validates: bool = False,
+        storeless: Iterable[int] = (),
+    ) -> None:
+        self.kind = kind
+        self.schedule = Schedule()
+        self.history = History()
+        self.readers = Readers(self.schedule)
+        self.traffic: Counter[tuple[int, str]] = Counter()
+        self.ends: list[tuple[int, int]] = []
+        self.lines: list[Line[_SentMessage]] = []
+        self.routers: list[Router | None] = [router_of(kind, each) for each in range(brokers)]
+        self._roles: list[tuple[Role, Role]] = []
+        self.costs: list[int] = []
+        self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
+        self._customers: dict[str, _Customer] = {}
+        # What a client was given it knows under its name, wherever and whenever it comes back.
+        self._given: defaultdict[str, Duplicates] = defaultdict(Duplicates)
+        self._faults, self._seed = faults, seed
+        self._records, self._validates = records, validates
+        self._order = 0
+        self._open = 0
+        self._settled = 0
+        self._stored: set[int] = set()
+        self.promises: Promises | None = None
+        if kind.promises:
+            self.promises = Promises(brokers, self.schedule, self, seed, storeless)
+
+    # --- links and servers --------------------------------------------------------------------
+
+    def connect(self, a: int, b: int, *, is_parent: bool, delay_us: int, cost: int = 1) -> None:
+        """A line between two servers that have none, with a session as soon as it can be."""
+        number = len(self.lines)
+        self.ends.append((a, b))
+        self._roles.append(_ROLES[is_parent])
+        self.costs.append(cost)
+        self._line_to[a, b], self._line_to[b, a] = (number, 0), (number, 1)
+        seed = (self._seed * BROKERS_MAX + a) * BROKERS_MAX + b
+        line = Line(number, self.schedule, self, delay_us, faults=self._faults, seed=seed)
+        self.lines.append(line)
+        line.begin()
+
+    def line(self, a: int, b: int) -> Line[_SentMessage] | None:
+        """The line between two servers."""
+        found = self._line_to.get((a, b))
+        return None if found is None else self.lines[found[0]]
+
+    def role(self, a: int, b: int) -> Role:
+        """What the second of two servers with a line is to the first."""
+        number, end = self._line_to[a, b]
+        return self._roles[number][end]
+
+    def crash(self, broker: int, *, keeps_store: bool) -> None:
+        """A server is gone. Its clients stay with it if it keeps its store."""
+        if self.routers[broker] is None:
+            return
+        self.routers[broker] = None
+        if self.promises is not None:
+            self.promises.crash(broker, keeps_store=keeps_store)
+        self._order += 1
+        for number, end in self._lines_of(broker):
+            self.history.changes.append(Change(self._order, number, end, is_up=False))
+            self.lines[number].crash(end)
+        (self._stored.add if keeps_store else self._stored.discard)(broker)
+        for customer in self._customers.values():
+            if customer.broker == broker:
+                self._end_all(customer)
+                customer.broker = broker if keeps_store else None
+
+    def restart(self, broker: int) -> None:
+        """A server is back, with what it has stored."""
+        if self.routers[broker] is not None:
+            return
+        self.routers[broker] = router_of(self.kind, broker)
+        for number, end in self._lines_of(broker):
+            self.lines[number].restart(end)
+        for name, customer in self._customers.items():
+            if customer.broker == broker:
+                self._ask_again(name, customer)
+        if self.promises is not None:
+            self.promises.restart(broker)
+
+    def _lines_of(self, broker: int) -> list[tuple[int, int]]:
+        return [found for (a, _), found in self._line_to.items() if a == broker]
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def move(self, client: str, broker: int) -> None:
+        """A client connects to a server that runs; where it was before, it is gone."""
+        if self.routers[broker] is None:
+            return
+        self._go(client)
+        customer = self._customers.setdefault(client, _Customer())
+        customer.broker = broker
+        self._ask_again(client, customer)
+        if self.promises is not None:
+            self.promises.move(client, broker)
+
+    def leave(self, client: str) -> None:
+        """A client is gone, and wants nothing any more."""
+        self._go(client)
+        if self._customers.pop(client, None) is not None:
+            self.readers.forget(client)
+        if self.promises is not None:
+            self.promises.leave(client)
+
+    def _go(self, client: str) -> None:
+        customer = self._customers.get(client)
+        if customer is None or customer.broker is None:
+            return
+        if self.routers[customer.broker] is not None and customer.held:
+            with self._cause() as cause:
+                self._handle(customer.broker, ClientGone(Client(client)), cause)
+        self._end_all(customer)
+        customer.broker = None
+
+    def _ask_again(self, client: str, customer: _Customer) -> None:
+        """Advertises, then subscribes."""
+        for message in sorted(customer.asked.values(), key=_is_subscription):
+            self._say(client, customer, message)
+
+    def _end_all(self, customer: _Customer) -> None:
+        for held in customer.held.values():
+            held.ended = self._order
+        customer.held.clear()
+
+    def _connected(self, client: str) -> _Customer | None:
+        """A client that is connected to a server that runs."""
+        customer = self._customers.get(client)
+        if customer is None or customer.broker is None or self.routers[customer.broker] is None:
+            return None
+        return customer
+
+    def ask(self, client: str, message: ClientInterest) -> None:
+        """A client subscribes or advertises, under an identity that it has not used for that."""
+        key = type(message), message.identity
+        if (customer := self._connected(client)) and key not in customer.asked:
+            customer.asked[key] = message
+            self._say(client, customer, message)
+
+    def _say(self, client: str, customer: _Customer, message: ClientInterest) -> None:
+        assert customer.broker is not None
+        held = Held(client, customer.broker, message, self._order + 1)
+        customer.held[type(message), message.identity] = held
+        if isinstance(message, Subscribe):
+            self.history.wishes.append(held)
+        elif isinstance(message, SubscribePattern):
+            self.history.patterns.append(held)
+        self._tell(client, customer.broker, message)
+
+    def withdraw(self, client: str, kind: type[ClientInterest], identity: str) -> None:
+        """A client withdraws what it asked for; that is acknowledged when this returns."""
+        if (customer := self._connected(client)) and customer.asked.pop((kind, identity), None):
+            held = customer.held.pop((kind, identity))
+            self._tell(client, held.broker, _GONE[kind](identity))
+            held.ended = self._order
+
+    def _tell(self, client: str, broker: int, message: Message) -> None:
+        with self._cause() as cause:
+            self._handle(broker, Received(Client(client), message), cause)
+
+    def publish(self, client: str, notification: Notification) -> bool:
+        """A client publishes, unless it lacks a needed advertisement. Returns whether it did."""
+        customer = self._connected(client)
+        if customer is None:
+            return False
+        broker = customer.broker
+        assert broker is not None
+        if notification.envelope.delivery != BEST_EFFORT:
+            assert self.promises is not None, "a world of another kind promises nothing"
+            self.promises.publish(client, notification.envelope.id, notification)
+            return True
+        offers = tuple(
+            held
+            for held in customer.held.values()
+            if isinstance(held.message, Advertise)
+            and product_covers(held.message.offer, notification)
+        )
+        if not offers and self.kind.strategy is Strategy.ADVERTISEMENTS:
+            return False
+        envelope = replace(notification.envelope, publisher=client, time_us=self.schedule.now_us)
+        stamped = notification.with_envelope(envelope)
+        settled = self._settled if self._open else self._order
+        with self._cause(is_control=False) as cause:
+            overlaps = self._open > 0
+            self.history.published.append(
+                PublishedRecord(
+                    stamped, client, broker, cause.begun, settled, overlaps, offers, cause
+                )
+            )
+            self._handle(broker, Received(Client(client), Publish((stamped,))), cause)
+        return True
+
+    def clients(self) -> list[str]:
+        """The clients that are connected to a server."""
+        return [name for name, each in self._customers.items() if each.broker is not None]
+
+    def where(self, client: str) -> int | None:
+        """The server to which a client is connected."""
+        customer = self._customers.get(client)
+        return None if customer is None else customer.broker
+
+    def held(self) -> list[Held]:
+        """What is in force: the advertisements, then the subscriptions."""
+        held = [held for each in self._customers.values() for held in each.held.values()]
+        return sorted(held, key=lambda each: _is_subscription(each.message))
+
+    def tell_time(self) -> None:
+        """Tells all servers that run what the clock says."""
+        for broker, router in enumerate(self.routers):
+            if router is not None:
+                with self._cause(is_control=False) as cause:
+                    self._handle(broker, TimePassed(self.schedule.now_us), cause)
+        self.history.told.append((self._order, self.schedule.now_us))
+
+    # --- events -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _cause(self, *, is_control: bool = True) -> Iterator[Cause]:
+        self._order += 1
+        if is_control:
+            if not self._open:
+                self._settled = self._order - 1
+            self._open += 1
+        cause = Cause(is_control, self._order)
+        self.history.causes.append(cause)
+        yield cause
+        self._end_one(cause)
+
+    def _end_one(self, cause: Cause) -> None:
+        """One of the messages of a cause is not on its way any more."""
+        cause.on_their_way -= 1
+        if not cause.on_their_way:
+            cause.ended, cause.ended_us = self._order, self.schedule.now_us
+            self._open -= cause.is_control
+
+    def _handle(self, broker: int, event: Event, cause: Cause) -> None:
+        router = self.routers[broker]
+        assert router is not None, "a server that has crashed handles nothing"
+        self._order += 1
+        effects = router.handle(event, self.schedule.now_us)
+        if self._records:
+            handled = Handled(self._order, self.schedule.now_us, broker, event, tuple(effects))
+            self.history.handled.append(handled)
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    number, end = self._line_to[broker, int(to.name)]
+                    self.traffic[number, type(message).__name__] += 1
+                    cause.on_their_way += 1
+                    self.lines[number].send(end, _SentMessage(message, cause))
+                case Deliver():
+                    self._note_delivered(broker, effect)
+                case DeliverMatch(client, match):
+                    self.history.matched.append(Matched(self._order, client.name, broker, match))
+                case Refused():
+                    self.history.refused.append((broker, effect))
+        if self._order % MAINTAIN_EVERY == 0:
+            router.maintain()
+            if self._validates:
+                router.validate()
+                if self.promises is not None:
+                    self.promises.check()
+        if self.promises is not None:
+            self.promises.change_ways(broker, router.ways())
+
+    def _note_delivered(self, broker: int, effect: Deliver) -> None:
+        name = effect.client.name
+        for notification in effect.notifications:
+            envelope = notification.envelope
+            is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
+            self.history.delivered.append(
+                Delivered(
+                    self._order,
+                    name,
+                    broker,
+                    effect.subscriptions,
+                    envelope.id,
+                    is_taken,
+                    self.schedule.now_us,
+                )
+            )
+            if is_taken:
+                self.readers.give(name, envelope)
+
+    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
+        """Sends what a delivery server says to a neighbour."""
+        found = self._line_to.get((broker, int(to)))
+        if found is None:
+            return
+        number, end = found
+        self.traffic[number, type(message).__name__] += 1
+        with self._cause(is_control=False) as cause:
+            cause.on_their_way += 1
+            self.lines[number].send(end, _SentMessage(message, cause))
+
+    # --- what lines tell ----------------------------------------------------------------------
+
+    def line_up(self, line: int, end: int) -> None:
+        """A session has begun at an end."""
+        role = self._roles[line][end]
+        self._change(line, end, partial(LinkUp, role=role, cost=self.costs[line]), is_up=True)
+
+    def line_down(self, line: int, end: int) -> None:
+        """An end has given up its session."""
+        self._change(line, end, LinkDown, is_up=False)
+
+    def _change(
+        self, line: int, end: int, event: Callable[[Neighbour], Event], *, is_up: bool
+    ) -> None:
+        broker, neighbour = self.ends[line][end], Neighbour(name_of(self.ends[line][1 - end]))
+        if self.promises is not None:  # before it hears of the ways over the link
+            say = self.promises.link_up if is_up else self.promises.link_down
+            say(broker, neighbour.name)
+        with self._cause() as cause:
+            self.history.changes.append(Change(cause.begun, line, end, is_up))
+            self._handle(broker, event(neighbour), cause)
+
+    def take(self, line: int, end: int, message: _SentMessage) -> None:
+        """A message has come to an end."""
+        neighbour = Neighbour(name_of(self.ends[line][1 - end]))
+        said = message.message
+        if isinstance(said, AnnounceHome | Sequenced | Carry | Taken):
+            assert self.promises is not None, "only servers that promise say this"
+            self.promises.receive(self.ends[line][end], neighbour.name, said)
+        else:
+            if isinstance(said, Publish):
+                message.cause.came_us = self.schedule.now_us
+            self._handle(self.ends[line][end], Received(neighbour, said), message.cause)
+        self._end_one(message.cause)
+
+    def lose(self, line: int, message: _SentMessage) -> None:
+        """A message will never come."""
+        self.history.lost += 1
+        self._order += 1
+        self._end_one(message.cause)
+
+
+def _is_subscription(message: ClientInterest) -> bool:
+    return not isinstance(message, Advertise)
+
+
+def name_of(broker: int) -> str:
+    """The name by which servers know a server."""
+    return str(broker)
+
+
+def router_of(kind: Kind, broker: int) -> Router:
+    """A server of a kind."""
+    return Router(
+        kind.strategy,
+        name=name_of(broker),
+        general=kind.shape in ("general", "hybrid"),
+        trees=kind.trees,
+        covering=kind.covering,
+        merging=kind.merging,
+        slack_us=SLACK_US,
+    )

@@ -1,0 +1,92 @@
+"""What clients read, judged: never late, all that is good still, and a backlog by priority.
+
+*Late*: a best-effort notification is read when its time to live is over. *Out of turn*: it is read
+while another one waits that has a higher priority, or the same and came before. *Unread*: it waited
+when its client read on, was good still, and was not read. All is told from what was noted, by slow
+and plain rules of its own: neither the router's look at the time nor `Backlog` is asked.
+
+Source: EPFL 2503 §5.2.2 (timely and prioritary obvents).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
+
+from contrada.delivery.delivery_class import delivery_class
+from contrada.lab.simulation.simulated_readers import ReaderEvent
+from contrada.model import Envelope
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
+
+
+def end_us(envelope: Envelope) -> float:
+    """The time from which it is too late to read a notification that was published."""
+    if envelope.ttl_us is None or delivery_class(envelope.delivery).is_reliable:
+        return inf
+    assert envelope.time_us is not None, "it was published"
+    return envelope.time_us + envelope.ttl_us
+
+
+def _rank(envelope: Envelope) -> int:
+    is_reliable = delivery_class(envelope.delivery).is_reliable
+    return PRIORITY_DEFAULT if is_reliable else envelope.priority
+
+
+class _ClientBacklog:
+    """The notifications that wait for a client, in order of arrival, and those that could be
+    read.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Envelope] = {}
+        self.readable: set[str] = set()
+        self.is_reading = True
+
+    def unread(self) -> list[str]:
+        """What could be read and was not; asked where the client reads no more."""
+        return [each for each in self.waiting if each in self.readable]
+
+    def resume(self, now_us: int) -> None:
+        """It reads again what is not too late."""
+        self.is_reading = True
+        self.readable = {each for each, of in self.waiting.items() if now_us < end_us(of)}
+
+    def read(self, id_: str, now_us: int) -> str | None:
+        """The client reads one. Returns what is wrong with that, in a few words, or None."""
+        if id_ not in self.waiting:
+            return "not given"
+        good = {each: of for each, of in self.waiting.items() if now_us < end_us(of)}
+        del self.waiting[id_]
+        if id_ not in good:
+            return "late"
+        first = max(good, key=lambda each: _rank(good[each]))  # The oldest of the highest.
+        return None if first == id_ else "out of turn"
+
+
+def judged(
+    noted: Iterable[ReaderEvent], envelopes: Mapping[str, Envelope]
+) -> Iterator[tuple[str, str]]:
+    """What does not hold of what clients read: in a word, and in which case."""
+    clients: defaultdict[str, _ClientBacklog] = defaultdict(_ClientBacklog)
+    for reading in noted:
+        client = clients[reading.client]
+        fault = None
+        match reading.what:
+            case "given":
+                envelope = envelopes[reading.id]
+                client.waiting[reading.id] = envelope
+                if client.is_reading and reading.at_us < end_us(envelope):
+                    client.readable.add(reading.id)
+            case "reads":
+                fault = client.read(reading.id, reading.at_us)
+            case "resumes":
+                client.resume(reading.at_us)
+            case "pauses" | "gone":
+                fault = "unread" if client.unread() else None
+                clients[reading.client] = following = _ClientBacklog()
+                if reading.what == "pauses":
+                    following.is_reading = False
+        if fault is not None:
+            yield fault, f"{reading}"
+    for name, client in clients.items():
+        if unread := client.unread():
+            yield "unread", f"{unread} by {name} at the end"

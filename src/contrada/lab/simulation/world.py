@@ -1,0 +1,304 @@
+"""A world: a script is run, then everything is mended, and the network must be as a fresh one.
+
+After the last step all lines are mended, all servers restarted, and what is on its way arrives.
+Then the tables must be those of a fresh network with the subscriptions that are left, compared per
+line as sets of notifications (with advertisement forwarding, of those that are advertised over the
+line); some probes must reach exactly who asks for them; and when all is withdrawn, every table must
+be as it was before anybody had asked for anything.
+"""
+
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from contrada.delivery.durable_subscription import Retention
+from contrada.lab.simulation.delivery_checkers import Judged, judge_promises
+from contrada.lab.simulation.oracle import Outcome, Violation, judge
+from contrada.lab.simulation.pattern_oracle import judge_matches
+from contrada.lab.simulation.script_steps import (
+    Announce,
+    Attach,
+    Connect,
+    Crash,
+    CutLine,
+    Detach,
+    End,
+    FillDisk,
+    FreeDisk,
+    Leave,
+    Mend,
+    Move,
+    Notify,
+    Pass,
+    Pause,
+    Restart,
+    Resume,
+    Retract,
+    Script,
+    Stand,
+    Step,
+    TellTime,
+    Unwish,
+    UnwishPattern,
+    WishFilter,
+    WishPattern,
+)
+from contrada.lab.simulation.simulated_delivery_clients import Promises
+from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
+from contrada.lab.simulation.step_texts import filters_of, offer_of, pattern_of
+from contrada.lab.simulation.timeliness import judged
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.relations import covers
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.router import Router, RouterStatistics, Strategy
+from contrada.routing.router_messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
+
+VALIDATED_BROKERS_MAX: Final = 12
+"""Servers of a network in which each checks its invariants now and then. Beyond it: they are
+looked at from outside."""
+
+PROBES_MAX: Final = 12
+"""Notifications of a script that are published again when all is mended. Beyond it: the last ones
+are taken."""
+
+EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
+"""Why a server of a sound network may refuse something: paths change while copies travel."""
+
+
+def run(script: Script) -> Outcome:
+    """Runs a script and its end. A pure function."""
+    network = network_of(script)
+    try:
+        broken = list(_run(script, network))
+        outcome = judge(network)
+        if network.promises is not None:
+            kept = Judged()
+            outcome.violations += judge_promises(network.promises, kept)
+            outcome.published += len(network.promises.sent)
+            outcome.must += kept.must
+            outcome.delivered += kept.read
+        judge_matches(network, outcome)
+    except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.name} line {place.lineno}"
+        return Outcome([Violation("raises", f"{type(error).__name__} {error} in {where}")])
+    outcome.violations += [
+        Violation("refuses", f"{effect.reason}: {effect.event} at {broker}")
+        for broker, effect in network.history.refused
+        if effect.reason not in EXPECTED_REFUSALS
+    ]
+    published = (each.notification.envelope for each in network.history.published)
+    envelopes = {envelope.id: envelope for envelope in published}
+    outcome.violations += [
+        Violation(what, case) for what, case in judged(network.readers.noted, envelopes)
+    ]
+    outcome.violations += broken
+    return outcome
+
+
+def network_of(script: Script) -> SimulatedNetwork:
+    """The servers of a script, before its first step."""
+    return SimulatedNetwork(
+        script.kind,
+        script.brokers,
+        faults=script.faults,
+        seed=script.seed,
+        records=True,
+        validates=script.brokers <= VALIDATED_BROKERS_MAX,
+        storeless=script.storeless,
+    )
+
+
+def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
+    for step in script.steps:
+        network.schedule.run(step.at_us)
+        do(network, step)
+    for step in script.steps:
+        if isinstance(step, Connect) and (line := network.line(step.a, step.b)) is not None:
+            line.mend()
+    for broker in range(script.brokers):
+        network.restart(broker)
+        if network.promises is not None:
+            network.promises.fill(broker, is_full=False)
+    network.schedule.run()
+    if network.promises is not None:
+        network.promises.audit(network.schedule.run)
+    network.readers.resume_all()
+    fresh = _fresh(script)
+    empty = _holdings(fresh)
+    yield from _tables(fresh, network)
+    _probe(script, network)
+    _tell_time(network)
+    yield from _withdrawn(empty, network)
+
+
+def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line for each kind of step
+    """Does a step, where it can be done."""
+    match step:
+        case Connect(_, a, b, is_parent, delay_us, cost):
+            if network.line(a, b) is None:
+                network.connect(a, b, is_parent=is_parent, delay_us=delay_us, cost=cost)
+        case CutLine(_, a, b):
+            if (line := network.line(a, b)) is not None:
+                line.cut()
+        case Mend(_, a, b):
+            if (line := network.line(a, b)) is not None:
+                line.mend()
+        case Crash(_, broker, keeps_store):
+            network.crash(broker, keeps_store=keeps_store)
+        case Restart(_, broker):
+            network.restart(broker)
+        case Move(_, client, broker):
+            network.move(client, broker)
+        case Leave(_, client):
+            network.leave(client)
+        case WishFilter(_, client, identity, filters):
+            network.ask(client, Subscribe(identity, filters_of(filters)))
+        case Unwish(_, client, identity):
+            network.withdraw(client, Subscribe, identity)
+        case Announce(_, client, identity, offer, is_open):
+            network.ask(client, Advertise(identity, offer_of(offer, is_open=is_open)))
+        case Retract(_, client, identity):
+            network.withdraw(client, Advertise, identity)
+        case Notify(_, client, id_, values, ttl_us, priority, delivery):
+            envelope = Envelope(id=id_, ttl_us=ttl_us, priority=priority, delivery=delivery)
+            network.publish(client, Notification(values, envelope=envelope))
+        case Pause(_, client):
+            network.readers.pause(client)
+        case Resume(_, client):
+            network.readers.resume(client)
+        case WishPattern(_, client, identity, pattern):
+            network.ask(client, SubscribePattern(identity, pattern_of(pattern)))
+        case UnwishPattern(_, client, identity):
+            network.withdraw(client, SubscribePattern, identity)
+        case TellTime():
+            network.tell_time()
+        case _ if network.promises is not None:
+            _promise(network.promises, step)
+
+
+def _promise(promises: Promises, step: Step) -> None:
+    """Does a step of what is more than best effort, where it can be done."""
+    match step:
+        case Stand(_, client, name, filters, is_durable, records_max, on_full, replay_max):
+            retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
+            promises.stand(client, name, filters_of(filters), retention, is_durable=is_durable)
+        case Attach(_, client, name):
+            promises.attach(client, name)
+        case Detach(_, client, name):
+            promises.detach(client, name)
+        case End(_, client, name):
+            promises.end(client, name)
+        case Pass(_, broker, sequence):
+            promises.pass_sequence(sequence, broker)
+        case FillDisk(_, broker):
+            promises.fill(broker, is_full=True)
+        case FreeDisk(_, broker):
+            promises.fill(broker, is_full=False)
+
+
+# --- the end of a world ---------------------------------------------------------------------------
+
+
+def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Violation]:
+    """Whether the tables are those of a network to which only what is left was ever said."""
+    for held in network.held():
+        if fresh.where(held.client) != held.broker:
+            fresh.move(held.client, held.broker)
+        fresh.ask(held.client, held.message)
+    fresh.schedule.run()
+    for a, b in network.ends:
+        for here, there in ((a, b), (b, a)):
+            if fault := _differ(network, fresh, here, there):
+                yield Violation("tables", f"{here} holds other {fault} of {there}")
+
+
+def _fresh(script: Script) -> SimulatedNetwork:
+    """Servers with the same lines, without any subscription or advertisement."""
+    fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, promises=False), script.brokers)
+    for step in script.steps:
+        if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
+            do(fresh, step)
+            fresh.schedule.run()  # One after another they tell each other least.
+    return fresh
+
+
+def _running(network: SimulatedNetwork, broker: int) -> Router:
+    router = network.routers[broker]
+    assert router is not None, "all servers run at the end"
+    return router
+
+
+def _differ(
+    network: SimulatedNetwork, fresh: SimulatedNetwork, here: int, there: int
+) -> str | None:
+    """What a server holds of a neighbour otherwise than in a fresh network."""
+    neighbour = Neighbour(name_of(there))
+    one, other = (_running(each, here) for each in (network, fresh))
+    offers, others = one.offers_of(neighbour), other.offers_of(neighbour)
+    for some, more in ((offers, others), (others, offers)):
+        if not all(any(covers(wide, each) for wide in more) for each in some):
+            return "advertisements"
+    filters, again = one.filters_of(neighbour), other.filters_of(neighbour)
+    # A child asks its parent for all it wants, whatever is advertised above.
+    is_told = network.kind.strategy is Strategy.ADVERTISEMENTS
+    if is_told and network.role(there, here) is not Role.PARENT:
+        advertised = _running(fresh, there).offers_of(Neighbour(name_of(here)))
+        filters, again = _within(filters, advertised), _within(again, advertised)
+    return None if covers(filters, again) and covers(again, filters) else "subscriptions"
+
+
+def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
+    """Of what filters match, what is advertised; attributes that none names are left out."""
+    names = {name for each in (*filters.filters, *offers) for name in each.sets}
+    return FilterSet(
+        Filter.of_sets({name: each.set_of(name) & offer.set_of(name) for name in names})
+        for each in filters.filters
+        for offer in offers
+    )
+
+
+def _probe(script: Script, network: SimulatedNetwork) -> None:
+    """Publishes some notifications again, from everywhere; the oracle sees what comes of it."""
+    published = [step for step in script.steps if isinstance(step, Notify)]
+    clients = network.clients()
+    for number, step in enumerate(published[-PROBES_MAX:]):
+        envelope = Envelope(id=f"probe {number}")
+        for turn in range(len(clients)):
+            client = clients[(number + turn) % len(clients)]
+            if network.publish(client, Notification(step.values, envelope=envelope)):
+                break
+        network.schedule.run()
+
+
+def _tell_time(network: SimulatedNetwork) -> None:
+    """Tells the time when all that was published is older than the slack."""
+    network.schedule.run(network.schedule.now_us + SLACK_US + 1)
+    network.tell_time()
+    network.schedule.run()
+
+
+def _withdrawn(
+    empty: Sequence[tuple[object, ...]], network: SimulatedNetwork
+) -> Iterator[Violation]:
+    """Whether nothing is held when all is withdrawn, but what servers hold that know only links."""
+    for held in reversed(network.held()):
+        network.withdraw(held.client, type(held.message), held.message.identity)
+    network.schedule.run()
+    for broker, (here, there) in enumerate(zip(_holdings(network), empty, strict=True)):
+        if here != there:
+            yield Violation("left over", f"{broker} holds {here}, not {there}")
+
+
+def _holdings(network: SimulatedNetwork) -> list[tuple[object, ...]]:
+    return [_held(_running(network, each).statistics()) for each in range(len(network.routers))]
+
+
+def _held(statistics: RouterStatistics) -> tuple[object, ...]:
+    each = statistics
+    asked = each.subscriptions, each.advertisements
+    of = each.patterns
+    patterns = of.patterns, of.delegated, of.filters, of.runs, of.waiting
+    return each.neighbours, *asked, each.filters, each.offers, each.merging, patterns

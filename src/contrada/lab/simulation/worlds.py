@@ -1,0 +1,73 @@
+"""Many worlds of every kind, in several processes, and what came of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, get_args
+
+from contrada.lab.simulation.oracle import Outcome
+from contrada.lab.simulation.process_pool import in_processes
+from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_shrinker import shrunk
+from contrada.lab.simulation.script_steps import Kind, NetworkShape, to_text
+from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.world import run
+from contrada.routing.router import Strategy
+
+WORLDS_DEFAULT: Final = 60
+"""Worlds of each kind by default."""
+
+SHAPES: Final[tuple[NetworkShape, ...]] = get_args(NetworkShape)
+
+SAVINGS: Final = ((False, False), (True, False), (True, True))
+"""Whether servers cover, and whether they merge what they forward, which needs covering."""
+
+
+def kinds(only: str = "") -> list[Kind]:
+    """All kinds of networks, or those whose name holds a text."""
+    every = [
+        Kind(shape, strategy, covering, merging)
+        for shape in SHAPES
+        for strategy in Strategy
+        for covering, merging in SAVINGS
+    ]
+    # One combination of savings each: for shared trees the others make no difference.
+    every += [
+        Kind(shape, strategy, merging=trees > 1, trees=trees)
+        for shape in ("general", "hybrid")
+        for strategy in Strategy
+        for trees in (1, 2)
+    ]
+    # What is promised goes by link states, so routing is the same to it.
+    every += [Kind(shape, Strategy.SUBSCRIPTIONS, promises=True) for shape in SHAPES]
+    return [kind for kind in every if only in kind.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A world that was run."""
+
+    kind: Kind
+    seed: int
+    brokers: int
+    outcome: Outcome
+    seconds: float
+
+
+def run_world(case: tuple[Kind, int]) -> Ran:
+    """Makes the world of a kind and a seed, and runs it."""
+    kind, seed = case
+    begun = monotonic()
+    script = woven(made(seed, kind))
+    outcome = run(script)
+    return Ran(kind, seed, script.brokers, outcome, monotonic() - begun)
+
+
+def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[Ran]:
+    """Runs the worlds of some kinds and seeds, as they are done; one job is this process."""
+    return in_processes(run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
+
+
+def shortest(ran: Ran) -> str:
+    """The shortest script found that shows the fault of a world, as JSON."""
+    return to_text(shrunk(woven(made(ran.seed, ran.kind))))

@@ -1,0 +1,473 @@
+"""Where a filter hangs: at the place that the fewest notifications come by.
+
+Every notification that a filter matches must come by the filter's place. Places are, from the
+most to the least selective in general: one value (or each of a few), a text's beginning, end,
+or some bytes of it; nodes of a tree of ranges; the presence of an attribute; everywhere. Where all
+of them are poor, a filter of many ranges has a bit in a pool instead.
+
+How often notifications come by is estimated: from those seen, once there are enough, and else
+from how many different constants all filters have for the attribute, wherever they hang. If only
+those counted that hang at the attribute, the one that got the first filters would get them all.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from contrada.matching.filter_compiler import CompiledConstraint, number_key
+from contrada.matching.index_arrays import Arrays, Cheapest
+from contrada.matching.index_keys import Trait, prefix_of, traits_of
+from contrada.matching.kernels.bucket_lookup import (
+    GRAM_BYTES_MAX,
+    LENGTHS_MAX,
+    POINTS_EXPECTED,
+    count,
+    presence_of,
+    share,
+)
+from contrada.matching.kernels.schema import (
+    GRAMS,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    PIVOTS,
+    POOL_ATTRS,
+    PREFIXES,
+    SUFFIXES,
+    WORD_BITS,
+)
+from contrada.matching.kernels.scratch import (
+    KIND_GRAM,
+    KIND_PREFIX,
+    KIND_SUFFIX,
+    KIND_TEXT,
+    KIND_TEXT_NOCASE,
+    MASK,
+    hash_of_part,
+    hash_of_text,
+    mixed,
+    place_hash,
+    point_hash,
+)
+from contrada.model import Filter, ValueSet
+from contrada.model.algebra.value_set import EVERYTHING
+from contrada.model.domains import line
+from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
+
+PLACES_MAX: Final = 64
+"""Places that one filter hangs in because of alternatives. Beyond it: it hangs by a range, by
+presence, or everywhere."""
+
+
+class Place(NamedTuple):
+    """One hashed place: its hash, and what else a kernel must know of it.
+
+    A place of a single value has that value, a text also by its reference, and whether it is all
+    that is asked for; a place of a part of texts the column of `parts` and the length by
+    which it is looked up; one of a substring its bytes, too.
+    """
+
+    hash: int
+    column: int = 0
+    length: int = 0
+    domain: int = 0
+    value: int | bytes = 0
+    decides: bool = True
+
+    @property
+    def is_value(self) -> bool:
+        """Whether a single value leads there: then no other value does."""
+        return self.domain != 0
+
+
+class Choice(NamedTuple):
+    """Where a filter could hang because of one attribute, and how often notifications come."""
+
+    cost: float
+    attr: int
+    places: tuple[Place, ...]
+    bins: tuple[int, int] | None = None  # of the tree of ranges
+
+
+def best_choice(
+    number: int,
+    of: Filter,
+    constraints: list[CompiledConstraint],
+    cheapest: Cheapest,
+    arrays: Arrays,
+    statistics: Arrays,
+) -> Choice | None:
+    """The cheapest choice for a filter; None where it must hang everywhere.
+
+    The `cheapest` of its values was found before. What was seen is told by the `statistics`, which
+    may be the arrays of an index with the same attributes. Trees are asked only where no hashed
+    place is more selective than a single bin could be.
+    """
+    word, h, cost, is_settled = cheapest
+    best: Choice | None = None
+    if word >= 0:
+        attr, domain, operand = arrays.constraint_at(number, word)
+        best = Choice(cost, attr, (Place(h, 0, 0, domain, operand),))
+    return best if is_settled else _best_other(best, of, constraints, arrays, statistics)
+
+
+def _best_other(
+    best: Choice | None,
+    of: Filter,
+    constraints: list[CompiledConstraint],
+    arrays: Arrays,
+    statistics: Arrays,
+) -> Choice | None:
+    """The cheapest of this choice and those of constraints that ask for no single value."""
+    others: list[tuple[float, int, ValueSet]] = []
+    for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
+        attr, op, _, _ = constraint
+        if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
+            continue
+        presence = presence_of(attr, arrays.memory)
+        places = None if op == OP_RANGE else places_of(arrays.seed[0], attr, value_set)
+        if places is None:
+            others.append((presence, attr, value_set))
+            continue
+        for place in places:
+            count(arrays.sketch_of(attr, place.column, place.length), place.hash, arrays.memory)
+        cost = presence * min(sum(likelihood(attr, place, statistics) for place in places), 1.0)
+        if best is None or cost < best.cost:
+            best = Choice(cost, attr, places)
+    for presence, attr, value_set in others:
+        if best is None or best.cost * (PIVOTS + 1) > presence:
+            choice = _ranged(presence, attr, value_set, arrays)
+            if best is None or choice.cost < best.cost:
+                best = choice
+    return best
+
+
+def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> Choice:
+    """The choice of the attribute's tree, where it can have one, else of its presence."""
+    bins = _bins(attr, value_set, arrays)
+    if bins is None:
+        return Choice(presence, attr, ())
+    bins_share = (bins[1] - bins[0] + 1) / (arrays.trees.count[_cuts(attr, arrays)] + 1)
+    return Choice(presence * bins_share, attr, (), bins)
+
+
+def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
+    """The share of the notifications with the attribute that come by a place."""
+    return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
+
+
+def unseen(attr: int, place: Place, arrays: Arrays) -> float:
+    """The same of a place that nobody has looked at.
+
+    A long part of a text is rare even where few filters ask for one.
+    """
+    counted = arrays.counted(arrays.sketch_of(attr, place.column, place.length))
+    by_count = 1.0 / (counted + POINTS_EXPECTED)
+    return min(by_count, 1.0 / (2 + 8 * place.length)) if place.length else by_count
+
+
+# --- hashed places ------------------------------------------------------------------------------
+
+
+def places_of(seed: int, attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
+    """Hashed places of which every value of the set comes by one; None where there are none.
+
+    What leads to a part of what is asked for may not decide.
+    """
+    traits = traits_of(value_set, PLACES_MAX)
+    if traits is None:
+        return None
+    decides = value_set.text is None
+    return tuple([_place(seed, attr, each, decides) for each in traits])
+
+
+def _place(seed: int, attr: int, trait: Trait, decides: bool) -> Place:
+    kind, nocase, of = trait
+    case = int(nocase)
+    if kind == "is":
+        return _point_place(seed, attr, of, decides)
+    if kind == "=":
+        return Place(place_hash(seed, attr, KIND_TEXT_NOCASE, hash_of_text(seed, of)))
+    if kind == "contains":
+        return _gram_place(seed, attr, of, case)
+    if kind == "prefix":
+        part, column, at = of[:LENGTHS_MAX], PREFIXES + case, KIND_PREFIX + case
+    else:
+        part, column, at = of[::-1][:LENGTHS_MAX], SUFFIXES + case, KIND_SUFFIX + case
+    return Place(place_hash(seed, attr, at, hash_of_part(seed, part)), column, len(part))
+
+
+def _point_place(seed: int, attr: int, key: Key, decides: bool) -> Place:
+    domain, comparable = key
+    if domain == TEXT:
+        assert isinstance(comparable, bytes)
+        h = place_hash(seed, attr, KIND_TEXT, hash_of_text(seed, comparable))
+        return Place(h, 0, 0, TEXT, comparable, decides)
+    assert not isinstance(comparable, bytes)
+    number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
+    if domain == NAN:
+        number = 0
+    return Place(point_hash(seed, attr, domain, number), 0, 0, domain, number, decides)
+
+
+def _gram_place(seed: int, attr: int, text: bytes, case: int) -> Place:
+    """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
+    size = min(len(text), GRAM_BYTES_MAX)
+    grams = {text[i : i + size] for i in range(len(text) - size + 1)}
+    number = int.from_bytes(min(grams, key=_commonness), "big")
+    h = mixed(seed, mixed(seed, seed & MASK, number), size)
+    h = place_hash(seed, attr, KIND_GRAM + case, h)
+    return Place(h, GRAMS + case, size, value=number)
+
+
+_COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"
+
+
+def _commonness(gram: bytes) -> tuple[int, bytes]:
+    """Frequent letters count more."""
+    return sum(max(0, 40 - _COMMON.find(b)) if b in _COMMON else 0 for b in gram.lower()), gram
+
+
+# --- ranges -------------------------------------------------------------------------------------
+
+
+def _cuts(attr: int, arrays: Arrays) -> int:
+    return arrays.attrs.cuts[attr]  # type: ignore[no-any-return]
+
+
+def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
+    """The first and the last bin of a set's hull, where the attribute has bins."""
+    tree = _cuts(attr, arrays)
+    if tree < 0 or value_set.text is not None or not value_set.line:
+        return None
+    low = tree_key(value_set.line[0])
+    if len(value_set.line) & 1:
+        return arrays.bin_at(tree, low), arrays.trees.count[tree]
+    return arrays.bin_at(tree, low), arrays.bin_at(tree, tree_key(value_set.line[-1]))
+
+
+def tree_key(cut: line.Cut) -> tuple[int, int]:
+    """Where a cut stands among the pivots: (domain, key)."""
+    if len(cut) == 1:
+        return cut[0], -(2**63)
+    domain, comparable = cut
+    if domain == TEXT:
+        assert isinstance(comparable, bytes)
+        return domain, int.from_bytes(comparable[:7].ljust(7, b"\0"), "big")
+    assert not isinstance(comparable, bytes)
+    return domain, number_key(comparable)[0] if domain == NUMBER else int(comparable)
+
+
+def nodes_between(first: int, last: int) -> list[int]:
+    """The fewest nodes of the tree of 64 leaves whose leaves are just these bins."""
+    nodes: list[int] = []
+    low, high = first + PIVOTS + 1, last + PIVOTS + 2
+    while low < high:
+        if low & 1:
+            nodes.append(low)
+            low += 1
+        if high & 1:
+            high -= 1
+            nodes.append(high)
+        low >>= 1
+        high >>= 1
+    return nodes
+
+
+def range_ends(op: int, value_set: ValueSet) -> tuple[int, int, int, int] | None:
+    """The ends of a set that is no interval of numbers or times, where it is looked up by them."""
+    cuts = value_set.line
+    if value_set.text is not None or cuts in ((), EVERYTHING.line):
+        return None
+    if op == OP_TEXT_RANGE:  # as below, but without a hash
+        is_place = prefix_of(cuts[0], cuts[1] if len(cuts) == 2 else None) is not None
+    else:
+        is_place = traits_of(value_set, PLACES_MAX) is not None
+    return None if is_place else (*tree_key(cuts[0]), *tree_key(cuts[-1]))
+
+
+# --- pools --------------------------------------------------------------------------------------
+
+
+POOLS_MAX: Final = 16
+"""Pools of an index. Beyond it: the filter hangs elsewhere."""
+
+RANGES_MIN: Final = 4
+"""A filter is pooled only with at least so many ranges."""
+
+COST_MIN: Final = 0.04
+"""A filter is pooled only where its best place is visited by a larger share of notifications."""
+
+ROWS: Final = PIVOTS + 2
+"""Rows of bits per attribute: one per bin, and one for its absence."""
+
+WORDS_FIRST: Final = 4
+
+
+class Pools:
+    """The pools of a generation: filters of many wide ranges, matched by bitmaps.
+
+    Where no constraint of a filter is selective, checking candidates one by one costs more than
+    asking all of them at once. A pool has one bit per filter. For each of its attributes there is
+    a row of bits per bin, with the filters whose range touches the bin, and a row for an absent
+    attribute, with the filters that do not name it. A notification's candidates are the
+    conjunction of one row per attribute; each is then checked exactly.
+
+             filters  0 1 2 3 ...
+        alive         1 1 0 1
+        x, bin 0      1 0 1 1      a filter without x has its bit in every row of x
+        x, bin 1      1 1 1 0
+          ...
+        x absent      0 0 1 0
+        y, bin 0      ...
+
+    Invariants: a bit is missing in a row only where the filter cannot match what leads to the row;
+    a filter's bits are all clear in `alive` once it is gone. Words have 63 bits, so that they are
+    never negative.
+    """
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self._attrs: list[list[int]] = []
+        self._free: list[list[int]] = []
+
+    def suits(self, constraints: list[CompiledConstraint], cost: float) -> bool:
+        """Whether a filter is better pooled than at a place that costs so much."""
+        if cost < COST_MIN:
+            return False
+        ranges = sum(1 for each in constraints if each.op == OP_RANGE)
+        return ranges >= RANGES_MIN
+
+    def add(
+        self, number: int, constraints: list[CompiledConstraint], bounds: Any
+    ) -> tuple[int, int] | None:
+        """The pool and the bit of a filter that was pooled; None where no pool has room.
+
+        `bounds` gives ends of ranges of an attribute, to cut bins for one that is new.
+        """
+        ranges = {each.attr: each for each in constraints if each.op == OP_RANGE}
+        pool = self._pool_for(ranges)
+        if pool is None:
+            return None
+        for attr in ranges:
+            if attr not in self._attrs[pool]:
+                self._add_attr(pool, attr, bounds(attr))
+        bit = self._bit(pool)
+        word, mask = bit // WORD_BITS, 1 << bit % WORD_BITS
+        for i, attr in enumerate(self._attrs[pool]):
+            rows = self._rows(pool, i)
+            if attr in ranges:
+                tree = self._arrays.pool_attrs.tree[POOL_ATTRS * pool + i]
+                first, last = self._bins(tree, ranges[attr])
+                rows[:, word] &= ~mask
+                rows[first : last + 1, word] |= mask
+            else:
+                rows[:, word] |= mask
+        bits, pools = self._arrays.bits, self._arrays.pools
+        bits[pools.filters[pool] + bit] = number
+        bits[pools.alive[pool] + word] |= mask
+        return pool, bit
+
+    def remove(self, pool: int, bit: int) -> None:
+        """Takes a filter out of its pool."""
+        word, mask = divmod(bit, WORD_BITS)
+        self._arrays.bits[self._arrays.pools.alive[pool] + word] &= ~(1 << mask)
+        self._free[pool].append(bit)
+
+    def state(self) -> list[Any]:
+        """What is not in the arrays, for `saving`."""
+        return [self._attrs, self._free]
+
+    def restore(self, state: list[Any]) -> None:
+        """Becomes the pools that were saved; the arrays are those of then."""
+        self._attrs, self._free = ([list(each) for each in part] for part in state)
+        self._arrays.counters.pools[0] = len(self._attrs)
+        words = self._arrays.of["pools"]["words"][: len(self._attrs)]
+        self._reserve(int(words.max(initial=1)))
+
+    def filters(self) -> list[tuple[int, int, int]]:
+        """(filter, pool, bit) of every filter that is pooled."""
+        bits, pools = self._arrays.bits, self._arrays.pools
+        found = []
+        for pool in range(len(self._attrs)):
+            for bit in range(pools.used[pool]):
+                word, mask = divmod(bit, WORD_BITS)
+                if bits[pools.alive[pool] + word] >> mask & 1:
+                    found.append((bits[pools.filters[pool] + bit], pool, bit))
+        return found
+
+    def _pool_for(self, attrs: dict[int, CompiledConstraint]) -> int | None:
+        """The first pool that has, or has room for, these attributes; else a new one."""
+        for pool, known in enumerate(self._attrs):
+            if len(known) + sum(attr not in known for attr in attrs) <= POOL_ATTRS:
+                return pool
+        if len(self._attrs) == POOLS_MAX or len(attrs) > POOL_ATTRS:
+            return None
+        pool = self._arrays.take("pools")
+        self._attrs.append([])
+        self._free.append([])
+        self._arrays.counters.pools[0] = pool + 1
+        self._lay_out(pool, WORDS_FIRST)
+        return pool
+
+    def _add_attr(self, pool: int, attr: int, bounds: list[tuple[int, int]]) -> None:
+        """Gives a pool one more attribute, which no filter in it names yet."""
+        arrays, i = self._arrays, len(self._attrs[pool])
+        tree = arrays.take("trees")
+        arrays.set_pivots(tree, bounds)
+        self._attrs[pool].append(attr)
+        size = ROWS * arrays.pools.words[pool]
+        begin = arrays.take("bits", size)
+        arrays.pools.attrs[pool] = i + 1
+        arrays.of["pool_attrs"][POOL_ATTRS * pool + i] = (attr, tree, begin)
+        arrays.of["bits"][begin : begin + size] = (1 << WORD_BITS) - 1
+
+    def _bit(self, pool: int) -> int:
+        """A bit that no filter of the pool has."""
+        if self._free[pool]:
+            return self._free[pool].pop()
+        pools = self._arrays.pools
+        bit: int = pools.used[pool]
+        if bit == pools.words[pool] * WORD_BITS:
+            self._lay_out(pool, 2 * pools.words[pool])
+        pools.used[pool] = bit + 1
+        return bit
+
+    def _rows(self, pool: int, i: int) -> Any:
+        """The rows of bits of a pool's attribute, as a table."""
+        begin = self._arrays.pool_attrs.begin[POOL_ATTRS * pool + i]
+        words = self._arrays.pools.words[pool]
+        return self._arrays.of["bits"][begin : begin + ROWS * words].reshape(ROWS, words)
+
+    def _lay_out(self, pool: int, words: int) -> None:
+        """Moves a pool to rows of more words. What it leaves behind is not used again."""
+        arrays = self._arrays
+        was = arrays.of["pools"][pool].copy()
+        before, used = int(was["words"]), int(was["used"])
+        old_rows = [self._rows(pool, i).copy() for i in range(len(self._attrs[pool]))]
+        alive = arrays.take("bits", words)
+        filters = arrays.take("bits", words * WORD_BITS)
+        begins = [arrays.take("bits", ROWS * words) for _ in old_rows]
+        self._reserve(words)
+        bits, pools = arrays.of["bits"], arrays.pools
+        bits[alive : alive + words] = 0
+        bits[alive : alive + before] = bits[was["alive"] : was["alive"] + before]
+        bits[filters : filters + used] = bits[was["filters"] : was["filters"] + used]
+        pools.words[pool], pools.alive[pool], pools.filters[pool] = words, alive, filters
+        for i, (begin, rows) in enumerate(zip(begins, old_rows, strict=True)):
+            arrays.pool_attrs.begin[POOL_ATTRS * pool + i] = begin
+            fresh = self._rows(pool, i)
+            fresh[:, :before], fresh[:, before:] = rows, 0
+
+    def _reserve(self, words: int) -> None:
+        """Makes room in the scratch for the bits of so many words."""
+        self._arrays.reserve("conjunction", words)
+        self._arrays.reserve("pending", 2 * words * WORD_BITS)
+
+    def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
+        """The first and the last bin that a range touches."""
+        low, high = of.operands
+        return (
+            self._arrays.bin_at(tree, (of.domain, low)),
+            self._arrays.bin_at(tree, (of.domain, high)),
+        )

@@ -1,0 +1,408 @@
+"""The array engine: filters in flat arrays, matched by kernels on them.
+
+It maps keys to slots, and slots to the filters of a generation (see `generation`). `maintain`
+renews the generation in bounded pieces: when much of it is unused, a second generation is filled
+beside the first, all places chosen anew by what was seen, and takes over when it holds everything.
+A match that had to look at many filters hangs some of them elsewhere (see `hanging`). Matching goes
+on meanwhile and is always exact.
+
+The kernels are compiled ones. Only tests run them uncompiled, where every access is checked.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from contrada.matching import index_file
+from contrada.matching.assignment import Drift
+from contrada.matching.kernels.jit import is_pure
+from contrada.matching.kernels.schema import UNREADABLE
+from contrada.matching.key_table import Slots
+from contrada.matching.packed import (
+    Bundle,
+    Given,
+    asked_for,
+    encode,
+    exactly,
+    rewritten_of,
+    with_envelope,
+)
+from contrada.matching.record_batches import (
+    Columns,
+    Spans,
+    asked_columns,
+    check_columns,
+    columns_of,
+    joined,
+    match_rows,
+    row_of,
+    rows_of,
+    span_in,
+    spans_at,
+    spans_in,
+    spans_of,
+)
+from contrada.matching.segment import Generation
+from contrada.model import Envelope, Filter, FilterSet, Notification, Product
+from contrada.model.algebra.nested_objects import values_of
+from contrada.model.algebra.notification import UNSTAMPED
+from contrada.model.algebra.product import ENVELOPE_SETS
+from contrada.model.algebra.value_set import safe_where_it_ends
+from contrada.model.languages.work_budget import Exhausted, spend
+
+UNITS_PER_UPDATE: Final = 4
+"""Keys of a renewal that is under way for which an update pays."""
+
+UNITS_PER_MATCH: Final = 1
+"""The same of a match, or of a batch."""
+
+VERIFY_STEPS: Final = 20
+"""Steps of work to look at a filter of which only the model can tell, its operators apart."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class ArrayEngine(Generic[K]):
+    """Keys with their filters, in arrays."""
+
+    def __init__(self) -> None:
+        self._generation = Generation()
+        self._next: Generation | None = None
+        self._last: Generation | None = None
+        self._cursor = 0
+        self._drift = Drift()
+        self._in_batch = False
+        self._slots: Slots[K] = Slots()
+        self._named: Any = None
+        self.envelope: tuple[str, ...] = ()
+        self._system_names = 0
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether kernels are compiled."""
+        return not is_pure()
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def add(self, key: K, members: tuple[Filter, ...]) -> None:
+        """Gives a key its filters, instead of those it had.
+
+        Raises LimitError; then the key keeps what it had. Cost: some microseconds per constraint.
+        """
+        programs = self._generation.compiler.programs(members)
+        beside = [] if self._next is None else self._next.compiler.programs(members)
+        found = self._slots.find(key)
+        if found >= 0:
+            self._remove(found)
+            found = self._slots.find(key)
+        slot = self._slots.take(key, found)
+        if self._slots.keys is not self._named:
+            self._name_keys()
+        self._generation.add(slot, members, programs)
+        if self._next is not None:
+            self._next.add(slot, members, beside)
+        if self._generation.compiler.system_names != self._system_names:
+            self._find_system_names()
+        self._tidy_up()
+
+    def remove(self, key: K) -> None:
+        """Takes a key and its filters away; a key that is not there is no error."""
+        slot = self._slots.find(key)
+        if slot >= 0:
+            self._remove(slot)
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        """What an update pays for a renewal, where that is under way or time."""
+        if (self._next or self._last) is not None or self._generation.is_worn:
+            self.maintain(UNITS_PER_UPDATE)
+
+    def _remove(self, slot: int) -> None:
+        self._generation.remove(slot)
+        if self._next is not None:
+            self._next.remove(slot)
+        self._slots.give_back(slot)
+
+    def _find_system_names(self) -> None:
+        """Looks which of the system's names filters ask for."""
+        compiler = self._generation.compiler
+        self._system_names = compiler.system_names
+        self.envelope = tuple(name for name in ENVELOPE_SETS if name in compiler.attrs)
+
+    def _name_keys(self) -> None:
+        """Lets kernels put out keys, where these are integers."""
+        self._named = self._slots.keys
+        for generation in (self._generation, self._next):
+            if generation is not None:
+                generation.name_keys(self._slots.keys, self._slots.used)
+
+    def members(self, key: K) -> tuple[Filter, ...]:
+        """The filters of a key. KeyError where there is none."""
+        slot = self._slots.find(key)
+        if slot < 0:
+            raise KeyError(key)
+        return tuple(self._generation.filters_of(slot))
+
+    def near(self, product: Product | FilterSet, *, inside: bool) -> list[K]:
+        """The keys with a filter that may meet a product, or lie inside it.
+
+        Cost: a look at every filter, on the arrays.
+        """
+        generation = self._generation
+        if isinstance(product, FilterSet):
+            return list(self)
+        possible = set(generation.touching(product, inside=inside))
+        if inside:
+            slots = generation.slots_within(possible | generation.empty())
+        else:
+            slots = {slot for number in possible for slot in generation.slots(number)}
+        return self._keys_at(list(slots))
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, key: object) -> bool:
+        return self._slots.find(key) >= 0
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys_at(list(self._slots)))
+
+    # --- matching -----------------------------------------------------------------------------
+
+    def match(self, given: Given | bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
+        """See `Index.match` and `Index.match_span`."""
+        if (self._next or self._last) is not None and not self._in_batch:
+            self.maintain(UNITS_PER_MATCH)
+        message, arrays = self._message(given, envelope), self._generation.arrays
+        answer = arrays.match(message)
+        while answer < 0:
+            if answer >> 2 == UNREADABLE:
+                rewritten = rewritten_of(self._exactly(given, envelope))
+                assert rewritten.span != message, "what is written here is readable"
+                return self.match(rewritten)
+            arrays.grow_for(answer >> 2)
+            answer = arrays.match(message)
+        if answer & 2:
+            self._drift.mend(self._generation.hanging)
+        if answer < 4:
+            return []
+        found = arrays.of["out"][: answer >> 2]
+        if answer & 1 == 0:
+            return found.tolist()  # type: ignore[no-any-return]
+        if arrays.counters.doubted[0]:
+            return self._verified(found.tolist(), self._exactly(given, envelope))
+        return self._keys_at(found)
+
+    def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
+        """What was given, for what only the model can tell."""
+        return exactly(given, envelope, self._generation.compiler.attrs)
+
+    def _message(self, given: Given | bytes, envelope: Envelope) -> bytes:
+        """The attributes as msgpack, with those of the envelope that filters ask for."""
+        if isinstance(given, bytes):
+            message = given
+        elif isinstance(given, Notification):
+            message, envelope = given.span, given.envelope
+        else:
+            message = self._packed(given)
+        return with_envelope(message, envelope, self.envelope) if self.envelope else message
+
+    def _packed(self, attributes: Mapping[str, Any]) -> bytes:
+        """The attributes of a mapping as msgpack, checked where the encoder takes too much."""
+        asked = self._generation.compiler.attrs
+        values = values_of(attributes)
+        if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
+            try:
+                return encode(asked_for(attributes, asked) if self._system_names else attributes)
+            except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+                pass
+        return Notification(asked_for(attributes, asked)).span
+
+    def _verified(self, found: list[int], notification: Notification) -> list[K]:
+        """The keys of what was found, and of the filters that hold on the values themselves."""
+        inexact = bool(self._generation.arrays.counters.inexact[0])
+        known: dict[int, bool] = {}
+        slots: dict[int, None] = {}
+        for each in found:
+            if each >= 0:
+                slots[each] = None
+            elif self._may_hold(-1 - each, notification, inexact, known):
+                slots.update(dict.fromkeys(self._generation.slots(-1 - each)))
+        return self._keys_at(list(slots))
+
+    def _may_hold(
+        self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
+    ) -> bool:
+        """As `_holds`; yes, counted, where no work is left to look at the filter."""
+        try:
+            spend(VERIFY_STEPS)
+            return self._holds(number, notification, inexact, known)
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "holds", answer=True)
+
+    def _keys_at(self, slots: Any) -> list[K]:
+        return self._slots.keys[slots].tolist()  # type: ignore[no-any-return]
+
+    def _holds(
+        self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
+    ) -> bool:
+        """Whether a filter holds; a set with an opaque operator is asked once per notification.
+
+        An operator that nobody registered here meets everything.
+        """
+        opaque = self._generation.opaque.get(number)
+        if opaque is None or inexact:
+            member = self._generation.filter(number)
+            if not member.unknown():
+                return member.matches(notification)
+            opaque = opaque or []
+        for each in opaque:
+            if each not in known:
+                value_set = self._generation.compiler.opaque_sets[each]
+                attr = self._generation.arrays.sets_by_row.attr[each]
+                name = self._generation.compiler.names[attr]
+                keys = notification.keys_of(name)
+                spend(len(keys))
+                known[each] = bool(value_set.unknown()) or any(map(value_set.holds, keys))
+            if not known[each]:
+                return False
+        return True
+
+    # --- batches ------------------------------------------------------------------------------
+
+    def match_spans(
+        self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope]
+    ) -> tuple[Any, Any]:
+        """See `Index.match_spans`."""
+        is_column = hasattr(spans, "to_pylist")
+        if self.envelope:
+            listed = spans_in(spans) if is_column else spans
+            together = [
+                with_envelope(span, envelope_of(row), self.envelope)
+                for row, span in enumerate(listed)
+            ]
+            return self._matched(
+                spans_of(together), lambda row: self.match(listed[row], envelope_of(row))
+            )
+        if is_column:
+            return self._matched(spans_at(spans), lambda row: self.match(span_in(spans, row)))
+        return self._matched(spans_of(spans), lambda row: self.match(spans[row]))
+
+    def match_batch(self, notifications: Iterable[Given | bytes]) -> tuple[Any, Any]:
+        """See `Index.match_batch`."""
+        if isinstance(notifications, Bundle) and not self.envelope:
+            bundle = notifications
+            return self._matched(Spans(*bundle.spans()), lambda row: self.match(bundle[row]))
+        given = list(notifications)
+        spans = [self._message(each, UNSTAMPED) for each in given]
+        return self._matched(spans_of(spans), lambda row: self.match(given[row]))
+
+    def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
+        """See `Index.all_match`."""
+        if self.envelope or is_pure():
+            return False
+        address, starts, _ = bundle.spans()
+        numbers = np.array(self._generation.numbers(self._slots.find(key)), dtype=np.int64)
+        return self._generation.arrays.all_hold(address, starts, numbers, steps_max)
+
+    def match_table(self, table: Any) -> tuple[Any, Any]:
+        """See `Index.match_batch`."""
+        check_columns(table)
+        attrs = self._generation.compiler.attrs
+        columns = None if self.envelope else columns_of(table, attrs)
+        if columns is None:
+            return self.match_batch(rows_of(asked_columns(table, attrs)))
+        row_at = row_of(table, attrs)
+        return self._matched(columns, lambda row: self.match(row_at(row)))
+
+    def _matched(self, rows: Columns | Spans, alone: Callable[[int], list[K]]) -> tuple[Any, Any]:
+        """A batch matched by one call; `alone` matches a row of which only the model can tell."""
+        slots, arrays = self._slots, self._generation.arrays
+        if is_pure():
+            return joined(map(alone, range(rows.rows)), are_int=slots.are_int)
+        of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
+        self._in_batch = True  # the arrays must stay
+        try:
+            offsets, found = match_rows(arrays, rows, of_row)
+        finally:
+            self._in_batch = False
+        self._drift.mend(self._generation.hanging)
+        if (self._next or self._last) is not None:
+            self.maintain(UNITS_PER_MATCH)
+        return offsets, found if slots.are_int else slots.keys[found]
+
+    # --- upkeep -------------------------------------------------------------------------------
+
+    def maintain(self, units: int = 64) -> bool:
+        """Does a bounded piece of upkeep; whether more is waiting. A unit is one key."""
+        if self._last is not None and self._last.dissolve(units):
+            return True
+        self._last = None
+        if self._next is None:
+            if not self._generation.is_worn:
+                return False
+            self.begin_renewal()
+        assert self._next is not None
+        end = min(self._cursor + units, self._slots.used)
+        for slot in range(self._cursor, end):
+            if self._generation.knows(slot) and not self._next.knows(slot):
+                members = self._generation.filters_of(slot)
+                self._next.add(slot, members, self._next.compiler.programs(members))
+        self._cursor = end
+        if end == self._slots.used:
+            self._last, self._generation, self._next = self._generation, self._next, None
+            self._generation.forget_statistics()
+            self._find_system_names()
+        return True
+
+    def begin_renewal(self) -> None:
+        """Starts a second generation, which `maintain` then fills piece by piece."""
+        self._next = Generation(self._generation)
+        self._name_keys()
+        self._cursor = 0
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether a second generation is being filled."""
+        return self._next is not None
+
+    def save(self, path: Path) -> None:
+        """See `Index.save`."""
+        index_file.save(path, self._generation, self._slots)
+
+    @classmethod
+    def load(cls, path: Path) -> "ArrayEngine[Any]":
+        """See `Index.load`."""
+        engine: ArrayEngine[Any] = cls()
+        engine._generation, engine._slots = index_file.load(path)
+        engine._name_keys()
+        engine._find_system_names()
+        return engine
+
+    def sizes(self) -> dict[str, int]:
+        """Figures for `IndexStatistics`."""
+        counters = self._generation.arrays.counters
+        seen = {"notifications": counters.matched[0], "candidates": counters.candidates[0]}
+        return self._generation.sizes() | seen
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all filters."""
+        self._slots.validate()
+        self._generation.validate(list(self._slots))
+
+
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_SEVERAL: Final = frozenset((list, tuple))
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Whether the encoder knows what values are, and of several each; it would take others for
+    text.
+    """
+    return all(
+        type(each) in _PLAIN or (type(each) in _SEVERAL and _PLAIN.issuperset(map(type, each)))
+        for each in values
+    )

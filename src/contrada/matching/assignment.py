@@ -1,0 +1,427 @@
+"""Where the filters of a generation hang: how they come to their places, and to better ones.
+
+Which places there are, and which is the best, is told in `placing`.
+"""
+
+from collections import Counter
+from typing import Final
+
+from contrada.matching.access_predicates import (
+    Choice,
+    Place,
+    Pools,
+    best_choice,
+    nodes_between,
+    range_ends,
+    unseen,
+)
+from contrada.matching.filter_compiler import CompiledConstraint, Compiler, constraints_of
+from contrada.matching.index_arrays import EMPTY, Arrays, Chains
+from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
+from contrada.matching.kernels.schema import (
+    GRAMS,
+    KEY_HERE,
+    OP_RANGE,
+    OP_SET,
+    OP_TEXT_RANGE,
+    PART_COLUMNS,
+    PIVOTS,
+)
+from contrada.matching.kernels.update import cheapest_value
+from contrada.model import Filter
+
+PIVOTS_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
+"""An attribute gets bins, and better ones, when filters have asked for so many ranges of it; those
+in its tree are hung anew then, at once. A renewed generation begins with the bins of what it goes
+on from."""
+
+CROWDED_FROM: Final = 1_024
+"""Ranges of an attribute from which on its bins are judged, each time that they are twice as
+many."""
+
+CROWDED_SHARE: Final = 1 / 8
+"""Of the ends of ranges, the share in one bin beyond which the tree is worth renewing."""
+
+CROWDED_STEP: Final = 4
+"""One in so many of the ends of ranges that are remembered is looked at for that."""
+
+End = tuple[int, int]
+"""A domain and a key, as `placing.tree_key` tells."""
+
+WORTH: Final = 1.5
+"""A filter is hung anew only where so many times fewer notifications come by,"""
+
+WORTH_MOVING: Final = 1 / 128
+"""and only if this share of all notifications is spared a look at it: else that never pays."""
+
+
+LOOKED_MIN: Final = 64
+"""Filters looked at by a match, below which nothing is to be gained."""
+
+MATCHES_BETWEEN: Final = 16
+"""Matches after one that looked at few, or came early, until another is asked."""
+
+SEEN_MIN: Final = 512
+"""Notifications that must be seen before: else what they tell is chance, and those that come first
+would pay for most of it."""
+
+LOOKED_BETWEEN: Final = 2**16
+"""Filters looked at, about, from one attempt to the next: attempts take a third of the time of
+matching, or more than half where thousands are looked at, until they have helped. The fewer a match
+looks at, the rarer they are."""
+
+REHUNG_AT_ONCE: Final = 2
+"""Filters thought of by one match: some tens of microseconds each."""
+
+PATIENCE_MAX: Final = 4_096
+"""Matches from one attempt to hang filters elsewhere to the next, while none helps. Beyond it:
+attempts become no rarer."""
+
+FADING_AFTER: Final = 8_192
+"""Of so many notifications what was seen is left when it is halved; of more where halving takes
+long. No fewer than must be seen to count."""
+
+FADED_EACH: Final = 8
+"""Buckets that are faded per notification between, at most."""
+
+
+class Hanging:
+    """Filters, by their numbers, in buckets and pools.
+
+    Invariant, held by `validate`: a filter that hangs is in the buckets that its PLACE names, each
+    of them once, or has a bit in a pool.
+    """
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        compiler: Compiler,
+        chains: Chains,
+        exact: dict[int, Filter],
+    ) -> None:
+        self.arrays = arrays
+        self._compiler = compiler
+        self._chains = chains
+        self._exact = exact
+        self.pools = Pools(arrays)
+        self.statistics: Arrays | None = None
+        """What was seen, where that is another generation's."""
+        self.is_crowded = False
+        """Whether a tree is worth renewing."""
+
+    def filter(self, number: int) -> Filter:
+        """The filter of a number: its program says which, where it is not kept as it was given."""
+        exact = self._exact.get(number)
+        if exact is not None:
+            return exact
+        return self._compiler.filter_of(self.arrays.words_of(number))
+
+    def hang(
+        self, number: int, of: Filter, constraints: list[CompiledConstraint] | None = None
+    ) -> None:
+        """Hangs a filter at its best place; who knows its constraints may tell them."""
+        statistics = self.statistics or self.arrays
+        cheapest = self.arrays.hang_at_value(number, statistics)
+        if cheapest is None:  # It hangs by a single value, the usual case, in one compiled call.
+            return
+        constraints = constraints or constraints_of(self.arrays.words_of(number))
+        choice = best_choice(number, of, constraints, cheapest, self.arrays, statistics)
+        if choice is not None and self._pooled(number, constraints, choice):
+            return
+        buckets = {0: False} if choice is None else self._buckets(choice)
+        hung = -1 if choice is None else choice.attr
+        alone = len(buckets) == 1
+        places = [
+            (bucket, self.arrays.hang(bucket, number, hung, by_value=by_value, alone=alone))
+            for bucket, by_value in buckets.items()
+        ]
+        if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
+            # One text may have two such parts: from now on matches take care that a filter is told
+            # once, which costs them something.
+            self.arrays.counters.several[0] = 1
+        filters = self.arrays.filters
+        filters.place[number] = self._chains.of_places(places)
+        filters.at[number] = places[0][1] if places else 0
+
+    def _pooled(self, number: int, constraints: list[CompiledConstraint], choice: Choice) -> bool:
+        """Puts a filter into a pool, where that is better than its best place."""
+        if choice.places or choice.bins is None:
+            return False
+        if not self.pools.suits(constraints, choice.cost):
+            return False
+        place = self.pools.add(number, constraints, self._known_ends)
+        if place is None:
+            return False
+        pool, bit = place
+        filters = self.arrays.filters
+        filters.place[number], filters.at[number] = bit, -1 - pool
+        return True
+
+    def _buckets(self, choice: Choice) -> dict[int, bool]:
+        """The buckets of a choice, and whether each is that of a value of the choice."""
+        if choice.bins is not None:
+            base = self._tree_buckets(choice.attr)
+            return {base + node: False for node in nodes_between(*choice.bins)}
+        if not choice.places and choice.cost > 0:
+            return {self._presence_bucket(choice.attr): False}
+        buckets: dict[int, bool] = {}
+        for place in choice.places:
+            bucket, by_value = self._hashed_bucket(choice.attr, place)
+            buckets[bucket] = by_value and buckets.get(bucket, True)
+        return buckets
+
+    def _hashed_bucket(self, attr: int, place: Place) -> tuple[int, bool]:
+        """The bucket of a place, and whether it is that of the place's value."""
+        value = place.value
+        operand = self._compiler.text(value) if isinstance(value, bytes) else value
+        statistics = self.statistics or self.arrays
+        share = unseen(attr, place, statistics)
+        found = self.arrays.place_bucket(place.hash, attr, share, place.domain, operand, statistics)
+        if place.length:
+            # Matches look up parts of these lengths only, so every length must be noted.
+            self.arrays.parts[PART_COLUMNS * attr + place.column] |= 1 << place.length
+            if place.column >= GRAMS:
+                self.arrays.enter_gram(attr, operand)
+        if found & 2:  # Two places share a hash, and a value of one may lead to a filter twice.
+            self.arrays.counters.several[0] = 1
+        return found >> 2, found & 1 == 1 and place.decides
+
+    def _presence_bucket(self, attr: int) -> int:
+        bucket = self.arrays.attrs.presence[attr]
+        if bucket < 0:
+            bucket = self.arrays.nameless_buckets(1)
+            self.arrays.attrs.presence[attr] = bucket
+        return bucket  # type: ignore[no-any-return]
+
+    def unhang(self, number: int) -> None:
+        """Takes a filter from its places."""
+        filters = self.arrays.filters
+        place, at = filters.place[number], filters.at[number]
+        if at < 0:
+            self.pools.remove(-1 - at, place)
+        else:
+            for bucket, entry in self._chains.places(place, at):
+                self.arrays.unhang(bucket, number, entry)
+            self._chains.drop(place)
+        filters.place[number], filters.at[number] = EMPTY, 0
+
+    def hanging_in(self, bucket: int) -> list[int]:
+        """The filters in a bucket."""
+        buckets = self.arrays.buckets
+        start, length = buckets.start[bucket], buckets.length[bucket]
+        numbers: list[int] = self.arrays.of["entries"]["filter"][start : start + length].tolist()
+        return numbers
+
+    def show_key(self, number: int) -> None:
+        """To be called when a filter that hangs gets other keys: its entry may show them."""
+        filters = self.arrays.filters
+        place, at = filters.place[number], filters.at[number]
+        if place >= 0 and at >= 0:
+            entry = self.arrays.buckets.start[place] + at
+            if self.arrays.entries.guard[entry] & KEY_HERE:
+                self.arrays.entries.here[entry] = filters.key[number]
+
+    # --- other places ---------------------------------------------------------------------------
+
+    def most_looked_through(self) -> int:
+        """Of the buckets that the last notification came by, the one with the most filters.
+
+        -1 where too few notifications come by it for its filters to be worth moving.
+        """
+        counters, buckets = self.arrays.counters, self.arrays.buckets
+        listed = (self.arrays.of["bucket_list"][: counters.buckets[0]] >> 1).tolist()
+        longest: int = max(listed, key=lambda bucket: buckets.length[bucket])
+        is_worth = buckets.hits[longest] >= WORTH_MOVING * counters.seen[0]
+        return longest if is_worth else -1
+
+    def rehang(self, bucket: int, place: int) -> bool:
+        """Hangs one of a bucket's filters where much fewer notifications come by, if it can.
+
+        Which, a number says that may be any. Whether it hangs elsewhere now.
+        """
+        hanging = self.hanging_in(bucket)
+        if not hanging:
+            return False
+        number = hanging[place % len(hanging)]
+        filters, buckets = self.arrays.filters, self.arrays.buckets
+        seen, head = self.arrays.counters.seen[0], filters.place[number]
+        before = list(self._chains.values(head))
+        now = sum(buckets.hits[each] for each in before) / seen
+        of, constraints = self.filter(number), constraints_of(self.arrays.words_of(number))
+        # Its constants are counted once more, which changes nothing in a sketch.
+        cheapest = cheapest_value(number, self.arrays.memory, self.arrays.memory)
+        choice = best_choice(number, of, constraints, cheapest, self.arrays, self.arrays)
+        if choice is None or now - choice.cost < WORTH_MOVING or now < WORTH * choice.cost:
+            return False
+        self.unhang(number)
+        self.hang(number, of, constraints)
+        filters = self.arrays.filters
+        return filters.at[number] < 0 or before != list(self._chains.values(filters.place[number]))
+
+    # --- trees of ranges --------------------------------------------------------------------------
+
+    def note_ranges(
+        self, number: int, of: Filter, constraints: list[CompiledConstraint] | None
+    ) -> None:
+        """Counts the ranges that a filter asks for, wherever it will hang; cuts bins in time.
+
+        All count: if only those did that hang by their range, none would begin to.
+        """
+        arrays = self.arrays
+        answer = note_ranges(number, arrays.memory)
+        while answer >= 0:
+            arrays.give_room(answer)
+            answer = note_ranges(number, arrays.memory)
+        if answer == -1:
+            return
+        doubled: dict[int, None] = {}
+        constraints = constraints or constraints_of(self.arrays.words_of(number))
+        for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
+            attr, op, _, _ = constraint
+            if op in (OP_TEXT_RANGE, OP_SET):
+                ends = range_ends(op, value_set)
+                if ends is not None:
+                    arrays.give_room(attr)
+                    if keep_range(attr, *ends, arrays.memory):
+                        doubled[attr] = None
+            elif op == OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
+                doubled[attr] = None
+        for attr in doubled:
+            self._look_at_bins(attr)
+
+    def _look_at_bins(self, attr: int) -> None:
+        """Cuts bins, or better ones, where it is time; and judges them."""
+        count, ends = self.arrays.attrs.ranges[attr], self.arrays.ends_of(attr)
+        # A generation that replaces another knows the other's ends from the beginning, and has no
+        # better ones until it has half as many of its own. It is not judged: it is being renewed.
+        before = self.statistics.ends_of(attr) if self.statistics else []
+        if count == 1 and len(before) > PIVOTS:
+            self._new_pivots(attr, before)
+        elif count in PIVOTS_AT and 2 * count > len(before):
+            self._new_pivots(attr, ends)
+        elif not self.statistics and count >= CROWDED_FROM and self._crowds(attr, ends):
+            self.is_crowded = True
+
+    def _crowds(self, attr: int, ends: list[End]) -> bool:
+        """Whether filters hang in a tree, and too many of the ends of its ranges in one bin."""
+        tree = self.arrays.attrs.tree[attr]
+        some = sorted(set(ends))[::CROWDED_STEP]
+        if tree < 0 or len(some) <= PIVOTS:
+            return False
+        bins = Counter(self.arrays.bin_at(tree, end) for end in some)
+        return max(bins.values()) > CROWDED_SHARE * len(some)
+
+    def _known_ends(self, attr: int) -> list[End]:
+        """The ends that are known of an attribute, here or in what this goes on from."""
+        before = self.statistics.ends_of(attr) if self.statistics else []
+        return max(before, self.arrays.ends_of(attr), key=len)
+
+    def _new_pivots(self, attr: int, ends: list[End]) -> None:
+        """Cuts the attribute's values where the ends of its ranges are, and hangs these anew."""
+        # All are taken out before and hung after: the same node stands for other values then. So
+        # are those that hang by presence: without bins they had no better place.
+        hanging = self._ranged_filters(attr)
+        for number in hanging:
+            self.unhang(number)
+        cuts = self.arrays.attrs.cuts[attr]
+        if cuts < 0:
+            cuts = self.arrays.attrs.cuts[attr] = self.arrays.take("trees")
+        self.arrays.set_pivots(cuts, ends)
+        for number in hanging:
+            self.hang(number, self.filter(number))
+
+    def _tree_buckets(self, attr: int) -> int:
+        """The first bucket of an attribute's tree, which has none before a filter hangs there."""
+        tree = self.arrays.attrs.cuts[attr]
+        if self.arrays.attrs.tree[attr] < 0:
+            self.arrays.trees.first_bucket[tree] = self.arrays.nameless_buckets(2 * (PIVOTS + 1))
+            self.arrays.attrs.tree[attr] = tree
+        return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
+
+    def _ranged_filters(self, attr: int) -> list[int]:
+        """The filters that hang in the attribute's tree or by its presence."""
+        buckets = []
+        presence, tree = self.arrays.attrs.presence[attr], self.arrays.attrs.tree[attr]
+        if presence >= 0:
+            buckets.append(presence)
+        if tree >= 0:
+            base = self.arrays.trees.first_bucket[tree]
+            buckets += range(base, base + 2 * (PIVOTS + 1))
+        found: dict[int, None] = {}
+        for bucket in buckets:
+            for number in self.hanging_in(bucket):
+                found[number] = None
+        return list(found)
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def validate(self, live: list[int]) -> None:
+        """Checks that just these filters hang; AssertionError says which does not."""
+        hanging: dict[int, list[int]] = {}
+        for bucket in range(self.arrays.used["buckets"]):
+            for number in self.hanging_in(bucket):
+                hanging.setdefault(number, []).append(bucket)
+        pooled = {number: (pool, bit) for number, pool, bit in self.pools.filters()}
+        for number in live:
+            place, at = self.arrays.filters.place[number], self.arrays.filters.at[number]
+            if at < 0:
+                assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
+                continue
+            for bucket, entry in self._chains.places(place, at):
+                in_bucket = self.hanging_in(bucket)
+                assert in_bucket[entry] == number, f"filter {number} is not at its entry"
+            if place >= 0:
+                self._validate_key_here(number, self.arrays.buckets.start[place] + at)
+            buckets = sorted(self._chains.values(place))
+            assert sorted(hanging.pop(number, [])) == buckets, f"filter {number} hangs elsewhere"
+        assert not hanging, f"gone filters hang: {sorted(hanging)}"
+        assert not pooled, f"gone filters are pooled: {sorted(pooled)}"
+
+    def _validate_key_here(self, number: int, entry: int) -> None:
+        its, key = self.arrays.of["entries"][entry], self.arrays.filters.key[number]
+        if its["guard"] & KEY_HERE:
+            assert its["here"] == key, f"the entry of filter {number} has another key"
+
+
+class Drift:
+    """Hangs filters elsewhere that hang where many notifications come by, a few at a time.
+
+    Where a filter hangs is chosen when it is added, by what is known then; and what comes changes.
+    So a match that had to look at many filters pays for hanging some of them anew, from the bucket
+    that took it the longest. It is tried again when so much was looked at that it takes a small
+    part of the time of matching, after the match that is `due`; where it did not help,
+    twice as many matches pass each time. What was seen is halved now and then, so that old
+    notifications count less and less.
+
+    Invariant: matching is exact all the time, and a match pays for `REHUNG_AT_ONCE` filters at
+    most.
+    """
+
+    def __init__(self) -> None:
+        self._patience = 1
+        self._cursor = 0
+
+    def mend(self, hanging: Hanging) -> None:
+        """To be called after a match that is due; hangs some filters anew if it looked at many."""
+        arrays = hanging.arrays
+        counters = arrays.counters
+        if counters.looked[0] < LOOKED_MIN or counters.seen[0] < SEEN_MIN:
+            counters.due[0] = counters.matched[0] + MATCHES_BETWEEN
+            return
+        if counters.seen[0] > max(2 * FADING_AFTER, arrays.used["buckets"] // FADED_EACH):
+            arrays.fade()
+        moved = self._rehung(hanging)
+        self._patience = 1 if moved else min(2 * self._patience, PATIENCE_MAX)
+        wait = max(self._patience, LOOKED_BETWEEN // counters.looked[0])
+        counters.due[0] = counters.matched[0] + wait
+
+    def _rehung(self, hanging: Hanging) -> int:
+        """How many filters of the bucket that took the longest hang elsewhere now."""
+        bucket = hanging.most_looked_through()
+        if bucket < 0:
+            return 0
+        moved = 0
+        for _ in range(REHUNG_AT_ONCE):
+            moved += hanging.rehang(bucket, self._cursor)
+            self._cursor += 1
+        return moved

@@ -1,0 +1,580 @@
+"""Filters as programs: a few integers per constraint, and back.
+
+A constraint whose set is one value or one interval of one domain stands in the program itself;
+any other set is interned by attribute and form, and the program refers to it. What integers
+cannot tell exactly (an operator that only the model can apply, a number that no double equals)
+is kept wider, and the filter is marked to be verified on the values themselves.
+
+Numbers become the bits of their double, as an integer in the order of doubles.
+"""
+
+import struct
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from contrada.errors import LimitError
+from contrada.matching.index_arrays import Arrays
+from contrada.matching.kernels.schema import (
+    ATOM_CONTAINS,
+    ATOM_CONTAINS_NOCASE,
+    ATOM_EQUAL_NOCASE,
+    ATOM_PREFIX_NOCASE,
+    ATOM_SUFFIX,
+    ATOM_SUFFIX_NOCASE,
+    ATTR_MASK,
+    ATTRS_MAX,
+    DOMAIN_SHIFT,
+    GUARD_DOMAIN_SHIFT,
+    GUARD_KIND_SHIFT,
+    GUARD_OTHER,
+    GUARD_OTHER_TEXT,
+    GUARD_SET,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    PART_COLUMNS,
+    SET_ABSENT,
+    TEXT_SHIFT,
+    X_ATOM,
+    X_EVERY,
+    X_MAYBE,
+    X_NOT,
+    X_PIECES,
+    X_SOME,
+)
+from contrada.matching.kernels.scratch import finished, hash_of_text
+from contrada.model import Filter, ValueSet
+from contrada.model.algebra.value_set import of_cuts
+from contrada.model.domains import line
+from contrada.model.domains.line import Cuts
+from contrada.model.domains.values import (
+    ABSENT,
+    ABSENT_KEY,
+    BOOL,
+    NAN,
+    NUMBER,
+    TEXT,
+    TIME,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    Key,
+    is_system_name,
+    plain_number,
+)
+from contrada.model.languages.atoms import implied_by
+from contrada.model.languages.language import Every, Language, Literal, Pieces
+
+EXACT_MAX: Final = 2**53
+TEXT_BYTES_MAX: Final = 2**24 - 1
+"""Bytes of a text constant in an index. Beyond it: LimitError."""
+
+ATOM_KINDS: Final = {
+    "suffix": ATOM_SUFFIX,
+    "contains": ATOM_CONTAINS,
+    "= nocase": ATOM_EQUAL_NOCASE,
+    "prefix nocase": ATOM_PREFIX_NOCASE,
+    "suffix nocase": ATOM_SUFFIX_NOCASE,
+    "contains nocase": ATOM_CONTAINS_NOCASE,
+}
+
+_LAST: Final = {1: 0, BOOL: 1, 3: 0, TIME: TIME_MAX_US}
+_FIRST: Final = {1: 0, BOOL: 0, 3: 0, TIME: TIME_MIN_US}
+
+
+class CompiledConstraint(NamedTuple):
+    """One constraint of a program."""
+
+    attr: int
+    op: int
+    domain: int
+    operands: tuple[int, ...]
+
+
+class Program(NamedTuple):
+    """A filter's constraints as they stand in the arrays, and what else is to be known of them.
+
+    `opaque` are the sets that only the model can decide; the words may refer to sets and to texts.
+    """
+
+    words: list[int]
+    opaque: list[int]
+    is_inexact: bool
+    has_sets: bool
+    has_references: bool
+
+
+def constraints_of(words: list[int]) -> list[CompiledConstraint]:
+    """The constraints of a program as it stands in the arrays."""
+    found: list[CompiledConstraint] = []
+    at = 0
+    while at < len(words):
+        head = words[at]
+        op = head >> OP_SHIFT & 0xFF
+        end = at + (3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2)
+        operands = tuple(words[at + 1 : end])
+        found.append(CompiledConstraint(head & ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
+        at = end
+    return found
+
+
+def popped(held: dict[Any, Any] | list[Any], units: int) -> bool:
+    """Takes at most so many entries out of a table; whether more are left."""
+    take = held.popitem if isinstance(held, dict) else held.pop
+    for _ in range(min(units, len(held))):
+        take()
+    return bool(held)
+
+
+class Compiler:
+    """Attributes, texts and sets by number; they are shared by all filters of an index."""
+
+    def __init__(self, arrays: Arrays, before: "Compiler | None" = None) -> None:
+        """One that goes on from another gives its attributes the same rows, as they are needed."""
+        self._arrays = arrays
+        self._before = before
+        self._free_rows: list[int] = []
+        self.attrs: dict[str, int] = {}
+        self.system_names = 0
+        self.name_bytes = 0
+        self._texts: dict[bytes, int] = {}
+        self._sets: dict[tuple[int, Hashable], int] = {}
+        self._wide_sets: set[int] = set()
+        self._set_sizes: list[int] = []  # words, those of their texts included
+        self._users: dict[tuple[bool, int], int] = {}
+        self._unused: dict[tuple[bool, int], int] = {}
+        self.bytes_unused = 0
+        self.set_values: list[ValueSet] = []
+        self.opaque_sets: dict[int, ValueSet] = {}
+        self.names: list[str] = []
+        if before is not None:
+            self._take_rows(len(before.names))
+
+    def programs(self, members: Iterable[Filter]) -> list[Program]:
+        """The programs of filters. Raises LimitError; what was stored then counts as unused."""
+        used = self._arrays.used
+        texts, sets = used["texts"], used["sets"]
+        try:
+            return [self.program(member) for member in members]
+        except LimitError:
+            self.bytes_unused += used["texts"] - texts + 8 * (used["sets"] - sets)
+            raise
+
+    def program(self, of: Filter) -> Program:
+        """The filter's program. Cost: linear; sets that were seen before are found again."""
+        words: list[int] = []
+        opaque: list[int] = []
+        inexact = sets = references = False
+        for name, value_set in of.sets.items():
+            attr = self.attrs.get(name, -1)
+            if attr < 0:
+                attr = self.attr(name)
+            wide = None
+            if value_set.text is None:
+                cuts = value_set.line
+                if cuts and cuts[0][0] == TEXT and len(cuts) <= 2:
+                    wide = self._put_text_interval(attr, cuts, words)
+                    references = True
+                else:
+                    wide = _put_interval(attr, cuts, words)
+            if wide is None:
+                sets = references = True
+                number, wide = self._set_number(attr, value_set)
+                words += (attr | OP_SET << OP_SHIFT, number)
+                if number in self.opaque_sets:
+                    opaque.append(number)
+            inexact = inexact or wide
+        return Program(words, opaque, inexact, sets, references)
+
+    def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
+        """What is not in the arrays, for `saving`."""
+        return {
+            "names": self.names,
+            "texts": list(self._texts.values()),
+            "sets": [packed(value_set) for value_set in self.set_values],
+            "opaque": sorted(self.opaque_sets),
+            "wide": sorted(self._wide_sets),
+            "set_sizes": self._set_sizes,
+            "users": [(*each, count) for each, count in self._users.items()],
+            "unused": [(*each, size) for each, size in self._unused.items()],
+        }
+
+    def restore(self, state: dict[str, Any], unpacked: Callable[[bytes], Any]) -> None:
+        """Becomes the compiler that was saved; the arrays are those of then."""
+        self.names = list(state["names"])
+        self.attrs = {name: row for row, name in enumerate(self.names) if name}
+        self.system_names = sum(map(is_system_name, self.attrs))
+        self.name_bytes = sum(len(name.encode()) for name in self.attrs)
+        self.forget_before()
+        self._texts = {self.text_at(ref): ref for ref in state["texts"]}
+        self.set_values = [unpacked(each) for each in state["sets"]]
+        attrs = self._arrays.of["sets_by_row"]["attr"][: len(self.set_values)].tolist()
+        self._sets = {
+            (attr, each.form()): number
+            for number, (attr, each) in enumerate(zip(attrs, self.set_values, strict=True))
+        }
+        self.opaque_sets = {number: self.set_values[number] for number in state["opaque"]}
+        self._wide_sets = set(state["wide"])
+        self._set_sizes = list(state["set_sizes"])
+        self._users = {(is_set, of): count for is_set, of, count in state["users"]}
+        self._unused = {(is_set, of): size for is_set, of, size in state["unused"]}
+        self.bytes_unused = sum(self._unused.values())
+
+    def filter_of(self, words: list[int]) -> Filter:
+        """The filter that a program was made of; not for one whose numbers were widened."""
+        return Filter.of_sets(
+            {
+                self.names[attr]: self._value_set(op, domain, operands)
+                for attr, op, domain, operands in constraints_of(words)
+            }
+        )
+
+    def _value_set(self, op: int, tag: int, operands: tuple[int, ...]) -> ValueSet:
+        if op == OP_SET:
+            return self.set_values[operands[0]]
+        if op == OP_TEXT:
+            return of_cuts(line.point((TEXT, self.text_at(operands[0]))))
+        if op == OP_TEXT_RANGE:
+            start = line.cut_before((TEXT, self.text_at(operands[0])))
+            before = operands[1]
+            end = None if before < 0 else line.cut_before((TEXT, self.text_at(before)))
+            return of_cuts(line.interval(start, end))
+        low, high = _key_at(tag, operands[0]), _key_at(tag, operands[-1])
+        return of_cuts(line.interval(line.cut_before(low), line.cut_after(high)))
+
+    def text_at(self, ref: int) -> bytes:
+        """The text of a reference."""
+        at = ref >> TEXT_SHIFT
+        text: bytes = self._arrays.of["texts"][at : at + (ref & TEXT_BYTES_MAX)].tobytes()
+        return text
+
+    def attr(self, name: str) -> int:
+        """The row of an attribute, made where it is missing."""
+        row = self.attrs.get(name)
+        if row is None:
+            row = self._row_for(name)
+            arrays = self._arrays
+            for fresh in (
+                arrays.of["attrs"][row : row + 1],
+                arrays.of["parts"][PART_COLUMNS * row : PART_COLUMNS * (row + 1)],
+            ):
+                fresh[:] = 0
+            ref, sketch = self.text(name.encode()), arrays.new_sketch()
+            attrs = arrays.attrs
+            attrs.name[row], attrs.sketch[row] = ref, sketch
+            attrs.tree[row] = attrs.presence[row] = attrs.cuts[row] = -1
+            self.attrs[name] = row
+            self.names[row] = name
+            self.system_names += is_system_name(name)
+            self.name_bytes += len(name.encode())
+            if self._before is not None and name in self._before.attrs:
+                seen = self._before._arrays.attrs.seen[row]
+                self._arrays.attrs.seen[row] = seen
+            self._arrays.name_added(row, len(self.attrs))
+        return row
+
+    def forget_before(self) -> None:
+        """To be called when the other goes: rows that it alone needed are free now."""
+        self._before = None
+        self._free_rows = [row for row, name in enumerate(self.names) if not name]
+
+    def _row_for(self, name: str) -> int:
+        row = -1 if self._before is None else self._before.attrs.get(name, -1)
+        if row < 0:
+            row = self._free_rows.pop() if self._free_rows else len(self.names)
+        if row >= len(self.names):
+            self._take_rows(row + 1 - len(self.names))
+        return row
+
+    def _take_rows(self, count: int) -> None:
+        """Fresh rows, without names."""
+        if len(self.names) + count > ATTRS_MAX:
+            raise LimitError("ATTRS_MAX", ATTRS_MAX)
+        self._arrays.take("attrs", count)
+        self.names += [""] * count
+
+    def use(self, constraints: list[CompiledConstraint]) -> None:
+        """Counts one more filter that has these texts and sets."""
+        for each in self._kept(constraints):
+            users = self._users.get(each, 0)
+            self._users[each] = users + 1
+            if not users and each in self._unused:
+                self.bytes_unused -= self._unused.pop(each)
+
+    def disuse(self, constraints: list[CompiledConstraint]) -> None:
+        """Counts one filter less; what none has any more is unused."""
+        for each in self._kept(constraints):
+            self._users[each] -= 1
+            if not self._users[each]:
+                del self._users[each]
+                size = 8 * self._set_sizes[each[1]] if each[0] else each[1] & TEXT_BYTES_MAX
+                self._unused[each] = size
+                self.bytes_unused += size
+
+    @staticmethod
+    def _kept(constraints: list[CompiledConstraint]) -> Iterator[tuple[bool, int]]:
+        """The texts and sets of constraints: whether it is a set, and which."""
+        for each in constraints:
+            if each.op in (OP_TEXT, OP_TEXT_RANGE):
+                yield from ((False, ref) for ref in each.operands if ref >= 0)
+            elif each.op == OP_SET:
+                yield True, each.operands[0]
+
+    def dissolve(self, units: int) -> bool:
+        """Frees so many entries; whether more are there. Nothing else may be asked any more."""
+        held: tuple[dict[Any, Any], ...] = (
+            self._texts, self._sets, self._users, self._unused, self.opaque_sets, self.attrs
+        )  # fmt: skip
+        return any(popped(each, units) for each in held) or popped(self.set_values, units)
+
+    def text(self, text: bytes) -> int:
+        """The reference to a text, kept once."""
+        ref = self._texts.get(text)
+        if ref is None:
+            if len(text) > TEXT_BYTES_MAX:
+                raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
+            at = self._arrays.take("texts", len(text))
+            if text:
+                self._arrays.of["texts"][at : at + len(text)] = memoryview(text)
+            ref = self._texts[text] = at << TEXT_SHIFT | len(text)
+        return ref
+
+    def known_text(self, text: bytes) -> int:
+        """The reference to a text that some filter names, or -1."""
+        return self._texts.get(text, -1)
+
+    def _put_text_interval(self, attr: int, cuts: Cuts, words: list[int]) -> bool:
+        """Appends the constraint of one interval of texts; that it is not wider than the set."""
+        first = _text_of(cuts[0])
+        end = cuts[1] if len(cuts) == 2 else None
+        text = self.text(first)
+        if end is not None and _text_of(end) == first + b"\0":
+            words += (attr | OP_TEXT << OP_SHIFT | TEXT << DOMAIN_SHIFT, text)
+        else:
+            before = -1 if end is None else self.text(_text_of(end))
+            words += (attr | OP_TEXT_RANGE << OP_SHIFT | TEXT << DOMAIN_SHIFT, text, before)
+        return False
+
+    def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
+        """The row of a set on an attribute, and whether its intervals are wider."""
+        form = (attr, value_set.form())
+        number = self._sets.get(form)
+        if number is not None:
+            return number, number in self._wide_sets
+        texts = self._arrays.used["texts"]
+        words, inexact, opaque = self._set_words(value_set)
+        texts = (self._arrays.used["texts"] - texts) // 8
+        number = self._arrays.take("sets_by_row")
+        at = self._arrays.take("sets", len(words))
+        self._arrays.of["sets"][at : at + len(words)] = words
+        guard = _set_guard(self._arrays.seed[0], attr, number, value_set)
+        self._arrays.of["sets_by_row"][number] = (at, attr, *guard)
+        self._sets[form] = number
+        self._set_sizes.append(len(words) + texts)
+        self.set_values.append(value_set)
+        if opaque:
+            self.opaque_sets[number] = value_set
+        if inexact:
+            self._wide_sets.add(number)
+        return number, inexact
+
+    def _set_words(self, value_set: ValueSet) -> tuple[list[int], bool, bool]:
+        cuts, text = value_set.parts()
+        flags = SET_ABSENT if value_set.line and value_set.holds(ABSENT_KEY) else 0
+        intervals, inexact = _intervals(cuts)
+        expression: list[int] = []
+        opaque = False
+        if text != Pieces(line.EMPTY):
+            opaque = self._expression(text, expression)
+            depth = len(expression)
+            self._arrays.reserve("stack", depth + 1)
+        words = [flags, len(intervals), *(w for each in intervals for w in each)]
+        return [*words, len(expression), *expression], inexact, opaque
+
+    def _expression(self, of: Language, words: list[int]) -> bool:
+        """Appends a text expression in postfix form; whether an atom is left to the model."""
+        if isinstance(of, Pieces):
+            pieces = list(line.pieces(of.cuts))
+            words += (X_PIECES, len(pieces))
+            for start, end in pieces:
+                before = -1 if end is None else self.text(_text_of(end))
+                words += (self.text(_text_of(start)), before)
+            return False
+        if isinstance(of, Literal):
+            kind = ATOM_KINDS.get(of.atom.operator)
+            if kind is None:
+                words.append(X_MAYBE)
+            else:
+                words += (X_ATOM, kind, self.text(of.atom.constant))
+            if not of.positive:
+                words.append(X_NOT)
+            return kind is None
+        opaque = [self._expression(part, words) for part in of.parts]
+        words += (X_EVERY if isinstance(of, Every) else X_SOME, len(of.parts))
+        return any(opaque)
+
+    def marks_nocase(self, of: Filter) -> list[int]:
+        """The attributes that the filter compares without case."""
+        return [
+            self.attrs[name]
+            for name, value_set in of.sets.items()
+            if value_set.text is not None and _has_nocase(value_set.text)
+        ]
+
+
+_INT_END: Final = 2**63
+_UNSIGNED: Final = 0x7FFFFFFFFFFFFFFF
+_DOUBLE: Final = memoryview(bytearray(8)).cast("d")
+_BITS: Final = memoryview(_DOUBLE.obj).cast("q")
+"""The same eight bytes as a double and as an integer: faster than packing and unpacking."""
+
+
+def number_key(number: int | float) -> tuple[int, bool]:
+    """A number's key, and whether doubles alone are its neighbours.
+
+    Between 2^53 and 2^63 integers lie between the doubles.
+    """
+    _DOUBLE[0] = number
+    bits = _BITS[0]
+    if bits >= 0:
+        return bits, number < EXACT_MAX or number > _INT_END
+    return -(bits & _UNSIGNED), number > -EXACT_MAX or number < -_INT_END
+
+
+def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
+    """Appends the constraint of one interval of one domain but text; None where it is none.
+
+    Answers whether the constraint is wider than the set.
+    """
+    if len(cuts) != 2:
+        return None
+    start, end = cuts
+    tag = start[0]
+    if tag == ABSENT or (end[0] != tag and end != (tag + 1,)):
+        return None
+    low, high, exact = _ends(tag, start, end)
+    if low == high:
+        words += (attr | OP_POINT << OP_SHIFT | tag << DOMAIN_SHIFT, low)
+    else:
+        words += (attr | OP_RANGE << OP_SHIFT | tag << DOMAIN_SHIFT, low, high)
+    return not exact
+
+
+def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
+    """The lowest and the highest key of an interval, and whether doubles alone are its ends."""
+    if tag == NUMBER and len(start) == len(end) == 2:
+        first: Any = start[1]
+        after: Any = end[1]
+        if first > -EXACT_MAX and after < EXACT_MAX:
+            _DOUBLE[0] = first  # as `number_key` twice, but faster: nearly all ranges are these
+            low = _BITS[0]
+            _DOUBLE[0] = after
+            high = _BITS[0]
+            return (
+                low if low >= 0 else -(low & _UNSIGNED),
+                (high if high >= 0 else -(high & _UNSIGNED)) - 1,
+                True,
+            )
+    low, low_exact = low_key(start)
+    high, high_exact = high_key(tag, end)
+    return low, high, low_exact and high_exact
+
+
+def _key_at(tag: int, comparable: int) -> Key:
+    """The key of the model for a key of the index."""
+    if tag == BOOL:
+        return (tag, bool(comparable))
+    if tag != NUMBER:
+        return (tag, comparable)
+    bits = comparable if comparable >= 0 else -comparable | -(2**63)
+    return (tag, plain_number(struct.unpack("<d", struct.pack("<q", bits))[0]))
+
+
+def low_key(cut: line.Cut) -> tuple[int, bool]:
+    """The key of the first value after a cut; one lower where no double equals it."""
+    domain, comparable = line.first_key(cut)
+    if domain != NUMBER:
+        return (_FIRST.get(domain, 0) if len(cut) == 1 else int(comparable)), True
+    assert isinstance(comparable, int | float)
+    key, exact = number_key(comparable)
+    return (key, True) if exact else (key - 1, False)
+
+
+def high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
+    """The key of the last value before a cut of a domain; one higher where that is no double."""
+    if len(end) == 1:
+        return (number_key(float("inf"))[0], True) if tag == NUMBER else (_LAST[tag], True)
+    comparable = end[1]
+    if tag != NUMBER:
+        return int(comparable) - 1, True
+    assert isinstance(comparable, int | float)
+    key, exact = number_key(comparable)
+    return (key - 1, True) if exact else (key + 1, False)
+
+
+def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
+    """The intervals outside text, domain by domain; whether some are wider."""
+    found: list[tuple[int, int, int]] = []
+    inexact = False
+    for start, end in line.pieces(cuts):
+        last = TEXT if end is None else end[0]
+        for tag in range(max(start[0], 1), min(last, TIME) + 1):
+            inside = line.intersection((start,) if end is None else (start, end), _domain(tag))
+            if inside:
+                low, low_exact = low_key(inside[0])
+                high, high_exact = high_key(tag, inside[1])
+                inexact = inexact or not (low_exact and high_exact)
+                found.append((tag, low, high))
+    return found, inexact
+
+
+def other_than(value_set: ValueSet) -> tuple[int, int | bytes] | None:
+    """(domain, key or text) of the one value that a whole domain lacks, or None.
+
+    Of numbers NaN may be lacking, too.
+    """
+    cuts = value_set.line
+    if value_set.text is not None or len(cuts) not in (3, 4) or len(cuts[1]) == 1:
+        return None
+    tag = cuts[1][0]
+    starts = ((NAN,), (NUMBER,)) if tag == NUMBER else ((tag,),)
+    ends = () if tag == TEXT else ((tag + 1,),)
+    value = line.first_key(cuts[1])
+    if cuts[0] not in starts or cuts[2] != line.cut_after(value) or cuts[3:] != ends:
+        return None
+    if tag == TEXT:
+        return tag, value[1]  # type: ignore[return-value]
+    (low, low_exact), (high, high_exact) = low_key(cuts[1]), high_key(tag, cuts[2])
+    return (tag, low) if low_exact and high_exact and low == high else None
+
+
+def _set_guard(seed: int, attr: int, number: int, value_set: ValueSet) -> tuple[int, int, int]:
+    """What a set is as a guard: of `!=` what is excluded, else the set by its number."""
+    excluded = other_than(value_set)
+    if excluded is None:
+        return GUARD_SET << GUARD_KIND_SHIFT, number, 0
+    domain, value = excluded
+    if isinstance(value, bytes):
+        kind, low = GUARD_OTHER_TEXT, int(finished(hash_of_text(seed, value)))
+    else:
+        kind, low = GUARD_OTHER, value >> 32
+    asked = attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT
+    return asked, low, low
+
+
+def _domain(tag: int) -> Cuts:
+    return ((tag,), (tag + 1,))
+
+
+def _text_of(cut: line.Cut) -> bytes:
+    return cut[1] if len(cut) == 2 else b""  # type: ignore[return-value]
+
+
+def _has_nocase(of: Language) -> bool:
+    """Whether folded text is looked up or compared: also for what an operator implies."""
+    if isinstance(of, Literal):
+        atom = of.atom if of.atom.operator in ATOM_KINDS else implied_by(of.atom)
+        return atom is not None and atom.operator.endswith(" nocase")
+    return not isinstance(of, Pieces) and any(map(_has_nocase, of.parts))

@@ -1,0 +1,516 @@
+"""The index's arrays: how they grow, and the kernels that update them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from contrada.matching.kernels import jit, match, update
+from contrada.matching.kernels.memory import views_of
+from contrada.matching.kernels.schema import (
+    ARRAYS,
+    ATTR_MASK,
+    COUNT_PARTS,
+    DOMAIN_SHIFT,
+    GRAM_BITS_BYTES,
+    HASH_SEED_BITS,
+    HIGHEST_RANK,
+    NEED_OUT,
+    NEED_STAMPS,
+    NEED_TEXT,
+    NEED_VALUES,
+    OK,
+    PART_COLUMNS,
+    PENDING,
+    PIVOTS,
+    POOL_ATTRS,
+    RANGES_KEPT,
+    ROOMS,
+    SKETCH_REGISTERS,
+    WORDS_MASK,
+)
+from contrada.matching.kernels.scratch import gram_bit
+from contrada.model.languages.work_budget import budget, spend
+
+COPIED_BYTES_MAX: Final = 2**21
+"""Bytes of an array of an index. Beyond it: it gets 64 times the room when it grows, where the
+system promises it, and is hardly copied again."""
+
+BYTES_PER_STEP: Final = 400
+"""Bytes that a kernel compares in a step of work, where the processor guesses badly what comes."""
+
+_ROOM: Final = 64
+_UNBOUNDED: Final = 2**62
+_TOUCHING_AT_ONCE: Final = 4096
+
+_PLACES: Final = {name: 2 * place for place, name in enumerate(ARRAYS)}
+"""Where an array's address stands in the table; its length comes next."""
+_PER_ROW: Final = {
+    "parts": PART_COLUMNS,
+    "pivots": PIVOTS,
+    "pool_attrs": POOL_ATTRS,
+    "registers": SKETCH_REGISTERS,
+}
+"""Arrays with several rows for each of another's."""
+_WITH: Final = {
+    "attrs": ("parts", "state", "present"),
+    "trees": ("pivots",),
+    "pools": ("pool_attrs",),
+    "sketches": ("registers",),
+    "buckets": ("bucket_list",),
+    "sets_by_row": ("set_seen",),
+}
+"""Arrays that have room for as many rows as another one."""
+_HASH_TABLES: Final = ("names", "slots", "equal")
+_FIRST: Final = {
+    **dict.fromkeys(_HASH_TABLES, 16),
+    "counters": 1,
+    "seed": 1,
+    "stack": 64,
+    "rooms": ROOMS,
+    "pending": PENDING,
+    "out": 2 * PENDING,
+}
+"""The rows of arrays that do not begin with eight."""
+
+
+_SEED: Final = hash("the seed of hashes") & ((1 << HASH_SEED_BITS) - 1)
+"""Python has a secret of each process in the hash of a text, and no other chance is wanted here."""
+
+Cheapest: TypeAlias = tuple[int, int, float, bool]
+"""What `updating.cheapest_value` answers."""
+
+
+class Arrays:
+    """All arrays by name, with how many rows are used, and the kernels bound to them.
+
+    `arrays.buckets.length[row]` is a number. `of` has the arrays themselves, for whoever wants many
+    rows. `memory` is what entries to kernels are handed.
+
+    Invariants: an array has at least as many rows as are used; a hash table's size is a power
+    of two and more than twice what it holds; the views and the table of addresses are those of
+    the arrays.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self) -> None:
+        self.of: dict[str, Any] = {}
+        self.used: dict[str, int] = dict.fromkeys(ARRAYS, 0)
+        self.used |= {"rooms": ROOMS, "seed": 1}
+        self.part_sketches: dict[tuple[int, int, int], int] = {}
+        self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
+        self._table = np.zeros(2 * len(ARRAYS), dtype=np.int64)
+        self._rows: dict[str, int] = dict.fromkeys(ARRAYS, 0)
+        self.memory: Any = self if jit.is_pure() else self._table.ctypes.data
+        for name, kind in ARRAYS.items():
+            rows = _FIRST.get(name, 8) * _PER_ROW.get(name, 1)
+            self.put(name, np.zeros(rows, dtype=kind))
+        self.seed[0] = _SEED
+        self.counters.work[0] = _UNBOUNDED
+
+    def put(self, name: str, array: Any, rows: int | None = None) -> None:
+        """Takes an array in place of the one of this name, with so many rows asked for, or all."""
+        i = _PLACES[name]
+        self._rows[name] = len(array) if rows is None else rows
+        self.of[name] = array
+        setattr(self, name, views_of(array))
+        self._table[i : i + 2] = array.ctypes.data, len(array)
+
+    def reserve(self, name: str, rows: int) -> None:
+        """Makes room for so many rows."""
+        if rows > self._rows[name]:
+            self._rows[name] = rows
+            if rows > len(self.of[name]):
+                self.put(name, grown(self.of[name], rows), rows)
+            for other in _WITH.get(name, ()):
+                self.reserve(other, rows * _PER_ROW.get(other, 1))
+
+    def take(self, name: str, rows: int = 1) -> int:
+        """The first of so many fresh rows."""
+        first = self.used[name]
+        self.reserve(name, first + rows)
+        self.used[name] = first + rows
+        return first
+
+    # --- matching -----------------------------------------------------------------------------
+
+    def match(self, message: bytes) -> int:
+        """`checking.match`."""
+        if budget() is None:
+            return match.match(message, self.memory)  # type: ignore[no-any-return]
+        return int(self._bounded(match.match, message))
+
+    def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
+        """`checking.match_rows` of columns or spans (see `batches`); only of compiled kernels."""
+        of = rows.described, rows.address, rows.starts
+        status, row = self._bounded(match.match_rows, *of, row, offsets, found)
+        return int(status), int(row)
+
+    def all_hold(self, address: int, starts: Any, numbers: Any, steps_max: int) -> bool:
+        """`checking.all_hold`, in no more steps than these; only of compiled kernels."""
+        self.counters.work[0] = steps_max * BYTES_PER_STEP
+        try:
+            return bool(match.all_hold(address, starts, numbers, self.memory))
+        finally:
+            self.counters.work[0] = _UNBOUNDED
+
+    def _bounded(self, kernel: Any, *arguments: Any) -> Any:
+        """Runs a kernel, which compares no more than what the budgets around leave."""
+        work = budget()
+        if work is None:
+            return kernel(*arguments, self.memory)
+        left = work.steps_left()
+        self.counters.work[0] = left * BYTES_PER_STEP
+        try:
+            return kernel(*arguments, self.memory)
+        finally:
+            used = left - max(0, self.counters.work[0]) // BYTES_PER_STEP
+            if used:  # It is never more than there is: whoever verifies ends what is over.
+                spend(used)
+            self.counters.work[0] = _UNBOUNDED
+
+    def grow_for(self, status: int) -> None:
+        """Doubles what a kernel said it needs more of; or clears the stamps."""
+        if status == NEED_STAMPS:
+            self.clear_stamps()
+            return
+        name = {NEED_TEXT: "text", NEED_VALUES: "values", NEED_OUT: "out"}[status]
+        assert status != OK
+        if status == NEED_OUT:
+            self.seen_again()
+        self.reserve(name, 2 * len(self.of[name]))
+
+    def clear_stamps(self) -> None:
+        """Starts the numbers of notifications anew."""
+        stamped = {"counters": "epoch", "state": "epoch", "buckets": "stamp"}
+        for name, field in stamped.items():
+            self.of[name][field][: self._rows[name]] = 0
+        for name in ("key_seen", "set_seen"):
+            self.of[name][: self._rows[name]] = 0
+        self.fade()
+
+    def fade(self) -> None:
+        """Halves what was seen, so that what is seen from now on counts more."""
+        for name, field in (("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")):
+            self.of[name][field][: self._rows[name]] //= 2
+
+    def seen_again(self) -> None:
+        """To be called before a notification is matched once more."""
+        self.counters.seen[0] -= 1
+        self.counters.matched[0] -= 1
+
+    # --- filters ------------------------------------------------------------------------------
+
+    def words_of(self, number: int) -> list[int]:
+        """The words of a filter's program."""
+        begin = self.filters.begin[number]
+        end = begin + 1 + (self.program[begin] & WORDS_MASK)
+        words: list[int] = self.of["program"][begin + 1 : end].tolist()
+        return words
+
+    def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
+        """(attribute, domain, first operand) of the constraint that begins at a filter's word."""
+        at = self.filters.begin[number] + 1 + word
+        head = self.program[at]
+        return head & ATTR_MASK, head >> DOMAIN_SHIFT, self.program[at + 1]
+
+    def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
+        """`updating.touching`, for all filters."""
+        found = np.zeros(_TOUCHING_AT_ONCE + 1, dtype=np.int64)
+        first, used = 0, self.used["filters"]
+        while first < used:
+            count = update.touching(box, closed, inside, first, found, used, self.memory)
+            first = int(found[-1])
+            yield from found[:count].tolist()
+
+    # --- constants ----------------------------------------------------------------------------
+
+    def new_sketch(self) -> int:
+        """A sketch that has counted nothing."""
+        row = self.take("sketches")
+        self.sketches.chance[row] = SKETCH_REGISTERS << HIGHEST_RANK
+        return row
+
+    def sketch_of(self, attr: int, column: int, length: int) -> int:
+        """The sketch of an attribute's values; or of parts of texts, of a column and a length."""
+        if not length:
+            return self.attrs.sketch[attr]  # type: ignore[no-any-return]
+        part = attr, column, length
+        row = self.part_sketches.get(part)
+        if row is None:
+            row = self.part_sketches[part] = self.new_sketch()
+        return row
+
+    def counted(self, row: int) -> float:
+        """How many distinct constants a sketch counted, about."""
+        return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
+
+    # --- buckets ------------------------------------------------------------------------------
+
+    def place_bucket(
+        self, h: int, attr: int, unseen: float, domain: int, operand: int, statistics: "Arrays"
+    ) -> int:
+        """`updating.place_bucket`."""
+        used = self.used["buckets"]
+        self.reserve("buckets", used + 1)
+        if 2 * (used + 1) > len(self.slots):
+            self._empty("slots", used + 1)
+            update.rehash_buckets(used, self.memory)
+        place = h, attr, unseen, domain, operand, used
+        found: int = update.place_bucket(*place, self.memory, statistics.memory)
+        self.used["buckets"] += found >> 2 == used
+        return found
+
+    def nameless_buckets(self, count: int) -> int:
+        """The first of so many fresh buckets that no hash leads to."""
+        first = self.take("buckets", count)
+        self.of["buckets"]["hash"][first : first + count] = -1
+        return first
+
+    def hang(self, bucket: int, number: int, hung: int, *, by_value: bool, alone: bool) -> int:
+        """`updating.hang`; which entry of the bucket it is."""
+        used = self.used["entries"]
+        length: int = self.buckets.length[bucket]
+        self.reserve("entries", used + 2 * length + 1)
+        self.used["entries"] = update.hang(bucket, number, hung, by_value, alone, used, self.memory)
+        return length
+
+    def hang_at_value(self, number: int, statistics: "Arrays") -> Cheapest | None:
+        """`updating.hang_at_value`; None where the filter hangs now, else its cheapest value."""
+        used = self.used
+        self.reserve("bucket_list", used["buckets"] + 1)
+        entries, buckets, cheapest = update.hang_at_value(
+            number, used["entries"], used["buckets"], self.memory, statistics.memory
+        )
+        if entries < 0:
+            return cheapest  # type: ignore[no-any-return]
+        used["entries"], used["buckets"] = entries, buckets
+        return None
+
+    def unhang(self, bucket: int, number: int, at: int) -> None:
+        """`updating.unhang`; the entry must be there."""
+        found = update.unhang(bucket, number, at, self.memory)
+        assert found, f"filter {number} does not hang in bucket {bucket}"
+
+    def enter_gram(self, attr: int, gram: int) -> None:
+        """Sets the bit of some bytes of a substring."""
+        if self.used["gram_bits"] == 0:
+            self.take("gram_bits", GRAM_BITS_BYTES)
+        bit = gram_bit(attr, gram, 8 * len(self.gram_bits))
+        self.gram_bits[bit >> 3] |= 1 << (bit & 7)
+
+    # --- trees of ranges ----------------------------------------------------------------------
+
+    def set_pivots(self, tree: int, ends: list[tuple[int, int]]) -> None:
+        """Chooses the pivots of a tree, spread over the (domain, key) of ends of ranges."""
+        ordered = sorted(set(ends))
+        step = max(1, -(-len(ordered) // PIVOTS))
+        pivots = self._pivots[tree] = ordered[::step][:PIVOTS]
+        self.trees.count[tree] = len(pivots)
+        first = PIVOTS * tree
+        self.of["pivots"][first : first + len(pivots)] = pivots
+
+    def bin_at(self, tree: int, key: tuple[int, int]) -> int:
+        """The bin of a place among the pivots, as `seeking.bin_of`."""
+        pivots = self._pivots.get(tree)
+        if pivots is None:
+            first = PIVOTS * tree
+            pivots = self.of["pivots"][first : first + self.trees.count[tree]].tolist()
+            self._pivots[tree] = pivots
+        return bisect_right(pivots, key)
+
+    def give_room(self, attr: int) -> None:
+        """Makes room for the ends of one more range of an attribute, where they are remembered."""
+        count, room = self.attrs.ranges[attr], self.attrs.room[attr]
+        if count < room or room == RANGES_KEPT:
+            return
+        ends, room = self.ends_of(attr), max(4, 2 * room)
+        begin = self.take("ends", 2 * room)
+        self.of["ends"][begin : begin + len(ends)] = ends
+        self.attrs.ends[attr], self.attrs.room[attr] = begin, room
+
+    def ends_of(self, attr: int) -> list[tuple[int, int]]:
+        """The (domain, key) of the ends of an attribute's ranges, as far as remembered."""
+        if attr >= self.used["attrs"]:
+            return []
+        begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], RANGES_KEPT)
+        ends: list[tuple[int, int]] = self.of["ends"][begin : begin + 2 * count].tolist()
+        return ends
+
+    # --- hash tables --------------------------------------------------------------------------
+
+    def name_added(self, row: int, names: int) -> None:
+        """Enters an attribute's name into the hash table, which then has so many."""
+        first, end = row, row + 1
+        if 2 * names > len(self.names):
+            self._empty("names", names)
+            first, end = 0, self.used["attrs"]
+        update.enter_names(first, end, self.memory)
+
+    def rebuild_equal(self, count: int) -> None:
+        """Fills the table of equal filters anew, with room for so many."""
+        self._empty("equal", count)
+        update.rehash_filters(self.used["filters"], self.memory)
+
+    def _empty(self, name: str, count: int) -> None:
+        """Puts an empty hash table with room for so many."""
+        size = 1 << max(4, (2 * count).bit_length())
+        self.put(name, np.zeros(size, dtype=np.int32))
+
+    # --- all of them --------------------------------------------------------------------------
+
+    def saved(self, name: str) -> Any:
+        """What is to be saved of an array: a hash table whole, of others the rows in use."""
+        array, used = self.of[name], self.used
+        if name in _HASH_TABLES:
+            return array
+        owner = next((owner for owner, others in _WITH.items() if name in others), name)
+        return array[: max(1, used[owner]) * _PER_ROW.get(name, 1)]
+
+    def restore(self, arrays: dict[str, Any], used: dict[str, int]) -> None:
+        """Takes arrays that were saved, and makes room in the scratch for them."""
+        for name, array in arrays.items():
+            self.put(name, array)
+        self.used |= used
+        for name, others in _WITH.items():
+            for other in others:
+                self.reserve(other, (self.used[name] + 1) * _PER_ROW.get(other, 1))
+        self.reserve("stack", self.used["sets"] + 1)
+
+    def dissolve(self) -> bool:
+        """Frees one array; whether more are there. Nothing else may be asked any more."""
+        for name in self.of:
+            delattr(self, name)
+            del self.of[name]
+            return True
+        return False
+
+    def bytes_used(self) -> int:
+        """Bytes of all arrays together, as far as they were asked for."""
+        return sum(self._rows[name] * array.itemsize for name, array in self.of.items())
+
+
+EMPTY: Final = -1
+NO_ROW: Final = -1
+
+
+class Chains:
+    """Chains of small numbers in `links`: the keys of a filter, the places where it hangs.
+
+    A *head* says all: -1 is no number; a number from 0 on is itself, alone; below -1 it is
+    -2 - row, the row of the first of several. Rows are linked both ways, so that one is taken out
+    without a search, and used again.
+    """
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
+        self.free_rows: list[int] = []
+
+    def values(self, head: int) -> Iterator[int]:
+        """The numbers of a chain."""
+        if head >= 0:
+            yield head
+            return
+        row = -2 - head
+        links = self._arrays.links
+        while row >= 0:
+            yield links.value[row]
+            row = links.next[row]
+
+    def of_places(self, places: list[tuple[int, int]]) -> int:
+        """The head of a chain of buckets; a row also says which entry of its bucket it is.
+
+        It stands in place of the row before, which such a chain does not need: it goes as a whole.
+        """
+        if len(places) == 1:
+            return places[0][0]
+        head = EMPTY
+        for bucket, at in places:
+            row = self._row()
+            links = self._arrays.links
+            links.value[row], links.before[row], links.next[row] = bucket, at, -2 - head
+            head = -2 - row
+        return head
+
+    def places(self, head: int, at: int) -> Iterator[tuple[int, int]]:
+        """The buckets of a chain of places, each with its entry; of a single one that is `at`."""
+        if head >= 0:
+            yield head, at
+            return
+        row = -2 - head
+        links = self._arrays.links
+        while row >= 0:
+            yield links.value[row], links.before[row]
+            row = links.next[row]
+
+    def put(self, value: int, head: int) -> tuple[int, int]:
+        """The head of a chain with one more number, and its row; NO_ROW where it is alone.
+
+        One that was alone gets a row, too: the one after.
+        """
+        if head == EMPTY:
+            return value, NO_ROW
+        if head >= 0:
+            head = self._before(head, EMPTY)
+        head = self._before(value, head)
+        return head, -2 - head
+
+    def take(self, value: int, row: int, head: int) -> int:
+        """The head of a chain without a number, which stands in this row."""
+        if head >= 0:
+            assert head == value, f"{value} is not in its chain"
+            return EMPTY
+        links = self._arrays.links
+        assert links.value[row] == value, f"{value} is not in its row"
+        after, before = links.next[row], links.before[row]
+        self.free_rows.append(row)
+        if after >= 0:
+            links.before[after] = before
+        if before < 0:
+            return EMPTY if after < 0 else -2 - after
+        links.next[before] = after
+        return head
+
+    def drop(self, head: int) -> None:
+        """Frees a whole chain."""
+        row = -2 - head
+        while row >= 0:
+            self.free_rows.append(row)
+            row = self._arrays.links.next[row]
+
+    def _before(self, value: int, head: int) -> int:
+        """The head of a chain with one more row before its first."""
+        row = self._row()
+        links = self._arrays.links
+        links.value[row], links.before[row] = value, NO_ROW
+        links.next[row] = -2 - head if head < EMPTY else NO_ROW
+        if head < EMPTY:
+            links.before[-2 - head] = row
+        return -2 - row
+
+    def _row(self) -> int:
+        return self.free_rows.pop() if self.free_rows else self._arrays.take("links")
+
+
+def grown(array: Any, rows: int) -> Any:
+    """The array with at least so many rows, more where it must be copied.
+
+    Copying a large array would hold up whoever waits for an update. So a large one gets room for
+    many times its rows: memory that is never touched is only promised by the system, not taken.
+    Where the system does not promise that much, there is half as much again.
+    """
+    have, bigger = len(array), None
+    if rows <= have:
+        return array
+    if array.nbytes > COPIED_BYTES_MAX and array.dtype != object:
+        with suppress(MemoryError):
+            bigger = np.zeros(max(rows, _ROOM * have), dtype=array.dtype)
+    if bigger is None:
+        bigger = np.zeros(max(rows, have + have // 2 + 16), dtype=array.dtype)
+    bigger[:have] = array
+    return bigger

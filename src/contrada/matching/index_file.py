@@ -1,0 +1,134 @@
+"""An index in one file, mapped by as many processes as want it.
+
+The file is a header and the arrays of the store as they are. Loading maps them copy on write:
+pages that nobody changes are shared between processes, and what one process adds to its index
+stays its own. What is no array (names, sets, keys) stands in the header as msgpack.
+
+    8 bytes  magic and version
+    4 bytes  CRC-32 of all that follows
+    8 bytes  length of the header
+    header   msgpack
+    arrays   each at a multiple of 64 bytes
+
+The sum tells a file that was damaged, not one that was made to do harm: what the arrays say is not
+looked at. So load what you have saved, or somebody whom you trust.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from contrada.errors import ContradaError, EncodingError
+from contrada.matching.kernels.schema import ARRAYS, STORE
+from contrada.model.codec import from_msgpack, to_msgpack
+
+if TYPE_CHECKING:
+    from contrada.matching.key_table import Slots
+    from contrada.matching.segment import Generation
+
+MAGIC: Final = b"CTRIDX\x00\x08"
+ALIGNMENT: Final = 64
+_FIRST: Final = struct.Struct("<8sI")
+_LENGTH: Final = struct.Struct("<Q")
+
+_DAMAGED: Final = (
+    *(struct.error, msgspec.MsgspecError, LookupError, TypeError, ValueError),
+    *(AttributeError, OverflowError),
+)
+"""What comes of a header whose parts are not what they should be."""
+
+
+def save(path: Path, generation: "Generation", slots: "Slots[Any]") -> None:
+    """Writes a generation and whose filters it holds. Replaces the file at once.
+
+    Raises EncodingError for keys that are not None, bool, int of 64 bits, float, str, bytes, or
+    tuples of these.
+    """
+    arrays = {name: np.ascontiguousarray(generation.arrays.saved(name)) for name in STORE}
+    keys = slots.by_slot()
+    try:
+        packed_keys = msgspec.msgpack.encode(keys)
+        if [_as_key(key) for key in msgspec.msgpack.decode(packed_keys)] != keys:
+            raise TypeError
+    except (TypeError, OverflowError) as error:
+        reason = "keys must be None, bool, int of 64 bits, float, str, bytes or tuples of these"
+        raise EncodingError("the keys of an index", reason, writing=True) from error
+    header = {
+        "arrays": {name: len(array) for name, array in arrays.items()},
+        "used": {name: generation.arrays.used[name] for name in STORE},
+        "state": generation.state(to_msgpack),
+        "keys": packed_keys,
+        "free": slots.free,
+    }
+    packed = msgspec.msgpack.encode(header)
+    checksum = 0
+    for part in _parts(packed, arrays):
+        checksum = zlib.crc32(part, checksum)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with beside.open("wb") as file:
+        file.write(_FIRST.pack(MAGIC, checksum))
+        file.writelines(_parts(packed, arrays))
+    beside.replace(path)
+
+
+def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
+    """What stands in the file after the checksum."""
+    yield _LENGTH.pack(len(header)) + header
+    at = _FIRST.size + _LENGTH.size + len(header)
+    for array in arrays.values():
+        yield bytes(-at % ALIGNMENT)
+        yield memoryview(array).cast("B")
+        at += -at % ALIGNMENT + array.nbytes
+
+
+def load(path: Path) -> "tuple[Generation, Slots[Any]]":
+    """What `save` wrote; the arrays are mapped. Raises EncodingError, OSError."""
+    # With these come the compiled kernels: who asks for MAGIC alone must not wait for them.
+    from contrada.matching.key_table import Slots
+    from contrada.matching.segment import Generation
+
+    try:
+        data: Any = np.asarray(np.memmap(path, dtype=np.uint8, mode="c"))
+        magic, checksum = _FIRST.unpack(data[: _FIRST.size])
+        if magic != MAGIC:
+            raise EncodingError(str(path), "not an index of this version")
+        if zlib.crc32(data[_FIRST.size :]) != checksum:
+            raise EncodingError(str(path), "damaged: its checksum is another")
+        (length,) = _LENGTH.unpack_from(data, _FIRST.size)
+        end = _FIRST.size + _LENGTH.size + length
+        header = msgspec.msgpack.decode(data[end - length : end])
+        generation = Generation()
+        arrays = _mapped(data, end, header["arrays"])
+        if any(header["used"][name] > len(array) for name, array in arrays.items()):
+            raise ValueError("used")  # kernels would look for rows behind the end
+        generation.restore(arrays, header["used"], header["state"], from_msgpack)
+        keys = [_as_key(key) for key in msgspec.msgpack.decode(header["keys"])]
+        slots: Slots[Any] = Slots.of(keys, list(header["free"]))
+    except (ContradaError, OSError):
+        raise
+    except _DAMAGED as error:
+        raise EncodingError(str(path), f"damaged ({type(error).__name__})") from error
+    return generation, slots
+
+
+def _mapped(data: Any, at: int, rows: dict[str, int]) -> dict[str, Any]:
+    """The arrays, each a part of what was mapped."""
+    found: dict[str, Any] = {}
+    for name in STORE:
+        at += -at % ALIGNMENT
+        end = at + rows[name] * ARRAYS[name].itemsize
+        if rows[name] < 1 or end > len(data):
+            raise ValueError(name)
+        found[name] = data[at:end].view(ARRAYS[name])
+        at = end
+    return found
+
+
+def _as_key(key: Any) -> Any:
+    return tuple(map(_as_key, key)) if isinstance(key, list) else key

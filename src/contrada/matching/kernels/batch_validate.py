@@ -1,0 +1,205 @@
+"""The kernel that looks whether packed notifications are as most are, and where their parts stand.
+
+Such a notification is written as `model.codec` writes it, and all that is checked of one that
+comes from elsewhere holds of it: names are ASCII, none is a system's, no two are the same, values
+are single ones. It is stamped, best effort, of the default priority, and without an end. Of any
+other the kernel says only that it is another: Python looks at it then.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from contrada.matching.kernels.memory import bytes_at, entry, kernel
+from contrada.matching.kernels.schema import Ints
+from contrada.matching.kernels.scratch import big_endian, header, utf8_size
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
+from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
+from contrada.model.domains.values import NAME_BYTES_MAX, TIME_MAX_US, TIME_MIN_US
+
+HEAD = np.frombuffer(b"\x93\x01\xacnotification\x94", dtype=np.uint8)
+"""Version and kind, before the attributes."""
+
+ENVELOPE_LEAD = 0x97
+TAIL = np.frombuffer(
+    b"\xc0" + bytes([PRIORITY_DEFAULT, 0xA0 + len(BEST_EFFORT)]) + BEST_EFFORT.encode(),
+    dtype=np.uint8,
+)
+"""The end of an envelope: no time to live, priority, delivery."""
+
+SECOND_NS = 10**9
+NAMES_MAX = 32
+"""Attributes that are compared with each other. Of one that has more Python looks at all."""
+
+PARTS = 6
+"""What is told of a notification: where its attributes begin, its time, and for the texts of id and
+publisher where they begin and how long they are."""
+
+PLAIN, SAME = 1, 2
+"""What is answered of notifications: they are as most are; and have the same publisher."""
+
+
+@kernel
+def stands(msg: Any, at: Any, text: Any) -> Any:
+    """Whether a text stands there."""
+    if at + len(text) > len(msg):
+        return False
+    for i in range(len(text)):
+        if msg[at + i] != text[i]:
+            return False
+    return True
+
+
+@kernel
+def same(msg: Any, at: Any, other: Any, length: Any) -> Any:
+    """Whether so many bytes are the same at two places."""
+    for i in range(length):
+        if msg[at + i] != msg[other + i]:
+            return False
+    return True
+
+
+@kernel
+def is_name(msg: Any, at: Any, length: Any) -> Any:
+    """Whether this is a name that a user may give, of printable ASCII."""
+    if length < 1 or length > NAME_BYTES_MAX or msg[at] == 0x40:
+        return False
+    for i in range(at, at + length):
+        if msg[i] < 0x20 or msg[i] > 0x7E:
+            return False
+    return True
+
+
+@kernel
+def is_ascii(msg: Any, at: Any, length: Any) -> Any:
+    """Whether this is ASCII. Without a way out of the loop many bytes are looked at together."""
+    together = 0
+    for i in range(at, at + length):
+        together |= msg[i]
+    return together <= 0x7F
+
+
+@kernel
+def is_text(msg: Any, at: Any, length: Any) -> Any:
+    """Whether this is UTF-8."""
+    if is_ascii(msg, at, length):
+        return True
+    end = at + length
+    while at < end:
+        if msg[at] <= 0x7F:
+            at += 1
+        else:
+            size = utf8_size(msg, at, end)
+            if size == 0:
+                return False
+            at += size
+    return True
+
+
+@kernel
+def after_value(msg: Any, at: Any, end: Any) -> Any:
+    """The place after a single value; -1 where it is another, or none."""
+    if at >= end:
+        return -1
+    lead = msg[at] + 0
+    kind, number, after = header(msg, at)
+    if kind <= 3:
+        return after if after <= end else -1
+    if kind == 4:
+        if number > end - after:
+            return -1
+        is_bytes = 0xC4 <= lead <= 0xC6
+        if not is_bytes and not is_text(msg, after, number):
+            return -1
+        return after + number
+    is_time = lead == 0xD6 or (lead == 0xD7 and big_endian(msg, at + 2, 4) >> 2 < SECOND_NS)
+    return after if kind == 7 and is_time and after <= end else -1
+
+
+@kernel
+def after_attributes(msg: Any, at: Any, end: Any, names: Any) -> Any:
+    """The place after the attributes; -1 where they are not plain."""
+    kind, pairs, at = header(msg, at)
+    if kind != 6 or pairs > min(NAMES_MAX, ATTRIBUTES_MAX):
+        return -1
+    for i in range(pairs):
+        if at >= end:
+            return -1
+        lead = msg[at] + 0
+        kind, length, at = header(msg, at)
+        if kind != 4 or 0xC4 <= lead <= 0xC6 or length > end - at or not is_name(msg, at, length):
+            return -1
+        for j in range(i):
+            if names[j, 1] == length and same(msg, names[j, 0], at, length):
+                return -1
+        names[i, 0] = at
+        names[i, 1] = length
+        at = after_value(msg, at + length, end)
+        if at < 0:
+            return -1
+    return at
+
+
+@kernel
+def ascii_text(msg: Any, at: Any, end: Any) -> Any:
+    """Where a text of the envelope begins, and its length; -1 where it is not of ASCII."""
+    if at >= end:
+        return -1, 0
+    lead = msg[at] + 0
+    kind, length, at = header(msg, at)
+    if kind != 4 or 0xC4 <= lead <= 0xC6 or length > ENVELOPE_TEXT_BYTES_MAX or length > end - at:
+        return -1, 0
+    return (at, length) if is_ascii(msg, at, length) else (-1, 0)
+
+
+@kernel
+def read_parts(msg: Any, start: Any, end: Any, parts: Any, names: Any) -> Any:
+    """Notes the parts of one notification; False where it is not as most are."""
+    if not stands(msg, start, HEAD):
+        return False
+    parts[0] = start + len(HEAD)
+    at = after_attributes(msg, parts[0], end, names)
+    if at < 0 or at >= end or msg[at] != ENVELOPE_LEAD:
+        return False
+    parts[2], parts[3] = ascii_text(msg, at + 1, end)
+    if parts[2] < 0:
+        return False
+    parts[4], parts[5] = ascii_text(msg, parts[2] + parts[3], end)
+    if parts[4] < 0 or parts[4] + parts[5] >= end:
+        return False
+    kind, sequence, at = header(msg, parts[4] + parts[5])
+    if kind != 2 or sequence < 0 or at >= end:
+        return False
+    kind, time_us, at = header(msg, at)
+    if kind != 2 or time_us < TIME_MIN_US or time_us > TIME_MAX_US or not stands(msg, at, TAIL):
+        return False
+    parts[1] = time_us
+    at += len(TAIL)
+    if at >= end or not 0xC4 <= msg[at] <= 0xC6:
+        return False
+    _, length, at = header(msg, at)
+    if length >= end - at:
+        return False
+    at, length = ascii_text(msg, at + length, end)  # The type of the body.
+    return at >= 0 and at + length == end
+
+
+@entry
+def are_plain(data: int, starts: Ints, parts: Ints) -> Any:
+    """PLAIN where all notifications that begin and end there at `starts` are as most are, or SAME.
+
+    Else 0. `parts` gets `PARTS` numbers of each. Behind the last one there is room for a header.
+    """
+    rows = len(starts) - 1
+    msg = bytes_at(data, starts[rows] + 16)
+    names = np.zeros((NAMES_MAX, 2), dtype=np.int64)
+    answer = SAME
+    for row in range(rows):
+        begin = row * PARTS
+        if not read_parts(msg, starts[row], starts[row + 1], parts[begin : begin + PARTS], names):
+            return 0
+        at, length = parts[begin + 4], parts[begin + 5]
+        if length != parts[5] or not same(msg, at, parts[4], length):
+            answer = PLAIN
+    return answer

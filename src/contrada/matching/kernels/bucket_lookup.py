@@ -1,0 +1,404 @@
+"""Kernels that find the buckets which the notification in the scratch comes by, and how often.
+
+Buckets of its values, of parts of its texts, of the nodes above its bins, and of the presence of
+its attributes. Memory begins to bring what hangs there.
+
+How often notifications come by a place is told in shares, which are floats.
+"""
+
+from typing import Any
+
+from contrada.matching.kernels.evaluate import same_text
+from contrada.matching.kernels.memory import entry, kernel, memory_at, prefetch
+from contrada.matching.kernels.schema import (
+    ATTR_MASK,
+    COUNT_PARTS,
+    DOMAIN_SHIFT,
+    GRAMS,
+    HIGHEST_RANK,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT_RANGE,
+    PART_COLUMNS,
+    PENDING,
+    PIVOTS,
+    PREFIXES,
+    RANGES_KEPT,
+    SKETCH_REGISTERS,
+    SUFFIXES,
+    WORDS_MASK,
+    Memory,
+)
+from contrada.matching.kernels.scratch import (
+    FIXED_SEED,
+    KIND_GRAM,
+    KIND_PREFIX,
+    KIND_SUFFIX,
+    KIND_TEXT,
+    KIND_TEXT_NOCASE,
+    MASK,
+    TEXT,
+    finished,
+    gram_bit,
+    mixed,
+    place_hash,
+    point_hash,
+    text_hash,
+)
+
+NOTIFICATIONS_MIN = 256
+"""Notifications that must be seen before they count."""
+POINTS_EXPECTED = 10
+"""Values that an attribute is thought to have besides those that filters ask for."""
+
+
+PREFETCHED_ENTRIES = 32
+"""Entries of a bucket that are asked for ahead, two a line of memory; then the processor knows."""
+LENGTHS_MAX = 24
+"""Prefixes and suffixes are looked up by at most so many bytes; the check sees all of them."""
+GRAM_BYTES_MAX = 4
+"""A substring is looked up by at most so many of its bytes."""
+GRAMS_AT_ONCE = 256
+"""Runs of bytes of a text that are asked for at a time."""
+ASKED_BY_VALUE = 4 * LENGTHS_MAX + 8
+"""Places that one value asks for at most, those of its substrings aside."""
+
+
+@kernel
+def find_bucket(m: Any, h: Any) -> Any:
+    """The bucket of a place by its hash, or -1."""
+    mask = len(m.slots) - 1
+    slot = h & mask
+    while True:
+        bucket = m.slots[slot] - 1
+        if bucket < 0:
+            return -1
+        if m.buckets[bucket].hash == h:
+            return bucket
+        slot = (slot + 1) & mask
+
+
+@kernel
+def note(bucket: Any, by_value: Any, m: Any) -> Any:
+    """Puts a bucket on the list of those to look through, once."""
+    counters = m.counters[0]
+    if m.buckets[bucket].stamp != counters.epoch:
+        m.buckets[bucket].stamp = counters.epoch
+        start = m.buckets[bucket].start
+        for i in range(start, start + min(m.buckets[bucket].length, PREFETCHED_ENTRIES), 2):
+            prefetch(m.entries, i)
+        m.bucket_list[counters.buckets] = 2 * bucket + by_value
+        counters.buckets += 1
+
+
+@kernel
+def ask(h: Any, row: Any, m: Any) -> Any:
+    """Writes down the hash of a place, to be looked up later, when memory has brought its slot.
+
+    `row` is that of the value which alone leads to this place; -1 for a part of a text.
+    """
+    counters = m.counters[0]
+    m.pending[counters.asked] = (h << 32) + row + 1
+    counters.asked += 1
+    prefetch(m.slots, h & (len(m.slots) - 1))
+
+
+@kernel
+def look_up(m: Any) -> Any:
+    """Notes the buckets of the places that were asked for.
+
+    First memory begins to bring all of them, so that the processor waits for many at once.
+    """
+    counters, pending, slots, buckets = m.counters[0], m.pending, m.slots, m.buckets
+    mask = len(slots) - 1
+    for n in range(counters.asked):
+        # The first slot mostly has it; a free one says row -1, and no harm is in asking for row 0.
+        prefetch(buckets, max(slots[(pending[n] >> 32) & mask] - 1, 0))
+    for n in range(counters.asked):
+        bucket = find_bucket(m, pending[n] >> 32)
+        if bucket >= 0:
+            row = (pending[n] & MASK) - 1
+            if buckets[bucket].of_domain == 0:
+                note(bucket, 0, m)
+            elif row >= 0 and is_led_to(bucket, row, m):
+                note(bucket, 1, m)
+    counters.asked = 0
+
+
+@kernel
+def is_led_to(bucket: Any, row: Any, m: Any) -> Any:
+    """Whether a bucket of one value alone is this value's, and not another's with the same hash."""
+    buckets, values = m.buckets, m.values
+    domain = values[row].domain
+    if buckets[bucket].of_attr != values[row].attr or buckets[bucket].of_domain != domain:
+        return False
+    low, high = buckets[bucket].of_low + 0, buckets[bucket].of_high + 0
+    of = (high << 32) | (low & MASK)
+    if domain == TEXT:
+        return same_text(m, of, m.text, values[row].start, values[row].length)
+    return values[row].low <= of and of <= values[row].high
+
+
+@kernel
+def ask_by_text(attr: Any, case: Any, start: Any, length: Any, m: Any) -> Any:
+    """Asks for prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
+    text, parts, seed = m.text, m.parts, m.seed[0]
+    prefixes = parts[PART_COLUMNS * attr + PREFIXES + case]
+    suffixes = parts[PART_COLUMNS * attr + SUFFIXES + case]
+    grams = parts[PART_COLUMNS * attr + GRAMS + case]
+    if prefixes != 0:
+        h = seed & MASK
+        for i in range(min(length, LENGTHS_MAX)):
+            h = mixed(seed, h, text[start + i])
+            if (prefixes >> (i + 1)) & 1:
+                ask(place_hash(seed, attr, KIND_PREFIX + case, h), -1, m)
+    if suffixes != 0:
+        h = seed & MASK
+        for i in range(min(length, LENGTHS_MAX)):
+            h = mixed(seed, h, text[start + length - 1 - i])
+            if (suffixes >> (i + 1)) & 1:
+                ask(place_hash(seed, attr, KIND_SUFFIX + case, h), -1, m)
+    if grams != 0:
+        ask_by_grams(attr, case, grams, start, length, m)
+
+
+@kernel
+def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: Any) -> Any:
+    """Asks for the runs of as many bytes as filters name, of a long text some at a time.
+
+    Most have no bit, and those that have one are written down first: without branches.
+    """
+    text, bits, counters, pending = m.text, m.gram_bits, m.counters[0], m.pending
+    count, seed = 8 * len(bits), m.seed[0]
+    for size in range(1, GRAM_BYTES_MAX + 1):
+        if (grams >> size) & 1 == 0:
+            continue
+        keep = MASK >> (32 - 8 * size)
+        for first in range(size - 1, length, GRAMS_AT_ONCE):
+            if counters.asked > PENDING - GRAMS_AT_ONCE:
+                look_up(m)
+            gram = 0
+            for i in range(first - size + 1, first):
+                gram = (gram << 8) | text[start + i]
+            found = counters.asked
+            for i in range(first, min(length, first + GRAMS_AT_ONCE)):
+                gram = ((gram << 8) | text[start + i]) & keep
+                pending[found] = gram
+                bit = gram_bit(attr, gram, count)
+                found += (bits[bit >> 3] >> (bit & 7)) & 1
+            for n in range(counters.asked, found):
+                # `ask` writes to `pending` at `asked`, which is never past what was read here.
+                h = mixed(seed, mixed(seed, seed & MASK, pending[n]), size)
+                ask(place_hash(seed, attr, KIND_GRAM + case, h), -1, m)
+
+
+@kernel
+def ask_by_value(row: Any, m: Any) -> Any:
+    """Asks for the places that one value leads to."""
+    values, seed = m.values, m.seed[0]
+    attr = values[row].attr
+    domain = values[row].domain
+    if domain != TEXT:
+        for key in range(values[row].low, values[row].high + 1):
+            ask(point_hash(seed, attr, domain, key), row, m)
+        return
+    ask(place_hash(seed, attr, KIND_TEXT, values[row].low), row, m)
+    ask_by_text(attr, 0, values[row].start, values[row].length, m)
+    if m.attrs[attr].nocase != 0:
+        start, length = values[row].folded, values[row].folded_length
+        h = text_hash(seed, m.text, start, length)
+        ask(place_hash(seed, attr, KIND_TEXT_NOCASE, h), -1, m)
+        ask_by_text(attr, 1, start, length, m)
+
+
+@kernel
+def tree_key(domain: Any, low: Any, text: Any, start: Any, length: Any) -> Any:
+    """Where a value stands among the pivots: text by its first seven bytes."""
+    if domain != TEXT:
+        return low
+    key = 0
+    for i in range(7):
+        key = key * 256 + (text[start + i] if i < length else 0)
+    return key
+
+
+@kernel
+def bin_of(tree: Any, domain: Any, key: Any, m: Any) -> Any:
+    """The bin of a value: how many pivots are not above it."""
+    low, high = 0, m.trees[tree].count
+    while low < high:
+        middle = (low + high) >> 1
+        pivot = m.pivots[PIVOTS * tree + middle]
+        if pivot.domain < domain or (pivot.domain == domain and pivot.key <= key):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
+    """Notes the nodes above the bins of a value, or of the two doubles around it."""
+    values = m.values
+    domain = values[row].domain
+    start, length = values[row].start, values[row].length
+    key = tree_key(domain, values[row].low, m.text, start, length)
+    first = bin_of(tree, domain, key, m)
+    last = first
+    if domain != TEXT and values[row].high != values[row].low:
+        last = bin_of(tree, domain, values[row].high, m)
+    for leaf in range(first, last + 1):
+        # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves come last.
+        node = PIVOTS + 1 + leaf
+        while node > 0:
+            bucket = m.trees[tree].first_bucket + node
+            if m.buckets[bucket].length > 0:
+                note(bucket, 0, m)
+            node >>= 1
+
+
+@kernel
+def collect(m: Any) -> Any:
+    """Lists every bucket that the notification comes by."""
+    counters = m.counters[0]
+    counters.buckets = 0
+    counters.asked = 0
+    note(0, 0, m)
+    for i in range(counters.present):
+        attr = m.present[i]
+        m.attrs[attr].seen += 1
+        bucket = m.attrs[attr].presence
+        if bucket >= 0:
+            note(bucket, 0, m)
+        tree = m.attrs[attr].tree
+        first = m.state[attr].first
+        for row in range(first, first + m.state[attr].count):
+            if counters.asked > PENDING - ASKED_BY_VALUE:  # no room for all that it may ask for
+                look_up(m)
+            ask_by_value(row, m)
+            if tree >= 0:
+                collect_by_range(row, tree, m)
+    look_up(m)
+
+
+# --- how often ----------------------------------------------------------------------------------
+
+
+@entry
+def presence_of(attr: int, memory: Memory) -> Any:
+    """The share of notifications that have an attribute."""
+    m = memory_at(memory)
+    seen = m.counters[0].seen
+    if seen < NOTIFICATIONS_MIN:
+        return 0.5
+    return (m.attrs[attr].seen + 1) / (seen + 1)
+
+
+@entry
+def count(row: int, h: int, memory: Memory) -> None:
+    """Counts a constant by the hash of its place, each once, in the memory of a sketch.
+
+    A register keeps the most zeros that a hash which fell to it ended with. The likelier the next
+    new hash raises a register, the fewer there were: so each that does counts for one over that
+    chance. One that was counted before can raise nothing.
+
+    Source: E. Cohen, All-distances sketches, revisited (2015): historic inverse probability.
+    """
+    m = memory_at(memory)
+    sketch, rest, rank = m.sketches[row], h // SKETCH_REGISTERS, 1
+    while rank < HIGHEST_RANK and rest & 1 == 0:
+        rest >>= 1
+        rank += 1
+    register = SKETCH_REGISTERS * row + h % SKETCH_REGISTERS
+    before = m.registers[register] + 0
+    if rank > before:
+        chance = max(sketch.chance, 1)
+        sketch.counted += (COUNT_PARTS * SKETCH_REGISTERS << HIGHEST_RANK) // chance
+        sketch.chance = chance - (1 << (HIGHEST_RANK - before)) + (1 << (HIGHEST_RANK - rank))
+        m.registers[register] = rank
+
+
+@kernel
+def unseen_value(attr: Any, m: Any) -> Any:
+    """The share of the notifications with an attribute that have a value nobody has looked at."""
+    counted = m.sketches[m.attrs[attr].sketch].counted
+    return 1.0 / (counted / COUNT_PARTS + POINTS_EXPECTED)
+
+
+@entry
+def share(h: int, attr: int, unseen: float, memory: Memory) -> Any:
+    """The share of the notifications with an attribute that come by the place of a hash.
+
+    Where they were not looked at, it is `unseen`.
+    """
+    m = memory_at(memory)
+    seen = m.attrs[attr].seen
+    if seen >= NOTIFICATIONS_MIN:
+        bucket = find_bucket(m, h)
+        if bucket >= 0:
+            return (m.buckets[bucket].hits + 1) / (seen + 1)
+    return unseen
+
+
+@entry
+def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, memory: Memory) -> Any:
+    """Counts a range, and remembers its ends; whether ranges are twice as many as before.
+
+    All of the first are remembered, and then fewer and fewer, so that each is as likely to be.
+    There must be room for it.
+    """
+    m = memory_at(memory)
+    its = m.attrs[attr]
+    its.ranges += 1
+    count, at = its.ranges + 0, its.ranges - 1
+    if at >= RANGES_KEPT:
+        # Of the next RANGES_KEPT after k times as many, one in k: about the share that is due.
+        is_next = count % (count // RANGES_KEPT) == 0
+        at = finished(mixed(FIXED_SEED, 0, count)) % RANGES_KEPT if is_next else -1
+    if at >= 0:
+        first, last = m.ends[its.ends + 2 * at], m.ends[its.ends + 2 * at + 1]
+        first.domain, first.key = domain, low
+        last.domain, last.key = end_domain, high
+    return count & (count - 1) == 0
+
+
+@entry
+def note_ranges(number: int, memory: Memory) -> Any:
+    """Counts the ranges of numbers and times that a filter asks for.
+
+    Answers -1, less 1 where some attribute has twice as many ranges as before, less 2 where the
+    filter asks for sets or for intervals of texts, too. An attribute that needs room for the ends
+    of more ranges is answered before any is counted.
+    """
+    m = memory_at(memory)
+    program, begin = m.program, m.filters[number].begin + 1
+    end = begin + (program[begin - 1] & WORDS_MASK)
+    doubled = others = 0
+    for is_counting in (False, True):
+        word = begin
+        while word < end:
+            head = program[word]
+            attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF
+            if op == OP_RANGE:
+                its, domain = m.attrs[attr], head >> DOMAIN_SHIFT
+                if its.room < RANGES_KEPT and its.ranges >= its.room:
+                    return attr
+                if is_counting:
+                    doubled |= keep_range(
+                        attr, domain, program[word + 1], domain, program[word + 2], m
+                    )
+            elif op == OP_TEXT_RANGE or op == OP_SET:
+                others = 2
+            word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    return -1 - doubled - others
+
+
+@kernel
+def range_share(attr: Any, domain: Any, low: Any, high: Any, m: Any) -> Any:
+    """The share of an attribute's bins that a range lies in; all where it has none."""
+    tree = m.attrs[attr].cuts
+    if tree < 0:
+        return 1.0
+    bins = bin_of(tree, domain, high, m) - bin_of(tree, domain, low, m) + 1
+    return bins / (m.trees[tree].count + 1)

@@ -1,0 +1,152 @@
+"""Kernels that read lines of CSV: cells between delimiters, with or without quotes around them.
+
+What is read are the places of cells, and what is plainly a number, a truth value or a text by the
+rules of `contrada.integrations.files.cells`. Left to others are lines with other quotes than around
+whole cells, and those of too few or too many cells.
+
+As in `walking`, each line ends with LF, and eight more bytes can be read behind the last one.
+"""
+
+from typing import Any
+
+from contrada.matching.kernels.json_scanner import (
+    BOOL,
+    MINUS,
+    NINE,
+    NONE,
+    OTHER,
+    TEXT,
+    ZERO,
+    number_of,
+    past_number,
+    past_word,
+)
+from contrada.matching.kernels.memory import (
+    are_same,
+    array_entry,
+    byte_at,
+    first_marked,
+    kernel,
+    sign_marks,
+    without_first,
+)
+from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts, Grid, Ints
+
+NO_QUOTE = -1
+
+CHECKED = -2
+"""In place of a column: of cells that are only to be numbers, or to hold no value."""
+
+
+@kernel
+def next_sign(data: Any, base: Any, marks: Any, sign: Any, other: Any) -> Any:
+    """Where the next of two signs stands, or LF; and the eight bytes that are looked at, with the
+    marks behind it.
+    """
+    while marks == 0:
+        base += 8
+        marks = sign_marks(data, base, sign, other)
+    return base + first_marked(marks), base, without_first(marks)
+
+
+@kernel
+def is_absent(data: Any, begin: Any, end: Any, starts: Any, texts: Any) -> Any:
+    """Whether a cell holds no value: it is empty, or one of these texts."""
+    if begin == end:
+        return True
+    for row in range(len(starts) - 1):
+        first, size = starts[row], end - begin
+        if starts[row + 1] - first == size and are_same(data, begin, texts, first, size):
+            return True
+    return False
+
+
+@kernel
+def note_cells(
+    data: Any, line: Any, ends: Any, signs: Any, places: Any, absent: Any, spans: Any
+) -> Any:
+    """Notes the cells of a line; False where it is doubtful."""
+    sign, quote = signs
+    starts, texts = absent
+    begins, lasts = spans
+    other = sign if quote == NO_QUOTE else quote
+    base = at = ends[line - 1] + 1 if line else 0
+    marks = sign_marks(data, base, sign, other)
+    for cell in range(len(places)):
+        begin = at
+        last, base, marks = next_sign(data, base, marks, sign, other)
+        after = last
+        if last == at and byte_at(data, at) == quote:
+            begin = at + 1
+            last, base, marks = next_sign(data, base, marks, sign, other)
+            while byte_at(data, last) == sign:
+                last, base, marks = next_sign(data, base, marks, sign, other)
+            if byte_at(data, last) != quote:
+                return False
+            after, base, marks = next_sign(data, base, marks, sign, other)
+            if after != last + 1:
+                return False
+        if byte_at(data, after) != (sign if cell < len(places) - 1 else 0x0A):
+            return False
+        place = places[cell]
+        if place >= 0:
+            if not is_absent(data, begin, last, starts, texts):
+                begins[place, line] = begin
+                lasts[place, line] = last
+        elif place == CHECKED and past_number(data, begin) != last:
+            if not is_absent(data, begin, last, starts, texts):
+                return False
+        at = after + 1
+    return True
+
+
+@array_entry
+def part(
+    data: GivenBytes,
+    ends: GivenInts,
+    signs: tuple[int, int],
+    places: GivenInts,
+    absent: tuple[GivenInts, GivenBytes],
+    spans: tuple[Grid, Grid],
+    is_doubtful: Flags,
+) -> None:
+    """Notes where the cells of columns stand in lines that hold a value, and which are doubtful.
+
+    `signs` are the delimiter and the quote, or NO_QUOTE; `places` the column of each cell. Lines
+    that are doubtful already and empty ones are passed over.
+    """
+    for line in range(len(ends)):
+        begin = ends[line - 1] + 1 if line else 0
+        if not is_doubtful[line] and begin < ends[line]:
+            is_doubtful[line] = not note_cells(data, line, ends, signs, places, absent, spans)
+
+
+@array_entry
+def cells_of(
+    data: GivenBytes,
+    begins: GivenInts,
+    lasts: GivenInts,
+    has_words: bool,
+    kinds: Bytes,
+    values: Ints,
+) -> Any:
+    """What cells are, as `walking.values_of`: OTHER where only the rule of a cell can tell.
+
+    `has_words`: whether there are also truth values and texts.
+    """
+    found = 0
+    for row in range(len(begins)):
+        begin, end, kind, bits = begins[row], lasts[row], NONE, 0
+        if begin >= 0:
+            first = byte_at(data, begin)
+            kind = OTHER
+            if first == MINUS or ZERO <= first <= NINE:
+                if past_number(data, begin) == end:
+                    kind, bits = number_of(data, begin, end)
+            elif has_words:
+                kind = TEXT
+                if (first == 0x74 or first == 0x66) and past_word(data, begin) == end:
+                    kind, bits = BOOL, 1 if first == 0x74 else 0
+        kinds[row], values[row] = kind, bits
+        found |= 1 << kind
+    return found

@@ -1,0 +1,275 @@
+"""Whether what a filter asks for holds for the notification in the scratch.
+
+Texts, operators on text, sets, and whole programs of constraints. See `kernels` for how these
+functions are written and run.
+"""
+
+from typing import Any
+
+from contrada.matching.kernels.memory import kernel
+from contrada.matching.kernels.schema import (
+    ATOM_CONTAINS,
+    ATOM_CONTAINS_NOCASE,
+    ATOM_EQUAL_NOCASE,
+    ATOM_SUFFIX,
+    ATOM_SUFFIX_NOCASE,
+    ATTR_MASK,
+    DOMAIN_SHIFT,
+    LENGTH_MASK,
+    OP_POINT,
+    OP_RANGE,
+    OP_SHIFT,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    SET_ABSENT,
+    TEXT_SHIFT,
+    WORDS_MASK,
+    X_ATOM,
+    X_EVERY,
+    X_MAYBE,
+    X_NOT,
+    X_PIECES,
+)
+from contrada.matching.kernels.scratch import TEXT
+
+MAYBE = 2
+STEP_WORK = 16
+"""Bytes whose comparison costs as much as a step of an expression."""
+
+
+@kernel
+def same_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
+    """Whether a text of the store equals a text of the notification."""
+    if ref & LENGTH_MASK != length:
+        return False
+    at = ref >> TEXT_SHIFT
+    for i in range(length):
+        if m.texts[at + i] != text[start + i]:
+            return False
+    return True
+
+
+@kernel
+def is_at(m: Any, ref: Any, text: Any, start: Any) -> Any:
+    """Whether a text of the store stands at a place, which has room for it."""
+    at = ref >> TEXT_SHIFT
+    for i in range(ref & LENGTH_MASK):
+        if m.texts[at + i] != text[start + i]:
+            return False
+    return True
+
+
+@kernel
+def is_before(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
+    """Whether a text of the store comes before the notification's, or equals it."""
+    at, size = ref >> TEXT_SHIFT, ref & LENGTH_MASK
+    for i in range(min(size, length)):
+        a, b = m.texts[at + i], text[start + i]
+        if a != b:
+            return a < b
+    return size <= length
+
+
+@kernel
+def in_text_range(m: Any, first: Any, before: Any, text: Any, start: Any, length: Any) -> Any:
+    """Whether the notification's text lies in a half-open interval."""
+    if not is_before(m, first, text, start, length):
+        return False
+    return before < 0 or not is_before(m, before, text, start, length)
+
+
+@kernel
+def contains_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
+    """Whether the notification's text contains a text of the store: 0, 1 or MAYBE."""
+    size, of = ref & LENGTH_MASK, ref >> TEXT_SHIFT
+    if size == 0:
+        return 1
+    texts, counters = m.texts, m.counters[0]
+    lead = texts[of]
+    work = counters.work - length
+    found = 0
+    for at in range(start, start + length - size + 1):
+        if text[at] == lead:
+            i = 1
+            while i < size and texts[of + i] == text[at + i]:
+                i += 1
+            if i == size:
+                found = 1
+                break
+            # A text that is made for it is nearly there at each place.
+            work -= i
+            if work < 0:
+                found = MAYBE
+                break
+    counters.work = work
+    return found
+
+
+@kernel
+def atom_holds(kind: Any, ref: Any, m: Any, row: Any) -> Any:
+    """Whether an operator on text accepts a value: 0, 1 or MAYBE."""
+    values, text = m.values, m.text
+    size = ref & LENGTH_MASK
+    if kind == ATOM_SUFFIX or kind == ATOM_CONTAINS:
+        start, length = values[row].start, values[row].length
+    else:
+        start, length = values[row].folded, values[row].folded_length
+    if size > length:
+        return 0
+    if kind == ATOM_CONTAINS or kind == ATOM_CONTAINS_NOCASE:
+        return contains_text(m, ref, text, start, length)
+    if kind == ATOM_EQUAL_NOCASE and size != length:
+        return 0
+    m.counters[0].work -= size
+    if kind == ATOM_SUFFIX or kind == ATOM_SUFFIX_NOCASE:
+        return 1 if is_at(m, ref, text, start + length - size) else 0
+    return 1 if is_at(m, ref, text, start) else 0
+
+
+@kernel
+def expression_holds(at: Any, end: Any, m: Any, row: Any) -> Any:
+    """The value of an expression on text: 0, 1, or MAYBE where only the model can tell.
+
+    Nor is it told where the work is used up: the model then decides what may still be looked at.
+    """
+    sets, stack, values, counters = m.sets, m.stack, m.values, m.counters[0]
+    top = 0
+    while at < end:
+        if counters.work < 0:
+            return MAYBE
+        op = sets[at]
+        counters.work -= STEP_WORK
+        if op == X_ATOM:
+            stack[top] = atom_holds(sets[at + 1], sets[at + 2], m, row)
+            top += 1
+            at += 3
+        elif op == X_PIECES:
+            count = sets[at + 1]
+            counters.work -= STEP_WORK * count
+            stack[top] = 0
+            for i in range(count):
+                first, before = sets[at + 2 + 2 * i], sets[at + 3 + 2 * i]
+                start, length = values[row].start, values[row].length
+                if in_text_range(m, first, before, m.text, start, length):
+                    stack[top] = 1
+                    break
+            top += 1
+            at += 2 + 2 * count
+        elif op == X_NOT:
+            if stack[top - 1] != MAYBE:
+                stack[top - 1] = 1 - stack[top - 1]
+            at += 1
+        elif op == X_MAYBE:
+            stack[top] = MAYBE
+            top += 1
+            at += 1
+        else:
+            top = joined(op == X_EVERY, sets[at + 1], stack, top)
+            at += 2
+    return stack[0]
+
+
+@kernel
+def joined(is_every: Any, count: Any, stack: Any, top: Any) -> Any:
+    """Replaces the top values by their conjunction or disjunction."""
+    top -= count
+    decisive = 0 if is_every else 1
+    result = 1 - decisive
+    for i in range(top, top + count):
+        if stack[i] == decisive:
+            result = decisive
+        elif stack[i] == MAYBE and result != decisive:
+            result = MAYBE
+    stack[top] = result
+    return top + 1
+
+
+@kernel
+def set_holds_value(at: Any, m: Any, row: Any) -> Any:
+    """Whether a set holds one value: 0, 1 or MAYBE."""
+    sets, values = m.sets, m.values
+    count = sets[at + 1]
+    domain = values[row].domain
+    end = at + 2 + 3 * count
+    if domain != TEXT:
+        for i in range(at + 2, end, 3):
+            if sets[i] == domain and sets[i + 1] <= values[row].high:
+                if values[row].low <= sets[i + 2]:
+                    return 1
+        return 0
+    if sets[end] == 0:
+        return 0
+    return expression_holds(end + 1, end + 1 + sets[end], m, row)
+
+
+@kernel
+def set_holds(number: Any, m: Any) -> Any:
+    """Whether a set holds one of its attribute's values, or its absence: computed once."""
+    epoch = m.counters[0].epoch
+    # Many filters share a set: the answer is kept, with the number of its notification.
+    seen = m.set_seen[number]
+    if seen >> 2 == epoch:
+        return seen & 3
+    at, attr = m.sets_by_row[number].start, m.sets_by_row[number].attr
+    result = 0
+    if m.state[attr].epoch != epoch or m.state[attr].count == 0:
+        result = m.sets[at] & SET_ABSENT
+    else:
+        first = m.state[attr].first
+        for row in range(first, first + m.state[attr].count):
+            holds = set_holds_value(at, m, row)
+            if holds == 1:
+                result = 1
+                break
+            if holds == MAYBE:  # another value may still say yes
+                result = MAYBE
+    m.set_seen[number] = epoch * 4 + result
+    return result
+
+
+@kernel
+def value_in(op: Any, domain: Any, at: Any, m: Any, row: Any) -> Any:
+    """Whether a simple constraint holds for one value."""
+    values, program = m.values, m.program
+    if values[row].domain != domain:
+        return False
+    if op == OP_POINT:
+        key = program[at]
+        return values[row].low <= key and key <= values[row].high
+    if op == OP_RANGE:
+        return values[row].low <= program[at + 1] and program[at] <= values[row].high
+    start, length = values[row].start, values[row].length
+    if op == OP_TEXT:
+        return same_text(m, program[at], m.text, start, length)
+    return in_text_range(m, program[at], program[at + 1], m.text, start, length)
+
+
+@kernel
+def program_holds(begin: Any, m: Any) -> Any:
+    """Whether a filter matches what is in the scratch, opaque operators and doubts apart."""
+    program, state = m.program, m.state
+    epoch = m.counters[0].epoch
+    at = begin + 1
+    end = at + (program[begin] & WORDS_MASK)
+    while at < end:
+        word = program[at]
+        attr = word & ATTR_MASK
+        op = (word >> OP_SHIFT) & 0xFF
+        at += 1
+        if op > OP_TEXT_RANGE:
+            if set_holds(program[at], m) == 0:
+                return False
+            at += 1
+            continue
+        if state[attr].epoch != epoch:
+            return False
+        first = state[attr].first
+        found = False
+        for row in range(first, first + state[attr].count):
+            if value_in(op, word >> DOMAIN_SHIFT, at, m, row):
+                found = True
+                break
+        if not found:
+            return False
+        at += 1 if op == OP_POINT or op == OP_TEXT else 2
+    return True

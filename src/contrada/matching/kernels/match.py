@@ -1,0 +1,501 @@
+"""Kernels that match: they check the filters in the buckets that a notification comes by.
+
+`match` loads one notification, lists its buckets, and puts out the keys of what matches there;
+`match_rows` does so for many.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from contrada.matching.kernels.bucket_lookup import bin_of, collect
+from contrada.matching.kernels.evaluate import program_holds, set_holds
+from contrada.matching.kernels.memory import bytes_at, bytes_of, entry, kernel, memory_at, prefetch
+from contrada.matching.kernels.schema import (
+    DECIDED_ALONE,
+    DECIDED_HERE,
+    GUARD_ATTR,
+    GUARD_DOMAIN_SHIFT,
+    GUARD_HASH,
+    GUARD_KIND_SHIFT,
+    GUARD_NONE,
+    GUARD_OTHER,
+    GUARD_RANGE,
+    GUARD_SET,
+    KEY_HERE,
+    NEED_FOUND,
+    NEED_OUT,
+    OK,
+    PENDING,
+    PIVOTS,
+    POOL_ATTRS,
+    UNREADABLE,
+    VERIFY,
+    WORD_BITS,
+    GivenColumns,
+    Ints,
+    Memory,
+)
+from contrada.matching.kernels.scratch import NAN, NUMBER, TEXT, load, load_row
+
+ENTRIES_AT_ONCE = 128
+"""Entries of a bucket that are looked at before those that may match are checked."""
+ENTRY_MASK = 0x7FFFFFFF
+"""Says to the compiler that the number of an entry is not negative."""
+PREFETCHED_LINES = 4
+"""Lines of memory of a program that are asked for ahead: eight ranges and a little more."""
+
+
+@kernel
+def may_pass(guard: Any, low: Any, high: Any, m: Any) -> Any:
+    """Whether a guard of an entry leaves a match possible, as far as a comparison can tell.
+
+    One expression without short cuts: there is nothing that the processor could guess wrong.
+    """
+    kind, has = (guard >> GUARD_KIND_SHIFT) & 7, m.state[guard & GUARD_ATTR]
+    is_hash = kind & 1
+    lowest = has.text_lowest if is_hash else has.lowest
+    highest = has.text_highest if is_hash else has.highest
+    is_there = has.epoch == m.counters[0].epoch
+    return (is_there & (low <= highest) & (lowest <= high)) | (kind > GUARD_HASH)
+
+
+@kernel
+def asked_of(guard: Any, m: Any) -> Any:
+    """What a guard looks at: the upper half of the one value of its attribute, or its hash.
+
+    And whether the guard is none; a range; another value than one: the last two only where the
+    attribute has one value, of the guard's domain.
+    """
+    kind, domain = (guard >> GUARD_KIND_SHIFT) & 7, (guard >> GUARD_DOMAIN_SHIFT) & 7
+    has = m.state[guard & GUARD_ATTR]
+    is_only = (has.epoch == m.counters[0].epoch) & (has.only_domain == domain)
+    value = has.text_lowest if kind & 1 else has.lowest
+    is_range, is_other = is_only & (kind == GUARD_RANGE), is_only & (kind >= GUARD_OTHER)
+    return value, kind == GUARD_NONE, is_range, is_other
+
+
+@kernel
+def is_sure(low: Any, high: Any, value: Any, is_none: Any, is_range: Any, is_other: Any) -> Any:
+    """Whether what a guard looks at tells that its constraint holds, if the value is exact.
+
+    One expression without short cuts, as in `may_pass`.
+    """
+    return is_none | (is_range & (low < value) & (value < high)) | (is_other & (low != value))
+
+
+@kernel
+def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
+    """What a guard of an entry that may pass says: 0 no, 1 perhaps, 2 its constraint holds."""
+    kind = (guard >> GUARD_KIND_SHIFT) & 7
+    if kind == GUARD_SET:
+        holds = set_holds(low, m)
+        return 2 if holds == 1 else holds >> 1
+    value, is_none, is_range, is_other = asked_of(guard, m)
+    if is_sure(low, high, value, is_none, is_range, is_other):
+        return 2
+    if kind < GUARD_OTHER or is_other:
+        return 1  # the halves of the keys are equal: only the whole keys tell
+    has, domain = m.state[guard & GUARD_ATTR], (guard >> GUARD_DOMAIN_SHIFT) & 7
+    if has.epoch != m.counters[0].epoch:
+        return 0
+    # several values, or NaN, which is not what `!=` excludes
+    only = has.only_domain
+    return 1 if only == 0 or (only == NAN and domain == NUMBER) else 0
+
+
+@kernel
+def put_keys(key: Any, at: Any, chained: Any, m: Any) -> Any:
+    """Puts out what KEY of a filter says: a slot; or a chain of them, to be followed later.
+
+    `at` and `chained` are how many of each were put out before; answers how many are now. Whether
+    it is one or the other nobody can guess, so both are written and one of them counts: there must
+    be room for two.
+    """
+    out = m.out
+    out[at] = key
+    out[len(out) - 1 - chained] = -2 - key
+    prefetch(m.keys, key)
+    prefetch(m.links, -2 - key)
+    return at + (key >= 0), chained + (key < 0)
+
+
+@kernel
+def follow_chains(m: Any) -> Any:
+    """Puts out the keys of chains: the first of each, then the second of each, and so on.
+
+    So the processor waits for the rows of many chains together.
+    """
+    counters, out, links = m.counters[0], m.out, m.links
+    end, count = len(out) - 1, counters.chained
+    while count > 0:
+        left, at = 0, counters.out
+        if at + 2 * count > end:
+            return NEED_OUT
+        for i in range(count):
+            link = out[end - i]
+            slot, after = links[link].value, links[link].next
+            out[at + i] = slot
+            out[end - left] = after
+            prefetch(m.keys, slot)
+            prefetch(links, after)
+            left += after >= 0
+        counters.out = at + count
+        count = left
+    return OK
+
+
+@kernel
+def put_if_holds(number: Any, begin: Any, m: Any) -> Any:
+    """Puts out a filter whose program, which begins there, holds; or that is to be verified."""
+    counters = m.counters[0]
+    if not program_holds(begin, m):
+        return OK
+    at, chained = counters.out, counters.chained
+    if at + chained + 2 > len(m.out):
+        return NEED_OUT
+    # Where no work is left, what holds may be what was not looked at.
+    if counters.inexact != 0 or counters.work < 0 or m.program[begin] & VERIFY != 0:
+        m.out[at] = -1 - number
+        counters.out = at + 1
+        counters.doubted += 1
+    else:
+        at, chained = put_keys(m.filters[number].key, at, chained, m)
+        counters.out, counters.chained = at, chained
+    return OK
+
+
+@kernel
+def look_through(m: Any) -> Any:
+    """Checks every filter in the buckets on the list, and puts out those that match.
+
+    Entries that may match are written down first, up to as many as there is room, and checked
+    then: so most of the work has no branches. Written down is twice the entry, and 1 where the
+    bucket is a value's.
+    """
+    counters, pending = m.counters[0], m.pending
+    waiting = 0
+    for n in range(counters.buckets):
+        bucket, by_value = m.bucket_list[n] >> 1, m.bucket_list[n] & 1
+        length = m.buckets[bucket].length
+        m.buckets[bucket].hits += 1
+        counters.looked += length
+        first = m.buckets[bucket].start
+        end = first + length
+        while first < end:
+            if waiting > PENDING - ENTRIES_AT_ONCE:
+                if check(waiting, m) != OK:
+                    return NEED_OUT
+                waiting = 0
+            last = min(end, first + ENTRIES_AT_ONCE)
+            for i in range(first, last):
+                # Written down in any case, and kept by counting it: a guess would mostly be wrong.
+                pending[waiting] = 2 * i + by_value
+                its = m.entries[i]
+                waiting += may_pass(its.guard, its.low, its.high, m)
+            first = last
+    return check(waiting, m)
+
+
+@kernel
+def is_decided(guard: Any, by_value: Any) -> Any:
+    """Whether guards that hold are all of the filter, in a bucket that it hangs in like this."""
+    return guard & (DECIDED_ALONE | by_value * DECIDED_HERE) != 0
+
+
+@kernel
+def key_of(i: Any, m: Any) -> Any:
+    """The key of an entry's filter."""
+    its = m.entries[i]
+    return its.here if its.guard & KEY_HERE else m.filters[its.filter].key
+
+
+@kernel
+def check(waiting: Any, m: Any) -> Any:
+    """Checks the entries written down: by comparisons, which mostly suffice; the rest after that.
+
+    Filters of one bucket often ask the same of the same attribute, so that is found out once.
+    """
+    counters, entries, pending = m.counters[0], m.entries, m.pending
+    is_exact = counters.inexact == 0  # else a value's half may be that of the double beside it
+    at, chained, left, undecided, last = counters.out, counters.chained, 0, 0, -1
+    if at + chained + waiting + 2 > len(m.out):
+        return NEED_OUT
+    value, is_none, is_range, is_other = asked_of(0, m)
+    for n in range(waiting):
+        each = pending[n]
+        i = (each >> 1) & ENTRY_MASK
+        guard, second = entries[i].guard, entries[i].second
+        if guard != last:
+            last = guard
+            value, is_none, is_range, is_other = asked_of(guard, m)
+        may = True
+        sure = is_exact & is_decided(guard, each & 1)
+        sure &= is_sure(entries[i].low, entries[i].high, value, is_none, is_range, is_other)
+        if (second >> GUARD_KIND_SHIFT) & 7 != GUARD_NONE:
+            low, high = entries[i].second_low, entries[i].second_high
+            sure &= is_sure(low, high, *asked_of(second, m))
+            may = may_pass(second, low, high, m)
+        left += may
+        if sure:
+            at, chained = put_keys(key_of(i, m), at, chained, m)
+        else:  # packed towards the front, where all has been read
+            pending[undecided] = each
+            undecided += may
+    counters.candidates += left
+    counters.out, counters.chained = at, chained
+    for n in range(undecided):
+        i = (pending[n] >> 1) & ENTRY_MASK
+        if not entries[i].guard & KEY_HERE:
+            prefetch(m.program, entries[i].here)
+    for n in range(undecided):
+        if check_whole(pending[n], m) != OK:
+            return NEED_OUT
+    return OK
+
+
+@kernel
+def check_whole(each: Any, m: Any) -> Any:
+    """Checks an entry by all that its guards can say, and else by its program."""
+    counters = m.counters[0]
+    i = (each >> 1) & ENTRY_MASK
+    its = m.entries[i]
+    guard, number = its.guard, its.filter
+    first = guarded(guard, its.low, its.high, m)
+    second = guarded(its.second, its.second_low, its.second_high, m)
+    if first == 0 or second == 0:
+        return OK
+    if first & second == 2 and counters.inexact == 0 and is_decided(guard, each & 1):
+        at, chained = counters.out, counters.chained
+        if at + chained + 2 > len(m.out):
+            return NEED_OUT
+        at, chained = put_keys(key_of(i, m), at, chained, m)
+        counters.out, counters.chained = at, chained
+        return OK
+    begin = m.filters[number].begin if guard & KEY_HERE else its.here
+    return put_if_holds(number, begin, m)
+
+
+@kernel
+def pool_row(pool: Any, i: Any, which: Any, m: Any) -> Any:
+    """Where a row of bits of a pool's attribute begins."""
+    begin = m.pool_attrs[POOL_ATTRS * pool + i].begin
+    return begin + which * m.pools[pool].words
+
+
+@kernel
+def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
+    """Keeps the filters of a pool that what the notification has of an attribute leaves."""
+    bits, found, state = m.bits, m.conjunction, m.state
+    words = m.pools[pool].words
+    attr = m.pool_attrs[POOL_ATTRS * pool + i].attr
+    if state[attr].epoch != m.counters[0].epoch or state[attr].count == 0:
+        begin = pool_row(pool, i, PIVOTS + 1, m)
+        for w in range(words):
+            found[w] &= bits[begin + w]
+        return
+    if state[attr].count > 1 or state[attr].only_domain == TEXT:
+        return  # all stay: each is checked afterwards, so a row may only ever leave out what fails
+    row = state[attr].first
+    tree = m.pool_attrs[POOL_ATTRS * pool + i].tree
+    domain = m.values[row].domain
+    if m.values[row].low != m.values[row].high:
+        return
+    begin = pool_row(pool, i, bin_of(tree, domain, m.values[row].low, m), m)
+    for w in range(words):
+        found[w] &= bits[begin + w]
+
+
+@kernel
+def pooled(pool: Any, m: Any) -> Any:
+    """Lists where the programs begin of the filters of a pool that its bitmaps leave; how many.
+
+    `pending` gets two numbers for each: the filter, and the place.
+    """
+    bits, found, pending = m.bits, m.conjunction, m.pending
+    alive = m.pools[pool].alive
+    for w in range(m.pools[pool].words):
+        found[w] = bits[alive + w]
+    for i in range(m.pools[pool].attrs):
+        conjoin_attr(pool, i, m)
+    count = 0
+    for w in range(m.pools[pool].words):
+        word = found[w]
+        at = m.pools[pool].filters + w * WORD_BITS
+        while word != 0:
+            if word & 0xFF == 0:  # few bits are left, mostly far apart
+                word >>= 8
+                at += 8
+                continue
+            if word & 1:
+                pending[2 * count] = bits[at]
+                prefetch(m.filters, bits[at])
+                count += 1
+            word >>= 1
+            at += 1
+    for n in range(count):
+        begin = m.filters[pending[2 * n]].begin
+        pending[2 * n + 1] = begin
+        for line in range(PREFETCHED_LINES):
+            prefetch(m.program, begin + 8 * line)
+    return count
+
+
+@kernel
+def look_through_pool(pool: Any, m: Any) -> Any:
+    """Checks the filters of a pool that its bitmaps leave, and puts out those that match."""
+    counters, pending = m.counters[0], m.pending
+    for n in range(pooled(pool, m)):
+        counters.candidates += 1
+        if put_if_holds(pending[2 * n], pending[2 * n + 1], m) != OK:
+            return NEED_OUT
+    return OK
+
+
+@kernel
+def drop_repeated(m: Any) -> Any:
+    """Leaves each slot of a key once in what was put out."""
+    counters, out, seen = m.counters[0], m.out, m.key_seen
+    kept = 0
+    for i in range(counters.out):
+        slot = out[i]
+        if slot < 0 or seen[slot] != counters.epoch:
+            if slot >= 0:
+                seen[slot] = counters.epoch
+            out[kept] = slot
+            kept += 1
+    counters.out = kept
+
+
+@kernel
+def name_keys(m: Any) -> None:
+    """Leaves each slot once, and turns slots into keys where these are integers.
+
+    Last and all at once, so that the processor waits for many places of memory together.
+    """
+    counters, out = m.counters[0], m.out
+    # A filter that hangs in several places is met once, unless an attribute has several values.
+    if counters.several != 0 or counters.values > counters.present or counters.inexact != 0:
+        drop_repeated(m)
+    if counters.int_keys != 0 and counters.doubted == 0:
+        for i in range(counters.out):
+            out[i] = m.keys[out[i]]
+
+
+@kernel
+def seek(m: Any) -> Any:
+    """Lists the buckets that a notification comes by, which memory begins to bring meanwhile."""
+    counters = m.counters[0]
+    counters.out = 0
+    counters.candidates = 0
+    counters.looked = 0
+    counters.doubted = 0
+    counters.chained = 0
+    counters.seen += 1
+    counters.matched += 1
+    collect(m)
+
+
+@kernel
+def find(m: Any) -> Any:
+    """Puts out keys, or their slots, of all filters that match what was loaded and sought.
+
+    Answers OK or NEED_OUT.
+    """
+    status = look_through(m)
+    for pool in range(m.counters[0].pools):
+        if status == OK:
+            status = look_through_pool(pool, m)
+    if status == OK:
+        status = follow_chains(m)
+    if status == OK:
+        name_keys(m)
+    return status
+
+
+@entry
+def match(msg: bytes, memory: Memory) -> Any:
+    """Loads a notification and finds its keys. Answers four times how many were put out.
+
+    Plus 1 where these are not keys yet, plus 2 where drift is due; or four times NEED_… or
+    UNREADABLE, plus 1.
+    """
+    m = memory_at(memory)
+    counters = m.counters[0]
+    status = load(bytes_of(msg), m)
+    if status == OK:
+        seek(m)
+        status = find(m)
+    if status != OK:
+        return 4 * status + 1
+    is_keyed = (counters.int_keys != 0) & (counters.doubted == 0)
+    return 4 * counters.out + (not is_keyed) + 2 * (counters.matched >= counters.due)
+
+
+@entry
+def all_hold(data: int, starts: Ints, numbers: Ints, memory: Memory) -> Any:
+    """Whether each of the spans that begin and end there at `starts` matches one of these filters.
+
+    No also where that takes more room of an array, more work than there is, or only the model can
+    tell.
+    """
+    m = memory_at(memory)
+    counters = m.counters[0]
+    for row in range(len(starts) - 1):
+        start = starts[row]
+        if load(bytes_at(data + start, starts[row + 1] - start), m) != OK:
+            return False
+        holds = False
+        for i in range(len(numbers)):
+            begin = m.filters[numbers[i]].begin
+            if m.program[begin] & VERIFY == 0 and program_holds(begin, m):
+                holds = True
+                break
+        if not holds or counters.inexact != 0 or counters.work < 0:
+            return False
+    return True
+
+
+@entry
+def match_rows(
+    columns: GivenColumns,
+    data: int,
+    starts: Ints,
+    row: int,
+    offsets: Ints,
+    found: Ints,
+    memory: Memory,
+) -> Any:
+    """Matches rows from one on; (status, the row that comes next).
+
+    The rows are those of the columns; or, where `data` is an address and not 0, the spans of
+    msgpack that begin and end there at `starts`. `offsets` and `found` get what `match` puts out.
+    A row that needs more room of any array, or that only the model can match (UNREADABLE), comes
+    next again.
+    """
+    m = memory_at(memory)
+    counters = m.counters[0]
+    cells = np.zeros(len(columns) + 1, dtype=np.int64)
+    while row < len(offsets) - 1:
+        if data != 0:
+            start = starts[row]
+            status = load(bytes_at(data + start, starts[row + 1] - start), m)
+        else:
+            status = load_row(columns, row, cells, m)
+        if status == OK:
+            seek(m)
+            status = find(m)
+        if status == OK and counters.doubted != 0:
+            status = UNREADABLE  # only the model can tell, and will look at it again
+            counters.seen -= 1
+            counters.matched -= 1
+        used, count = offsets[row], counters.out
+        if status == OK and used + count > len(found):
+            status = NEED_FOUND
+        if status != OK:
+            return status, row
+        for i in range(count):
+            found[used + i] = m.out[i]
+        row += 1
+        offsets[row] = used + count
+    return OK, row

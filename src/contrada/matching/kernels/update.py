@@ -1,0 +1,577 @@
+"""Kernels of updates: equal filters, buckets, guards, hash tables; and a look at every filter.
+
+*Guards* are the constraints that an entry carries with it, asked before the filter's program. An
+entry has two, of the filter's constraints besides the one that the filter hangs on. Most candidates
+end at a guard, and where bucket and guards are the whole filter, most matches are decided there,
+without a look at the filter itself, which lies elsewhere in memory. A guard never says no to what
+its constraint would let pass. It says that the constraint holds only where 32 bits are enough to
+know.
+"""
+
+from typing import Any
+
+from contrada.matching.kernels.bucket_lookup import (
+    count,
+    find_bucket,
+    presence_of,
+    range_share,
+    share,
+    unseen_value,
+)
+from contrada.matching.kernels.memory import entry, kernel, memory_at
+from contrada.matching.kernels.schema import (
+    ATTR_MASK,
+    DECIDED_ALONE,
+    DECIDED_HERE,
+    DOMAIN_SHIFT,
+    GONE,
+    GUARD_DOMAIN_SHIFT,
+    GUARD_HASH,
+    GUARD_KIND_SHIFT,
+    GUARD_NONE,
+    GUARD_SET,
+    HASH_BITS,
+    KEY_HERE,
+    LENGTH_MASK,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    TEXT_SHIFT,
+    VERIFY,
+    WIDER,
+    WORDS_MASK,
+    Ints,
+    Memory,
+    RowNumbers,
+)
+from contrada.matching.kernels.scratch import (
+    FIXED_SEED,
+    INT32_MAX,
+    INT32_MIN,
+    KIND_TEXT,
+    MASK,
+    finished,
+    mixed,
+    place_hash,
+    point_hash,
+    text_hash,
+)
+
+NO_DOMAIN = 7
+"""In a guard that only asks for the attribute to be there."""
+HUNG_RANK = 8
+"""The rank of the constraint that the filter hangs on: after all others."""
+
+
+@kernel
+def words_hash(seed: Any, words: Any, first: Any, count: Any) -> Any:
+    """The hash of the words of a program."""
+    h = seed & MASK
+    for i in range(first, first + count):
+        h = mixed(seed, mixed(seed, h, words[i]), words[i] >> HASH_BITS)
+    return finished(h)
+
+
+@entry
+def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -> Any:
+    """The filter with the program that was written there; where there is none, it is `number`.
+
+    A filter that is wider than its program is equal to none. A number below 0 becomes nothing.
+    """
+    m = memory_at(memory)
+    program, filters, equal = m.program, m.filters, m.equal
+    mask = len(equal) - 1
+    slot = words_hash(m.seed[0], program, begin + 1, count) & mask
+    while equal[slot] != 0 and not is_wider:
+        known = equal[slot] - 1
+        at = filters[known].begin
+        # One that is gone stays in the table, so that those behind it are found, but equals none.
+        same = program[at] & (WORDS_MASK | GONE | WIDER) == count
+        if same:
+            for i in range(1, count + 1):
+                if program[at + i] != program[begin + i]:
+                    same = False
+                    break
+        if same:
+            return known
+        slot = (slot + 1) & mask
+    if number < 0:
+        return number
+    program[begin] = count
+    its = filters[number]
+    its.begin, its.key, its.place, its.at = begin, -1, -1, 0
+    if not is_wider:
+        equal[slot] = number + 1
+    return number
+
+
+@kernel
+def bucket_for(h: Any, m: Any, used: Any) -> Any:
+    """The bucket of a place; a new one, row `used`, where there is none yet."""
+    mask = len(m.slots) - 1
+    slot = h & mask
+    while True:
+        bucket = m.slots[slot] - 1
+        if bucket < 0:
+            m.slots[slot] = used + 1
+            m.buckets[used].hash = h
+            return used
+        if m.buckets[bucket].hash == h:
+            return bucket
+        slot = (slot + 1) & mask
+
+
+@kernel
+def is_of(bucket: Any, attr: Any, domain: Any, operand: Any, m: Any) -> Any:
+    """Whether a bucket is that of one value alone, and this the value: its key, or its text."""
+    buckets = m.buckets
+    if buckets[bucket].of_attr != attr or buckets[bucket].of_domain != domain:
+        return False
+    low, high = buckets[bucket].of_low + 0, buckets[bucket].of_high + 0
+    return (high << 32) | (low & MASK) == operand
+
+
+@entry
+def place_bucket(
+    h: int,
+    attr: int,
+    unseen: float,
+    domain: int,
+    operand: int,
+    used: int,
+    memory: Memory,
+    statistics: Memory,
+) -> Any:
+    """The bucket of a place of an attribute, row `used` where there is none yet: its number times
+    four; plus 1 where it is that of the place's value; plus 2 where it ceased to be another's.
+
+    A place of a value has a domain, and the key or the reference to the text. A new bucket begins
+    as if it had been there all the time, `unseen` a share of it: what is new must not look
+    unvisited. What was seen is told by the statistics.
+    """
+    m = memory_at(memory)
+    buckets = m.buckets
+    expected = share(h, attr, unseen, statistics)
+    bucket = bucket_for(h, m, used)
+    if bucket == used:
+        buckets[bucket].hits = int(m.attrs[attr].seen * expected)
+        if domain != 0:
+            buckets[bucket].of_attr = attr
+            buckets[bucket].of_domain = domain
+            # The lower half as a signed number, without a comparison.
+            buckets[bucket].of_low = (operand & MASK) - ((operand << 1) & (1 << 32))
+            buckets[bucket].of_high = operand >> 32
+    if domain != 0 and is_of(bucket, attr, domain, operand, m):
+        return 4 * bucket + 1
+    if buckets[bucket].of_domain == 0:
+        return 4 * bucket
+    buckets[bucket].of_domain = 0  # two places have one hash, so either leads here
+    return 4 * bucket + 2
+
+
+@kernel
+def rank(op: Any) -> Any:
+    """The operators in order, the most selective first."""
+    if op == OP_POINT:
+        return 0
+    if op == OP_TEXT:
+        return 1
+    if op == OP_RANGE:
+        return 2
+    return 3 if op == OP_SET else 4
+
+
+@kernel
+def guard_of(word: Any, m: Any) -> Any:
+    """The guard of a constraint, which begins at a word of the program; none at -1."""
+    if word < 0:
+        return GUARD_NONE << GUARD_KIND_SHIFT, 0, 0
+    program = m.program
+    head = program[word]
+    attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF, head >> DOMAIN_SHIFT
+    asked, low, high = attr | (domain << GUARD_DOMAIN_SHIFT), 0, 0
+    if op == OP_SET:
+        row = program[word + 1]
+        asked = m.sets_by_row[row].guard + 0
+        low = m.sets_by_row[row].low + 0
+        high = m.sets_by_row[row].high + 0
+    elif op == OP_TEXT:
+        ref = program[word + 1]
+        h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+        low = high = finished(h)
+        asked |= GUARD_HASH << GUARD_KIND_SHIFT
+    elif op == OP_TEXT_RANGE:
+        asked, low, high = attr | (NO_DOMAIN << GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
+    else:
+        low = program[word + 1] >> 32
+        high = program[word + (2 if op == OP_RANGE else 1)] >> 32
+    return asked, low, high
+
+
+@kernel
+def is_clear(asked: Any) -> Any:
+    """Whether a guard mostly decides by itself."""
+    kind = (asked >> GUARD_KIND_SHIFT) & 7
+    return kind != GUARD_HASH and kind != GUARD_SET
+
+
+@kernel
+def put_guards(at: Any, number: Any, hung: Any, by_value: Any, alone: Any, m: Any) -> Any:
+    """Writes the guards of a filter's entry; the first says whether both of them decide.
+
+    `hung` is the attribute that the filter hangs on, or -1; `by_value` says whether its
+    bucket's value is all that the constraint on it asks for; `alone` that it has no other entry.
+    """
+    program = m.program
+    begin = m.filters[number].begin
+    word, end = begin + 1, begin + 1 + (program[begin] & WORDS_MASK)
+    first = second = -1
+    first_rank = second_rank = HUNG_RANK + 1
+    count = 0
+    while word < end:
+        op = (program[word] >> OP_SHIFT) & 0xFF
+        is_hung = program[word] & ATTR_MASK == hung
+        if not (is_hung and by_value):
+            count += 1
+            order = HUNG_RANK if is_hung else rank(op)
+            if order < first_rank:
+                second, second_rank = first, first_rank
+                first, first_rank = word, order
+            elif order < second_rank:
+                second, second_rank = word, order
+        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    its = m.entries[at]
+    guard, its.low, its.high = guard_of(first, m)
+    its.second, its.second_low, its.second_high = guard_of(second, m)
+    if count <= 2 and program[begin] & VERIFY == 0:
+        decided = DECIDED_HERE if by_value else DECIDED_ALONE
+        if alone and is_clear(guard) and is_clear(its.second):
+            decided |= KEY_HERE
+        guard |= decided
+    its.guard = guard
+
+
+@kernel
+def power(size: Any) -> Any:
+    """Which power of two a number is."""
+    found = 0
+    while size > 1:
+        size >>= 1
+        found += 1
+    return found
+
+
+@kernel
+def make_room(bucket: Any, m: Any, used: Any) -> Any:
+    """Moves a full bucket to twice the room. The number of entries used afterwards.
+
+    A room that another bucket left is taken before a fresh one.
+    """
+    buckets, entries, rooms = m.buckets, m.entries, m.rooms
+    length = buckets[bucket].length
+    capacity = max(2 * length, 1)
+    old, free = buckets[bucket].start, rooms[power(capacity)]
+    if free > 0:
+        start = free - 1
+        rooms[power(capacity)] = entries[start].filter
+    else:
+        start = used
+        used += capacity
+    for i in range(length):
+        entries[start + i] = entries[old + i]
+    if length > 0:  # a room that is left says in its first entry where the next of its size is
+        entries[old].filter = rooms[power(length)]
+        rooms[power(length)] = old + 1
+    buckets[bucket].start = start
+    buckets[bucket].capacity = capacity
+    return used
+
+
+@entry
+def hang(
+    bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, memory: Memory
+) -> Any:
+    """Puts a filter into a bucket, as its last entry. The number of entries used afterwards.
+
+    For `hung`, `by_value` and `alone` see `put_guards`.
+    """
+    m = memory_at(memory)
+    buckets, entries = m.buckets, m.entries
+    length = buckets[bucket].length
+    if length == buckets[bucket].capacity:
+        used = make_room(bucket, m, used)
+    at = buckets[bucket].start + length
+    entries[at].filter = number
+    put_guards(at, number, hung, by_value, alone, m)
+    its = m.filters[number]
+    entries[at].here = its.key if entries[at].guard & KEY_HERE else its.begin
+    buckets[bucket].length = length + 1
+    return used
+
+
+@entry
+def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
+    """(word, hash, cost, settled) of the value that the fewest notifications come by.
+
+    All its values are counted. The word is where its constraint begins behind the header, -1 where
+    no constraint asks for a single value. The cost is the share of all notifications that come by.
+    It is settled where no other constraint costs less: all are ranges, and their bins are visited
+    more.
+    """
+    m, seen_in = memory_at(memory), memory_at(statistics)
+    program, seed = m.program, m.seed[0]
+    begin = m.filters[number].begin + 1
+    end = begin + (program[begin - 1] & WORDS_MASK)
+    found, its_hash, lowest = -1, 0, 2.0
+    least = 2.0
+    only_ranges = True
+    word = begin
+    while word < end:
+        head = program[word]
+        attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF
+        if op == OP_POINT or op == OP_TEXT:
+            operand = program[word + 1]
+            if op == OP_POINT:
+                h = point_hash(seed, attr, head >> DOMAIN_SHIFT, operand)
+            else:
+                h = text_hash(seed, m.texts, operand >> TEXT_SHIFT, operand & LENGTH_MASK)
+                h = place_hash(seed, attr, KIND_TEXT, h)
+            count(m.attrs[attr].sketch, h, m)
+            its_share = share(h, attr, unseen_value(attr, seen_in), seen_in)
+            cost = presence_of(attr, m) * min(its_share, 1.0)
+            if found < 0 or cost < lowest:
+                found, its_hash, lowest = word - begin, h, cost
+        elif op == OP_RANGE:
+            low, high = program[word + 1], program[word + 2]
+            bins = range_share(attr, head >> DOMAIN_SHIFT, low, high, m)
+            least = min(least, presence_of(attr, m) * bins)
+        else:
+            only_ranges = False
+        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    settled = only_ranges and found >= 0 and lowest <= least
+    return found, its_hash, lowest, settled
+
+
+@entry
+def hang_at_value(
+    number: int, entries_used: int, buckets_used: int, memory: Memory, statistics: Memory
+) -> Any:
+    """Hangs a filter at its cheapest value, where that is settled and its bucket no other's.
+
+    (entries, buckets) used afterwards, and its cheapest value, as `cheapest_value` tells; (-1, -1)
+    where it does not hang yet, because that is not so or there is no room.
+    """
+    m, seen_in = memory_at(memory), memory_at(statistics)
+    cheapest = cheapest_value(number, m, seen_in)
+    word, h, _, settled = cheapest
+    if not settled or buckets_used >= len(m.buckets) or 2 * buckets_used + 2 > len(m.slots):
+        return -1, -1, cheapest
+    word += m.filters[number].begin + 1
+    head, operand = m.program[word], m.program[word + 1]
+    attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
+    bucket = find_bucket(m, h)
+    length = 0
+    if bucket >= 0:
+        if not is_of(bucket, attr, domain, operand, m):
+            return -1, -1, cheapest
+        length = m.buckets[bucket].length + 0
+    if entries_used + 2 * length + 1 > len(m.entries):  # to which a full bucket would move
+        return -1, -1, cheapest
+    if bucket < 0:
+        unseen = unseen_value(attr, seen_in)
+        place_bucket(h, attr, unseen, domain, operand, buckets_used, m, seen_in)
+        bucket = buckets_used
+        buckets_used += 1
+    m.filters[number].place = bucket
+    m.filters[number].at = length
+    used = hang(bucket, number, attr, True, True, entries_used, m)
+    return used, buckets_used, cheapest
+
+
+@entry
+def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
+    """Takes a filter out of a bucket; the last entry takes its place. Whether it was there.
+
+    `at` is which entry it is.
+    """
+    m = memory_at(memory)
+    buckets, entries, filters, links = m.buckets, m.entries, m.filters, m.links
+    start = buckets[bucket].start
+    last = buckets[bucket].length - 1
+    if at > last or entries[start + at].filter != number:
+        return False
+    entries[start + at] = entries[start + last]
+    moved = entries[start + at].filter
+    if filters[moved].place >= 0:
+        filters[moved].at = at
+    else:
+        link = -2 - filters[moved].place
+        while link >= 0:
+            if links[link].value == bucket:
+                links[link].before = at
+            link = links[link].next
+    buckets[bucket].length = last
+    return True
+
+
+@kernel
+def key_hash(key: Any) -> Any:
+    """The hash of an integer key."""
+    return finished(mixed(FIXED_SEED, mixed(FIXED_SEED, 0, key), key >> HASH_BITS))
+
+
+@entry
+def find_key(key: int, keys: Ints, slots: RowNumbers) -> Any:
+    """The slot of an integer key, or -1 - the free place of the hash table."""
+    mask = len(slots) - 1
+    place = key_hash(key) & mask
+    while True:
+        slot = slots[place] - 1
+        if slot < 0:
+            return -1 - place
+        if keys[slot] == key:
+            return slot
+        place = (place + 1) & mask
+
+
+@entry
+def drop_key(key: int, keys: Ints, slots: RowNumbers) -> None:
+    """Takes a key out of the hash table; those behind it move up, so that all are found."""
+    mask = len(slots) - 1
+    hole = key_hash(key) & mask
+    while keys[slots[hole] - 1] != key:
+        hole = (hole + 1) & mask
+    place = hole
+    while True:
+        place = (place + 1) & mask
+        if slots[place] == 0:
+            break
+        # It may move up to the hole unless the place that it wants lies behind it, in the circle.
+        wanted = key_hash(keys[slots[place] - 1]) & mask
+        if (place - wanted) & mask >= (place - hole) & mask:
+            slots[hole] = slots[place]
+            hole = place
+    slots[hole] = 0
+
+
+@entry
+def rehash_keys(old: RowNumbers, keys: Ints, slots: RowNumbers) -> None:
+    """Fills a hash table of keys from a smaller one."""
+    for place in range(len(old)):
+        if old[place] > 0:
+            slots[-1 - find_key(keys[old[place] - 1], keys, slots)] = old[place]
+
+
+@entry
+def rehash_buckets(used: int, memory: Memory) -> None:
+    """Fills the hash table of buckets anew. Buckets without a hash have -1."""
+    m = memory_at(memory)
+    mask = len(m.slots) - 1
+    for bucket in range(used):
+        h = m.buckets[bucket].hash
+        if h >= 0:
+            slot = h & mask
+            while m.slots[slot] != 0:
+                slot = (slot + 1) & mask
+            m.slots[slot] = bucket + 1
+
+
+@entry
+def rehash_filters(used: int, memory: Memory) -> None:
+    """Fills the hash table of filters anew, without those that are gone or wider."""
+    m = memory_at(memory)
+    mask = len(m.equal) - 1
+    for number in range(used):
+        at = m.filters[number].begin
+        if at < 0 or m.program[at] & (GONE | WIDER):
+            continue
+        slot = words_hash(m.seed[0], m.program, at + 1, m.program[at] & WORDS_MASK) & mask
+        while m.equal[slot] != 0:
+            slot = (slot + 1) & mask
+        m.equal[slot] = number + 1
+
+
+@entry
+def enter_names(first: int, end: int, memory: Memory) -> None:
+    """Enters attributes into the hash table, from one row to before another.
+
+    A row without a name is left out.
+    """
+    m = memory_at(memory)
+    mask = len(m.names) - 1
+    for row in range(first, end):
+        ref = m.attrs[row].name
+        if ref & LENGTH_MASK != 0:
+            h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+            m.attrs[row].hash = h
+            slot = finished(h) & mask
+            while m.names[slot] != 0:
+                slot = (slot + 1) & mask
+            m.names[slot] = row + 1
+
+
+@kernel
+def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, m: Any) -> Any:
+    """Whether a filter may meet a box, or, asked for `inside`, may lie in it.
+
+    A row of the box is (attribute, domain or 0 for any, lowest key, highest key); for a single text
+    both are the reference to it, or -1. In a `closed` box every attribute that it does not name is
+    absent.
+    """
+    program = m.program
+    at = m.filters[number].begin + 1
+    head = program[at - 1]
+    if head & GONE:
+        return False
+    end = at + (head & WORDS_MASK)
+    named = 0
+    while at < end:
+        word = program[at]
+        op = (word >> OP_SHIFT) & 0xFF
+        row = 0
+        while row < rows and box[4 * row] != word & ATTR_MASK:
+            row += 1
+        if row == rows:
+            if closed and op != OP_SET:
+                return False
+        else:
+            named += 1
+            domain = box[4 * row + 1]
+            if domain != 0 and op != OP_SET:
+                if domain != word >> DOMAIN_SHIFT:
+                    return False
+                if op == OP_POINT or op == OP_RANGE:
+                    low = program[at + 1]
+                    high = program[at + 2] if op == OP_RANGE else low
+                    if low > box[4 * row + 3] or high < box[4 * row + 2]:
+                        return False
+                    # Two keys are nothing: an end that no double equals is kept one key wider.
+                    if inside and (low + 2 < box[4 * row + 2] or high - 2 > box[4 * row + 3]):
+                        return False
+                elif op == OP_TEXT and program[at + 1] != box[4 * row + 2]:
+                    return False
+        at += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    return not inside or named == rows
+
+
+@entry
+def touching(
+    box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, memory: Memory
+) -> Any:
+    """Writes down, from a filter on, those that touch a box; how many, at most the room.
+
+    The last place of `found` gets the filter to go on from.
+    """
+    m, rows = memory_at(memory), len(box) // 4
+    count = 0
+    number = first
+    while number < used and count < len(found) - 1:
+        if touches(number, box, rows, closed, inside, m):
+            found[count] = number
+            count += 1
+        number += 1
+    found[len(found) - 1] = number
+    return count

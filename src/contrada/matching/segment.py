@@ -1,0 +1,419 @@
+"""One generation of an index: distinct filters in arrays, each hanging at its places.
+
+A generation knows slots of keys, not keys. Equal filters are stored once, with the slots of all
+their keys. Removing leaves unused words, texts, sets and places behind; the words are counted, and
+in time a new generation is filled, piece by piece (see `index`).
+
+Invariants, held by `validate`: just the filters that are not gone hang (see `hanging`); the
+equal-filter table leads to every filter that is not gone. That every notification that a filter
+matches comes by its place is held by the tests against plain evaluation.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from contrada.matching.assignment import Hanging
+from contrada.matching.filter_compiler import (
+    ATOM_KINDS,
+    Compiler,
+    Program,
+    constraints_of,
+    high_key,
+    low_key,
+    popped,
+)
+from contrada.matching.index_arrays import Arrays, Chains, grown
+from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK
+from contrada.matching.kernels.update import enter
+from contrada.model import Filter, Product, ValueSet
+from contrada.model.algebra.value_set import EVERYTHING
+from contrada.model.domains import line
+from contrada.model.domains.values import TEXT
+from contrada.model.languages.language import Every, Literal, Some
+
+NO_KEY: Final = -1
+UNUSED_BYTES_MIN: Final = 2**19
+"""A generation is worn when at least as many of its bytes, and half of them, are unused."""
+
+
+class Generation:
+    """Filters by number, their keys' slots, and where they hang."""
+
+    def __init__(self, statistics: "Generation | None" = None) -> None:
+        self.arrays = Arrays()
+        before: Compiler | None = None if statistics is None else statistics.compiler
+        self.compiler: Compiler = Compiler(self.arrays, before)
+        self.arrays.nameless_buckets(1)
+        self._free: list[int] = []
+        self._equal_used = 0
+        self._chains = Chains(self.arrays)
+        self._slots = 0
+        self._only: Any = np.zeros(8, dtype=np.int32)  # per slot its only filter's number, and 1
+        self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
+        self._several: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.exact: dict[int, Filter] = {}
+        self.hanging = Hanging(self.arrays, self.compiler, self._chains, self.exact)
+        self.opaque: dict[int, list[int]] = {}
+        self.doubtful: set[int] = set()
+        self.words_unused = 0
+        if statistics is not None:
+            self.hanging.statistics = statistics.arrays
+            self.arrays.seed[0] = statistics.arrays.seed[0]  # it is asked by hash
+            if statistics.notifications >= EPOCHS_MAX // 2:  # this one begins to count stamps anew
+                statistics.arrays.fade()
+            self.arrays.counters.seen[0] = statistics.notifications
+
+    def forget_statistics(self) -> None:
+        """To be called when the generation that this one inherited from goes."""
+        statistics = self.hanging.statistics
+        assert statistics is not None
+        self.arrays.counters.matched[0] = statistics.counters.matched[0]
+        self.hanging.statistics = None
+        self.compiler.forget_before()
+
+    # --- filters ----------------------------------------------------------------------------
+
+    def add(self, slot: int, members: Iterable[Filter], programs: Iterable[Program]) -> None:
+        """Gives a key's slot its filters, whose programs these are; equal ones once."""
+        self._reserve_slots(slot + 1)
+        taken: dict[int, int] = {}
+        for member, program in zip(members, programs, strict=True):
+            number, is_new = self._entered(program.words, is_wider=program.is_inexact)
+            if number not in taken:
+                taken[number] = self._link(number, slot)
+            if is_new:
+                self._hang(number, member, program)
+        if len(taken) == 1:
+            ((number, self._links[slot]),) = taken.items()
+            self._only[slot] = number + 1
+        else:
+            self.arrays.counters.several[0] = 1
+            self._several[slot] = tuple(taken.items())
+
+    def remove(self, slot: int) -> None:
+        """Takes its filters from a key's slot; a filter without any key is gone."""
+        if not self.knows(slot):
+            return
+        for number, row in self._links_of(slot):
+            self._release(number, slot, row)
+        self._only[slot] = 0
+        self._several.pop(slot, None)
+
+    def knows(self, slot: int) -> bool:
+        """Whether a slot was given its filters, be they none."""
+        return slot < self._slots and (self._only[slot] > 0 or slot in self._several)
+
+    def filters_of(self, slot: int) -> list[Filter]:
+        """The filters of a slot."""
+        return [self.filter(number) for number in self.numbers(slot)]
+
+    def name_keys(self, keys: Any, used: int) -> None:
+        """Lets kernels put out keys by their slots, of which so many are used."""
+        are_int = keys.dtype != object
+        self.arrays.counters.int_keys[0] = int(are_int)
+        if are_int and self.arrays.of["keys"] is not keys:
+            self.arrays.put("keys", keys, used)
+
+    def numbers(self, slot: int) -> tuple[int, ...]:
+        """The numbers of a slot's filters."""
+        return tuple(number for number, _ in self._links_of(slot))
+
+    def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
+        """The filters of a slot, each with the row in `links` that leads back."""
+        number = int(self._only[slot]) - 1
+        if number >= 0:
+            return ((number, int(self._links[slot])),)
+        return self._several.get(slot, ())
+
+    def _reserve_slots(self, slots: int) -> None:
+        if slots > len(self._only):
+            self._only, self._links = grown(self._only, slots), grown(self._links, slots)
+        if slots > self._slots:
+            self.arrays.reserve("key_seen", slots)
+            self._slots = slots
+
+    def _hang(self, number: int, of: Filter, program: Program) -> None:
+        """Hangs a filter that is new, and keeps what its program does not tell."""
+        verify = bool(program.opaque) or program.is_inexact
+        if verify:
+            marks = VERIFY | WIDER if program.is_inexact else VERIFY
+            self.arrays.program[self.arrays.filters.begin[number]] |= marks
+            self.exact[number] = of
+            if not program.is_inexact:
+                self.opaque[number] = program.opaque
+        if program.has_sets:
+            self._note_sets(number, of)
+        constraints = None
+        if program.has_references:
+            constraints = constraints_of(program.words)
+            self.compiler.use(constraints)
+        self.hanging.note_ranges(number, of, constraints)
+        self.hanging.hang(number, of, constraints)
+
+    def _link(self, number: int, slot: int) -> int:
+        """Gives a filter one more key's slot; the row in `links` that leads back."""
+        filters = self.arrays.filters
+        before = filters.key[number]
+        filters.key[number], row = self._chains.put(slot, before)
+        if before >= 0:  # that slot was alone and had no row
+            self._set_row(before, number, self.arrays.links.next[row])
+        if row >= 0:
+            self.hanging.show_key(number)
+        return row
+
+    def _set_row(self, slot: int, number: int, row: int) -> None:
+        """Writes down in which row of `links` a slot of a filter stands."""
+        if self._only[slot] == number + 1:
+            self._links[slot] = row
+        else:
+            links = self._several[slot]
+            self._several[slot] = tuple((n, row if n == number else other) for n, other in links)
+
+    def _release(self, number: int, slot: int, row: int) -> None:
+        """Takes a key's slot from a filter; without any the filter is gone."""
+        filters = self.arrays.filters
+        filters.key[number] = self._chains.take(slot, row, filters.key[number])
+        if filters.key[number] != NO_KEY:
+            self.hanging.show_key(number)
+            return
+        self.hanging.unhang(number)
+        begin = self.arrays.filters.begin[number]
+        program = self.arrays.program
+        self.words_unused += 1 + (program[begin] & WORDS_MASK)
+        self.compiler.disuse(constraints_of(self.arrays.words_of(number)))
+        program[begin] |= GONE
+        self.exact.pop(number, None)
+        self.opaque.pop(number, None)
+        self.doubtful.discard(number)
+        self._free.append(number)
+
+    def filter(self, number: int) -> Filter:
+        """The filter of a number."""
+        return self.hanging.filter(number)
+
+    def touching(self, product: Product, *, inside: bool) -> list[int]:
+        """The filters that may meet a product, or may lie inside it, by the hulls of its sets.
+
+        Cost: a look at every filter.
+        """
+        attrs = self.compiler.attrs
+        rows: list[int] = []
+        closed = not product.default.meets(_PRESENT)
+        for name, value_set in product.sets.items():
+            if inside and value_set.canonical().line == EVERYTHING.line:
+                continue  # it may be anything, although its form does not show it
+            attr = attrs.get(name)
+            if attr is not None:
+                rows += (attr, *_hull(value_set, self.compiler))
+            elif inside:
+                return []
+        box: Any = np.array(rows or [0], dtype=np.int64)[: len(rows)]
+        return list(self.arrays.touching(box, closed, inside))
+
+    def empty(self) -> set[int]:
+        """The filters that can match nothing: no set of theirs, or none that can be decided.
+
+        One that can match something is asked once, unless its operator may be registered later.
+        """
+        used = self.arrays.used["filters"]
+        nowhere = np.flatnonzero(self.arrays.of["filters"]["place"][:used] == NO_KEY)
+        empty = {number for number in self.doubtful if self.filter(number).is_empty}
+        self.doubtful = {n for n in self.doubtful if n in empty or self.filter(n).unknown()}
+        return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
+
+    def slots_within(self, numbers: set[int]) -> set[int]:
+        """The slots all of whose filters are among these; also those that have none."""
+        slots = {slot for number in numbers for slot in self.slots(number)}
+        found = {slot for slot in slots if numbers.issuperset(self.numbers(slot))}
+        return found.union(slot for slot, links in self._several.items() if not links)
+
+    def slots(self, number: int) -> Iterator[int]:
+        """The slots of a filter's keys."""
+        yield from self._chains.values(self.arrays.filters.key[number])
+
+    def _entered(self, words: list[int], *, is_wider: bool) -> tuple[int, bool]:
+        """The filter with these words, and whether it is new; one that is wider always is."""
+        arrays = self.arrays
+        count = len(words)
+        if 2 * (self._equal_used + 1) > len(arrays.of["equal"]):
+            live = arrays.used["filters"] - len(self._free)
+            arrays.rebuild_equal(live + 1)
+            self._equal_used = live
+        used, begin = arrays.used["filters"], arrays.used["program"]
+        fresh = self._free[-1] if self._free else used
+        arrays.reserve("filters", used + 1)
+        arrays.reserve("program", begin + count + 1)
+        program = arrays.program
+        for i, word in enumerate(words, begin + 1):
+            program[i] = word
+        number: int = enter(begin, count, fresh, is_wider, arrays.memory)
+        if number != fresh:
+            return number, False
+        if self._free:
+            self._free.pop()
+        else:
+            arrays.used["filters"] = used + 1
+        arrays.used["program"] = begin + count + 1
+        self._equal_used += not is_wider
+        return number, True
+
+    def _note_sets(self, number: int, of: Filter) -> None:
+        """Writes down what a filter's sets ask of its attributes, and whether it may be empty."""
+        for attr in self.compiler.marks_nocase(of):
+            self.arrays.attrs.nocase[attr] = 1
+        if any(map(_may_be_empty, of.sets.values())):
+            self.doubtful.add(number)
+
+    # --- what was seen --------------------------------------------------------------------------
+
+    @property
+    def notifications(self) -> int:
+        """How many were matched, those before the last `fade` counted by half, and so on."""
+        return int(self.arrays.counters.seen[0])
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether half of what it holds is what gone filters left behind, or a tree is crowded."""
+        unused = 8 * self.words_unused + self.compiler.bytes_unused
+        if self.hanging.is_crowded or unused < UNUSED_BYTES_MIN:
+            return self.hanging.is_crowded
+        used = self.arrays.used
+        held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
+        return 2 * unused >= held
+
+    # --- saving -------------------------------------------------------------------------------
+
+    def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
+        """What is not in the arrays, for `saving`."""
+        return {
+            "free": self._free,
+            "free_links": self._chains.free_rows,
+            "only": self._only[: self._slots].tobytes(),
+            "links": self._links[: self._slots].tobytes(),
+            "several": list(self._several.items()),
+            "has_several": self.arrays.counters.several[0],
+            "seen": self.arrays.counters.seen[0],
+            "matched": self.arrays.counters.matched[0],
+            "epoch": self.arrays.counters.epoch[0],
+            "equal_used": self._equal_used,
+            "part_sketches": list(self.arrays.part_sketches.items()),
+            "words_unused": self.words_unused,
+            "doubtful": sorted(self.doubtful),
+            "exact": [(number, packed(each)) for number, each in self.exact.items()],
+            "opaque": list(self.opaque.items()),
+            "compiler": self.compiler.state(packed),
+            "pools": self.hanging.pools.state(),
+        }
+
+    def restore(
+        self,
+        arrays: dict[str, Any],
+        used: dict[str, int],
+        state: dict[str, Any],
+        unpacked: Callable[[bytes], Any],
+    ) -> None:
+        """Becomes the generation that was saved."""
+        self.arrays.restore(arrays, used)
+        self._free = list(state["free"])
+        self._chains.free_rows = list(state["free_links"])
+        self.arrays.counters.several[0] = state["has_several"]
+        self.arrays.counters.seen[0] = state["seen"]
+        self.arrays.counters.matched[0] = state["matched"]
+        self.arrays.counters.epoch[0] = state["epoch"]
+        self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
+        self._links = np.frombuffer(state["links"], dtype=np.int32).copy()
+        self._reserve_slots(len(self._only))
+        self._several = {
+            slot: tuple((number, row) for number, row in each) for slot, each in state["several"]
+        }
+        self._equal_used = state["equal_used"]
+        self.arrays.part_sketches = {tuple(part): row for part, row in state["part_sketches"]}
+        self.words_unused = state["words_unused"]
+        self.doubtful = set(state["doubtful"])
+        self.exact |= {number: unpacked(each) for number, each in state["exact"]}
+        self.opaque = {number: list(sets) for number, sets in state["opaque"]}
+        self.compiler.restore(state["compiler"], unpacked)
+        self.hanging.pools.restore(state["pools"])
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def dissolve(self, units: int) -> bool:
+        """Frees so many entries of its tables, or one array; whether more is left.
+
+        To free all of a large generation at once would hold up whoever waits for an update.
+        """
+        held = (self.exact, self.opaque, self._several, self._free, self._chains.free_rows)
+        if any(popped(each, units) for each in held) or self.compiler.dissolve(units):
+            return True
+        return self.arrays.dissolve()
+
+    # --- checks -------------------------------------------------------------------------------
+
+    def live(self) -> list[int]:
+        """The numbers of the filters that are not gone."""
+        gone = set(self._free)
+        return [n for n in range(self.arrays.used["filters"]) if n not in gone]
+
+    def validate(self, slots: list[int]) -> None:
+        """Checks the invariants for these slots of keys; AssertionError says which is broken.
+
+        Cost: all filters.
+        """
+        for slot in slots:
+            assert self.knows(slot), f"slot {slot} has no filters"
+            for number in self.numbers(slot):
+                assert slot in set(self.slots(number)), f"slot {slot} lost filter {number}"
+        live = self.live()
+        self.hanging.validate(live)
+        for number in live:
+            words = self.arrays.words_of(number)
+            begin = self.arrays.filters.begin[number]
+            if not self.arrays.program[begin] & WIDER:
+                found = enter(begin, len(words), -1, False, self.arrays.memory)
+                assert found == number, "lost filter"
+            slots = list(self.slots(number))
+            assert slots, f"filter {number} has no key"
+            for slot in slots:
+                assert number in self.numbers(slot), f"filter {number} has a key that has it not"
+
+    def sizes(self) -> dict[str, Any]:
+        """Figures for `statistics`."""
+        return {
+            "filters": self.arrays.used["filters"] - len(self._free),
+            "attributes": len(self.compiler.attrs),
+            "buckets": self.arrays.used["buckets"],
+            "pooled": len(self.hanging.pools.filters()),
+            "everywhere": self.arrays.buckets.length[0],
+            "bytes": self.arrays.bytes_used() + 8 * self._slots,
+        }
+
+
+def _may_be_empty(value_set: ValueSet) -> bool:
+    """Whether a set could turn out empty only by deciding about its text."""
+    text = value_set.text
+    if isinstance(text, Literal):
+        return not value_set.line and text.atom.operator not in ATOM_KINDS
+    return not value_set.line and isinstance(text, Every | Some)
+
+
+_ANY_DOMAIN: Final = 0
+_PRESENT: Final = ValueSet(((1,),))
+
+
+def _hull(value_set: ValueSet, compiler: Compiler) -> tuple[int, int, int]:
+    """(domain, lowest key, highest key) of a set of one domain, else any domain.
+
+    Of texts only a single one has a hull: the reference to it.
+    """
+    cuts = value_set.line
+    if value_set.text is None and len(cuts) >= 2 and not len(cuts) & 1:
+        tag, end = cuts[0][0], cuts[-1]
+        if 0 < tag < TEXT and (end[0] == tag or end == (tag + 1,)):
+            return tag, low_key(cuts[0])[0], high_key(tag, end)[0]
+        first = line.first_key(cuts[0])
+        if tag == TEXT and end == line.cut_after(first) and isinstance(first[1], bytes):
+            ref = compiler.known_text(first[1])
+            return tag, ref, ref
+    return _ANY_DOMAIN, 0, 0

@@ -1,0 +1,151 @@
+"""Fewer filters that match the same: dropping the covered, merging the mergeable.
+
+Merging first: filters that agree in all attributes but one become one filter, attribute by
+attribute, until nothing merges. Then each filter that another one covers is dropped. Both keep
+the union exactly.
+
+A filter that covers another holds each of its points. So each filter is filed under one of its
+attributes, by the values of its set or by its hull, the smallest interval around it. A filter is
+compared only with those under whose values or hull a sample point of it lies.
+
+Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from contrada.errors import LimitError
+from contrada.model.algebra import boxes
+from contrada.model.algebra.filter import Filter, FilterSet, Selection, Selects
+from contrada.model.algebra.hulls import folded, hull
+from contrada.model.algebra.product import product_covers
+from contrada.model.algebra.value_set import ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.line import Cut
+from contrada.model.domains.values import TEXT, Key
+from contrada.model.languages import decision
+from contrada.model.languages.work_budget import Work, spend
+
+SIMPLIFY_WORK_MAX: Final = 2_000_000
+"""Steps to merge filters, and as many to drop those that others cover, of about a microsecond each.
+Beyond it: the rest stays as it is, counted."""
+
+POINTS_FILED_MAX: Final = 16
+"""Values of an attribute by which a filter is filed. Beyond it: it is filed by the hull of its
+set."""
+
+
+def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
+    """A filter set that matches the same notifications, with no covered or mergeable member.
+
+    Two members count as agreeing in an attribute when their sets have the same form. Cost: a
+    few passes over the filters, and the comparisons with possible coverers; exact within the
+    limits of `decision` and `SIMPLIFY_WORK_MAX`, beyond them a member may stay that could go.
+    """
+    members = [member for member in FilterSet(filters).filters if not member.is_empty]
+    try:
+        with Work("SIMPLIFY_WORK_MAX", SIMPLIFY_WORK_MAX):
+            merged = boxes.merged(member.sets for member in members)
+            members = [Filter.of_sets(sets) for sets in merged]
+    except LimitError:
+        decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
+    return FilterSet(_uncovered(members))
+
+
+def _uncovered(members: list[Filter]) -> list[Filter]:
+    """The members that no other one covers; of equal ones the first stays."""
+    files = _Files(members)
+    dropped: set[int] = set()
+    try:
+        with Work("SIMPLIFY_WORK_MAX", SIMPLIFY_WORK_MAX):
+            for number, member in enumerate(members):
+                if _is_covered(number, member, members, files, dropped):
+                    dropped.add(number)
+    except LimitError:
+        decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
+    return [member for number, member in enumerate(members) if number not in dropped]
+
+
+def _is_covered(
+    number: int, member: Filter, members: list[Filter], files: "_Files", dropped: set[int]
+) -> bool:
+    """Whether one of the others that stay covers a member."""
+    for other in files.possible_coverers(member):
+        spend(_COMPARISON_WORK)
+        if other != number and other not in dropped and product_covers(members[other], member):
+            return True
+    return False
+
+
+_COMPARISON_WORK: Final = 2
+"""Steps to compare two filters that differ."""
+
+_END: Final[Cut] = (TEXT + 1,)
+
+
+class _Files:
+    """Filters by an attribute and its values, or hull: what they cover has all its points there."""
+
+    def __init__(self, members: list[Filter]) -> None:
+        self._by_value: dict[tuple[str, Key], list[int]] = {}
+        self._hulls: dict[str, list[tuple[Cut, Cut, int]]] = {}
+        self._anywhere: list[int] = []
+        common = Counter(name for member in members for name in member.sets)
+        for number, member in enumerate(members):
+            self._file(number, member, common)
+        self._ranges = {name: _HullTable(hulls) for name, hulls in self._hulls.items()}
+
+    def _file(self, number: int, member: Filter, common: Counter[str]) -> None:
+        for name, value_set in member.sets.items():
+            keys = single_values(value_set)
+            if keys:
+                for key in keys:
+                    self._by_value.setdefault((name, key), []).append(number)
+                return
+        if not member.sets:
+            self._anywhere.append(number)
+            return
+        name = min(member.sets, key=common.__getitem__)
+        around = hull(member.sets[name])
+        end = _END if len(around) & 1 else around[-1]
+        self._hulls.setdefault(name, []).append((around[0], end, number))
+
+    def possible_coverers(self, member: Filter) -> Iterator[int]:
+        """Every filter that can cover this one, and some that cannot."""
+        yield from self._anywhere
+        for name, value_set in member.sets.items():
+            sample = value_set.some_key(readable=False)
+            if sample is None:
+                yield from (number for _, _, number in self._hulls.get(name, ()))
+                continue
+            yield from self._by_value.get((name, sample), ())
+            ranges = self._ranges.get(name)
+            if ranges is not None:
+                yield from ranges.around(folded(sample))
+
+
+class _HullTable:
+    """Which of many hulls hold a point."""
+
+    def __init__(self, hulls: list[tuple[Cut, Cut, int]]) -> None:
+        import numpy as np  # takes longer to load than all of the model
+
+        self._cuts = sorted({cut for start, end, _ in hulls for cut in (start, end)})
+        self._starts = np.array([bisect_left(self._cuts, start) for start, _, _ in hulls])
+        self._ends = np.array([bisect_left(self._cuts, end) for _, end, _ in hulls])
+        self._numbers = np.array([number for _, _, number in hulls])
+
+    def around(self, key: Key) -> list[int]:
+        rank = bisect_right(self._cuts, key) - 1
+        holding = (self._starts <= rank) & (rank < self._ends)
+        return self._numbers[holding].tolist()  # type: ignore[no-any-return]
+
+
+def single_values(of: ValueSet) -> list[Key] | None:
+    """The values of a set that has only a few single ones, else None."""
+    if of.text is not None or len(of.line) & 1 or len(of.line) > 2 * POINTS_FILED_MAX:
+        return None
+    keys = [line.single((start, end)) for start, end in line.pieces(of.line) if end is not None]
+    return None if None in keys else keys  # type: ignore[return-value]

@@ -1,0 +1,394 @@
+"""`ValueSet`: a set of values of one attribute, over all domains and *absent*.
+
+It is held as cuts of the line (see `line`) and, where operators on text are in it that are
+not intervals, an expression for its text part (see `language`). Membership is exact and cheap.
+Union, intersection and complement are exact. Inclusion, meeting, emptiness and equality are
+exact within the limits of `decision`; beyond them the answer is the safe one (not included,
+meeting, not empty, not equal) and is counted in `decision.safe_answers`.
+
+A set with an operator that nobody registered here (it came from elsewhere) meets everything
+and covers nothing; asking it for membership raises UnknownOperatorError.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from contrada.errors import InvalidFilterError, LimitError, UnknownOperatorError
+from contrada.model.algebra import notation
+from contrada.model.domains import line
+from contrada.model.domains.line import NOT_TEXT, TEXT_START, Cuts
+from contrada.model.domains.values import TEXT, Key, Value, key_of
+from contrada.model.languages import automaton, decision, language
+from contrada.model.languages import language_keys as keys
+from contrada.model.languages.automaton import Automaton
+from contrada.model.languages.decision import EMPTY as NO_SUCH_TEXT
+from contrada.model.languages.decision import Found
+from contrada.model.languages.language import Language, Pieces
+from contrada.model.languages.work_budget import Exhausted, spend
+
+
+class ValueSet:
+    """A set of values of one attribute; immutable.
+
+    Build one with the functions of this package (`lt`, `between`, `prefix`, …), from a text
+    (`ValueSet.parse("< 3 | > 7 | absent")`), or from others with `& | ~ -`.
+
+    `line` holds the cuts, `text` the expression of the text part or None. Invariant: where
+    `text` is given, `line` holds no text, and `text` is not plain intervals. `ValueSet(cuts)`
+    raises InvalidFilterError where these are no cuts of a line, or not in order.
+
+    Source: PODC 2000 §2 and §3 (constraints); that constraints are sets is this project's.
+    """
+
+    __slots__ = ("_hash", "line", "text")
+
+    _hash: int
+    line: Cuts
+    text: Language | None
+
+    def __init__(self, cuts: Cuts, text: Language | None = None) -> None:
+        try:
+            line.check(cuts)
+        except ValueError as error:
+            raise InvalidFilterError("cuts", (cuts,), str(error)) from None
+        self._hold(cuts, text)
+
+    def _hold(self, cuts: Cuts, text: Language | None) -> None:
+        if isinstance(text, Pieces):
+            cuts, text = line.union(cuts, text.cuts), None
+        object.__setattr__(self, "line", cuts)
+        object.__setattr__(self, "text", text)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a ValueSet cannot be changed")
+
+    def __reduce__(self) -> tuple[type["ValueSet"], tuple[Cuts, Language | None]]:
+        return ValueSet, (self.line, self.text)
+
+    @staticmethod
+    def parse(text: str) -> "ValueSet":
+        """The set that a text stands for, as in `price (<3 | >7 | absent)` without the name.
+
+        Raises ParseError with line and column.
+        """
+        return notation.read(ValueSet, text)
+
+    def contains(self, value: Value) -> bool:
+        """Whether the set holds the value. Exact; cost: logarithmic, and the atoms' `apply`."""
+        return self.holds(key_of(value))
+
+    __contains__ = contains
+
+    def holds(self, key: Key) -> bool:
+        """Whether the set holds the value with this key.
+
+        Exact, but where a server has bounded the work of a request: beyond it yes, and counted.
+        """
+        if self.text is None or key[0] != TEXT:
+            return line.holds(self.line, key)
+        try:
+            return language.contains(self.text, key[1])  # type: ignore[arg-type]
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "holds", answer=True)
+
+    def may_hold(self, keys: tuple[Key, ...]) -> bool:
+        """Whether the set holds one of several values, which are in order.
+
+        An operator that nobody registered here accepts every text. Else exact, but where a server
+        has bounded the work of a request: each value is a step, where an expression is asked;
+        beyond it yes, and counted.
+        """
+        if self.text is None:
+            return line.holds_any(self.line, keys)
+        try:
+            spend(len(keys) - 1)
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "holds", answer=True)
+        return any(map(self._may_hold_one, keys))
+
+    def _may_hold_one(self, key: Key) -> bool:
+        try:
+            return self.holds(key)
+        except UnknownOperatorError:
+            return language.may_contain(self.text, key[1])  # type: ignore[arg-type]
+
+    def __and__(self, other: "ValueSet") -> "ValueSet":
+        if self.text is None and other.text is None:
+            return of_cuts(line.intersection(self.line, other.line))
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return of_cuts(line.intersection(cuts_a, cuts_b), language.every((text_a, text_b)))
+
+    def __or__(self, other: "ValueSet") -> "ValueSet":
+        if self.text is None and other.text is None:
+            return of_cuts(line.union(self.line, other.line))
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return of_cuts(line.union(cuts_a, cuts_b), language.some((text_a, text_b)))
+
+    def __invert__(self) -> "ValueSet":
+        if self.text is None:
+            return of_cuts(line.complement(self.line))
+        cuts = line.intersection(line.complement(self.line), NOT_TEXT)
+        return of_cuts(cuts, language.negation(self.text))
+
+    def __sub__(self, other: "ValueSet") -> "ValueSet":
+        return self & ~other
+
+    def parts(self) -> tuple[Cuts, Language]:
+        """The cuts outside text, and the text part."""
+        if self.text is not None:
+            return self.line, self.text
+        cuts = self.line
+        at = bisect_left(cuts, TEXT_START)
+        if not at & 1:
+            return cuts[:at], Pieces(cuts[at:])
+        if cuts[at : at + 1] == (TEXT_START,):
+            return cuts[: at + 1], Pieces(cuts[at + 1 :])
+        return (*cuts[:at], TEXT_START), Pieces((TEXT_START, *cuts[at:]))
+
+    def issuperset(self, other: "ValueSet") -> bool:
+        """Whether every value of the other set is in this one."""
+        if self.text is None and other.text is None:
+            a, b = self.line, other.line
+            if len(a) == 2 and len(b) == 2:  # the usual case, for speed
+                return a[0] <= b[0] and b[1] <= a[1]
+            return line.includes(a, b)
+        try:
+            return self._includes(other)
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "covers", answer=False)
+
+    def _includes(self, other: "ValueSet") -> bool:
+        """As `issuperset`, where one of the sets has an expression."""
+        if self.unknown() or other.unknown():
+            return _safe("covers: unknown operator", False)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        if not line.includes(cuts_a, cuts_b):
+            return False
+        if text_a == text_b:
+            return True
+        spend(language.size_of(text_a) + language.size_of(text_b))
+        outside = decision.find(language.every((text_b, language.negation(text_a))))
+        if isinstance(outside, decision.Undecided):
+            return _safe("covers", False)
+        return outside is NO_SUCH_TEXT
+
+    def issubset(self, other: "ValueSet") -> bool:
+        """Whether every value of this set is in the other one."""
+        return other.issuperset(self)
+
+    __ge__ = issuperset
+    __le__ = issubset
+
+    def meets(self, other: "ValueSet") -> bool:
+        """Whether some value is in both sets."""
+        if self.text is None and other.text is None:
+            return line.overlaps(self.line, other.line)
+        try:
+            return self._overlaps(other)
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "meets", answer=True)
+
+    def _overlaps(self, other: "ValueSet") -> bool:
+        """As `meets`, where one of the sets has an expression."""
+        if self.unknown() or other.unknown():
+            return _safe("meets: unknown operator", True)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        if line.overlaps(cuts_a, cuts_b):
+            return True
+        spend(language.size_of(text_a) + language.size_of(text_b))
+        return _nonempty(language.every((text_a, text_b)), "meets")
+
+    def shows_apart(self, other: "ValueSet") -> bool:
+        """Whether it shows that no value is in both sets. No automaton is built.
+
+        A no may be wrong: it is then not told. Cost: see `decision.exclude`.
+        """
+        if self.text is None and other.text is None:
+            return not line.overlaps(self.line, other.line)
+        (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()
+        return not line.overlaps(cuts_a, cuts_b) and decision.exclude(text_a, text_b)
+
+    def shows_empty(self) -> bool:
+        """Whether it shows that no value is in the set; as `shows_apart`."""
+        if self.line or self.text is None:
+            return not self.line
+        return decision.is_contradiction(self.text)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value is in the set."""
+        if self.line or self.text is None:
+            return not self.line
+        if self.unknown():
+            return _safe("empty: unknown operator", False)
+        try:
+            return not _nonempty(self.text, "empty")
+        except Exhausted as exhausted:
+            return safe_where_it_ends(exhausted, "empty", answer=False)
+
+    def __bool__(self) -> bool:
+        raise TypeError("ask a ValueSet for is_empty, or for contains(value)")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both sets hold the same values. Beyond the limits: no, and counted."""
+        if not isinstance(other, ValueSet):
+            return NotImplemented
+        if self.line == other.line and self.text == other.text:
+            return True
+        if self.text is None and other.text is None:
+            return False
+        return self.issuperset(other) and other.issuperset(self)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(self.key())
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    def key(self) -> object:
+        """What equal sets have in common, other sets mostly not; see `keys`. Cheap but for memory.
+
+        Beyond the limits, and with operators that are not registered, it is of the form.
+        """
+        if self.text is not None and self.unknown():
+            return self.form()
+        cuts, text = self.parts()
+        return line.packed(cuts), keys.key(text)
+
+    def form(self) -> Hashable:
+        """What sets have in common just where they are written alike. Cost: linear, no decision."""
+        cuts = line.packed(self.line)
+        return cuts if self.text is None else (cuts, self.text)
+
+    def canonical(self) -> "ValueSet":
+        """The same set, as plain cuts wherever it is a finite union of intervals.
+
+        Plain cuts are the same for equal sets, in every process. Cost: the automaton of the
+        expression, where there is one; beyond the limits, or with opaque operators, the set
+        itself.
+        """
+        if self.text is None or self.unknown():
+            return self
+        held = _canonical(self.text)
+        return of_cuts(self.line, Pieces(held)) if isinstance(held, tuple) else self
+
+    def some_key(self, *, readable: bool = True) -> Key | None:
+        """The key of a value in the set, absent only where there is no other.
+
+        None where none can be named. `readable` takes some memberships more for a value that is
+        easy on a reader's eyes.
+        """
+        if self.line and (self.text is None or self.line != line.ABSENT_POINT):
+            plain = not readable and len(self.line[0]) == 2
+            return self.line[0] if plain else line.friendly_key(self.line)  # type: ignore[return-value]
+        if self.text is not None and not self.unknown():
+            try:
+                found = decision.find(self.text)
+                if isinstance(found, Found):
+                    text = found.text
+                    return (TEXT, decision.readable(self.text, text) if readable else text)
+            except Exhausted as exhausted:
+                safe_where_it_ends(exhausted, "witness", answer=False)
+        return line.friendly_key(self.line) if self.line else None
+
+    def unknown(self) -> tuple[str, ...]:
+        """The names of operators in the set that nobody registered here."""
+        if self.text is None:
+            return ()
+        return tuple(dict.fromkeys(decision.unknown_operators(self.text)))
+
+    def __str__(self) -> str:
+        return notation.written(self)
+
+    def __repr__(self) -> str:
+        return f"ValueSet.parse({str(self)!r})"
+
+
+def of_cuts(cuts: Cuts, text: Language | None = None) -> ValueSet:
+    """The set with these cuts, which are known to be in order."""
+    new = _new(ValueSet)
+    new._hold(cuts, text)
+    return new
+
+
+_new: Final = object.__new__
+
+NOTHING: Final = ValueSet(line.EMPTY)
+EVERYTHING: Final = ValueSet(line.EVERYTHING)
+PRESENT: Final = ValueSet(line.PRESENT)
+ABSENT: Final = ValueSet(line.ABSENT_POINT)
+
+
+def of_keys(keys: Iterable[Key]) -> ValueSet:
+    """The set of the values with these keys. Cost: one sort."""
+    cuts: list[line.Cut] = []
+    for key in sorted(set(keys)):
+        before, after = line.point(key)
+        if cuts and cuts[-1] == before:
+            cuts[-1] = after
+        else:
+            cuts += (before, after)
+    return of_cuts(tuple(cuts))
+
+
+def union(sets: Iterable[ValueSet]) -> ValueSet:
+    """The union of many sets. Cost: their total size, times the logarithm of their number."""
+    return _joined(line.union, language.some, list(sets) or [NOTHING])
+
+
+def intersection(sets: Iterable[ValueSet]) -> ValueSet:
+    """The intersection of many sets. Cost: as of `union`."""
+    return _joined(line.intersection, language.every, list(sets) or [EVERYTHING])
+
+
+def _joined(
+    join: Callable[[Cuts, Cuts], Cuts],
+    join_texts: Callable[[Iterable[Language]], Language],
+    sets: list[ValueSet],
+) -> ValueSet:
+    """Joins all texts at once, and all cuts in pairs of neighbours, then of results, and so on."""
+    if len(sets) == 1:
+        return sets[0]
+    if all(each.text is None for each in sets):
+        return of_cuts(line.joined(join, [each.line for each in sets]))
+    parts = [each.parts() for each in sets]
+    text = join_texts([language_part for _, language_part in parts])
+    return of_cuts(line.joined(join, [cuts for cuts, _ in parts]), text)
+
+
+@lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
+def _canonical(text: Language) -> Cuts | Automaton | None:
+    """The cuts of a language where it has few, else its minimal automaton; None beyond limits."""
+    try:
+        machine = decision.automaton_for(text)
+    except (LimitError, ValueError):
+        return None
+    cuts = automaton.intervals_of(machine)
+    return machine if cuts is None else cuts
+
+
+def _nonempty(text: Language, question: str) -> bool:
+    answer = decision.find(text)
+    if isinstance(answer, decision.Undecided):
+        return _safe(question, True)
+    return isinstance(answer, Found)
+
+
+def safe_where_it_ends(exhausted: Exhausted, question: str, *, answer: bool) -> bool:
+    """The safe answer to a question for which a request's work did not do, counted.
+
+    Within another decision it would be kept as an answer: there it goes on.
+    """
+    if not exhausted.is_here:
+        raise exhausted
+    return _safe(f"{question}: {exhausted.work.limit}", answer)
+
+
+def _safe(question: str, answer: bool) -> bool:
+    """The safe answer to a question that could not be decided, counted."""
+    decision.safe_answers.add(question)
+    return answer

@@ -1,0 +1,584 @@
+"""The model as msgpack and as JSON: versioned, bounded, safe to read from strangers.
+
+msgpack is what travels: `[VERSION, kind, …]` with value sets as cuts and expressions, so that
+nothing is parsed on the way. JSON is what people and other programs read: notifications as
+objects, everything else in the text syntax. What is read is checked like what users write;
+anything else raises EncodingError, and nothing is executed or looked up by name.
+
+In msgpack an operator that nobody registered here is kept as it came, so that it goes on
+unchanged. JSON has only the text of it, which is not read where the operator is unknown.
+"""
+
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from contrada.errors import ContradaError, EncodingError, shortened
+from contrada.model.algebra import (
+    Advertisement,
+    Envelope,
+    Filter,
+    FilterSet,
+    Notification,
+    Pattern,
+    Query,
+    ValueSet,
+)
+from contrada.model.algebra.attributes import (
+    LARGE,
+    SHORT_SPAN_BYTES,
+    check_span,
+    good_names,
+    has_large,
+    is_plain,
+)
+from contrada.model.algebra.nested_objects import json_values, value_of_json
+from contrada.model.algebra.notation import readers, writers
+from contrada.model.algebra.notification import (
+    BEST_EFFORT,
+    PRIORITY_DEFAULT,
+    check_text,
+    keep_packed,
+    of_parts,
+    of_values,
+)
+from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
+from contrada.model.algebra.value_set import of_cuts
+from contrada.model.domains import Cut, Cuts, check_name, line, values
+from contrada.model.languages import (
+    Atom,
+    Every,
+    Language,
+    Literal,
+    Pieces,
+    checked,
+    language,
+    registry,
+)
+from contrada.model.languages.work_budget import spend
+
+VERSION: Final[typing.Literal[1]] = 1
+ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of an encoding that is read. Beyond it: EncodingError."""
+
+SET_PARTS_MAX: Final = 100_000
+"""Cuts and parts of one value set that is read. Beyond it: EncodingError."""
+
+FILTERS_READ_MAX: Final = 100_000
+"""Filters of a filter set that is read. Beyond it: EncodingError."""
+
+_BYTES_PER_STEP: Final = 8
+"""Bytes of anything but a notification that are read in a step of work."""
+
+SETS_KEPT_MAX: Final = 16_384
+"""Value sets that were read and are kept, so that filters share equal ones: so many of texts, and
+so many others. Beyond it: the one that was not asked for the longest is made anew."""
+
+PLAIN_BYTES_MAX: Final = 4_096
+"""Bytes of a filter whose value sets are kept when it is read. Beyond it: all are made anew."""
+
+Encodable: TypeAlias = (
+    Notification | Filter | FilterSet | Advertisement | Query | Pattern | ValueSet
+)
+
+_KINDS: Final[dict[type, str]] = {
+    Notification: "notification",
+    Filter: "filter",
+    FilterSet: "filter_set",
+    Advertisement: "advertisement",
+    Query: "query",
+    Pattern: "pattern",
+    ValueSet: "value_set",
+}
+
+_msgpack_encoder: Final = msgspec.msgpack.Encoder()
+_head_decoder: Final = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw])
+
+
+def to_msgpack(thing: Encodable) -> bytes:
+    """The msgpack form. Cost: linear; of a notification the attributes are copied as they are.
+
+    A notification that came as bytes is given back as these.
+    """
+    if isinstance(thing, Notification):
+        return thing.packed or _packed(thing)
+    kind = _KINDS[type(thing)]
+    return _msgpack_encoder.encode([VERSION, kind, _PACK[kind](thing)])
+
+
+def from_msgpack(data: bytes) -> Encodable:
+    """What the bytes encode. Raises EncodingError with the reason. Cost: linear."""
+    _check_size("msgpack", data)
+    try:
+        if (plain := _plain_filter(data)) is not None:
+            return plain
+        spend(len(data) // _BYTES_PER_STEP)
+        version, kind, payload = _head_decoder.decode(data)
+        if version != VERSION:
+            raise EncodingError("msgpack", f"version {version!r}, expected {VERSION}")
+        if kind == "notification":
+            return notification_from_msgpack(data)
+        return _UNPACK[kind](_DECODERS[kind].decode(payload))
+    except EncodingError:
+        raise
+    except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:
+        raise EncodingError("msgpack", _reason(error)) from None
+
+
+def to_json(thing: Encodable) -> str:
+    """The JSON form, on one line; the same for equal notifications, keys in order."""
+    kind = _KINDS[type(thing)]
+    shown = _json_notification(thing) if isinstance(thing, Notification) else str(thing)
+    return msgspec.json.encode({"contrada": VERSION, kind: shown}).decode()
+
+
+def from_json(text: str | bytes) -> Encodable:
+    """What the JSON text encodes. Raises EncodingError with the reason."""
+    try:
+        data = text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError:
+        raise EncodingError("JSON", "a lone surrogate is not text") from None
+    _check_size("JSON", data)
+    try:
+        decoded = msgspec.json.decode(data)
+        if decoded.pop("contrada") != VERSION:
+            raise EncodingError("JSON", f"expected version {VERSION} at 'contrada'")
+        ((kind, payload),) = decoded.items()
+        return _READ_JSON[kind](payload)
+    except EncodingError:
+        raise
+    except (ContradaError, msgspec.DecodeError, AttributeError, *_MALFORMED) as error:
+        raise EncodingError("JSON", _reason(error)) from None
+
+
+def digest(of: Filter | ValueSet) -> bytes:
+    """16 bytes that are the same for equal sets in every process, where sets are intervals.
+
+    Sets that are equal, but hold operators on text that are no intervals, may differ in it.
+    """
+    if isinstance(of, ValueSet):
+        packed = to_msgpack(of.canonical())
+    else:
+        sets = {name: value_set.canonical() for name, value_set in of.sets.items()}
+        packed = to_msgpack(Filter.of_sets(sets))
+    return blake2b(packed, digest_size=16).digest()
+
+
+_MALFORMED: Final = (KeyError, ValueError, TypeError, IndexError, RecursionError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, msgspec.DecodeError):
+        return shortened(str(error))
+    if isinstance(error, ContradaError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return f"not in the form of version {VERSION} ({type(error).__name__})"
+
+
+def _check_size(what: str, data: bytes) -> None:
+    if len(data) > ENCODING_BYTES_MAX:
+        reason = f"{len(data)} bytes, more than ENCODING_BYTES_MAX = {ENCODING_BYTES_MAX}"
+        raise EncodingError(what, reason)
+
+
+def _expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise EncodingError("msgpack", what)
+
+
+# --- msgpack: notifications -------------------------------------------------------------------
+
+
+class _Packed(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A notification as it travels: its attributes are not looked into."""
+
+    attributes: msgspec.Raw
+    envelope: Envelope
+    body: bytes
+    content_type: str
+
+
+class _PackedNotification(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """The whole encoding of a notification."""
+
+    version: typing.Literal[1]
+    kind: typing.Literal["notification"]
+    payload: _Packed
+
+
+_notification_decoder: Final = msgspec.msgpack.Decoder(_PackedNotification)
+
+
+def _packed(of: Notification) -> bytes:
+    parts = _Packed(msgspec.Raw(of.span), of.envelope, of.body, of.content_type)
+    packed = _msgpack_encoder.encode(_PackedNotification(VERSION, "notification", parts))
+    keep_packed(of, packed)
+    return packed
+
+
+def packed_at_once(
+    attributes: Mapping[str, Any], id_: str, publisher: str, sequence: int, time_us: int
+) -> bytes | None:
+    """What `to_msgpack` gives of a notification that an access point stamps, without making it.
+
+    None where the attributes must be looked at one by one. Cost: about a microsecond.
+    """
+    if not is_plain(attributes, good_names):
+        return None
+    envelope = id_, publisher, sequence, time_us, None, PRIORITY_DEFAULT, BEST_EFFORT
+    parts = attributes, envelope, b"", ""
+    try:
+        packed = _msgpack_encoder.encode((VERSION, "notification", parts))
+    except (OverflowError, UnicodeEncodeError):
+        return None
+    return None if _larges_in(packed) and has_large(attributes) else packed
+
+
+_TIME_AT: Final = -len(
+    _msgpack_encoder.encode((values.TIME_MAX_US, None, PRIORITY_DEFAULT, BEST_EFFORT, b"", ""))[1:]
+)
+"""Where the time begins, seen from the end, where there is no body. No attribute that takes as many
+bytes can begin so near the end."""
+
+
+_TAIL: Final = _msgpack_encoder.encode((None, PRIORITY_DEFAULT, BEST_EFFORT, b"", ""))[1:]
+"""What stands behind the time of one as most are, without a body."""
+
+
+def published_us(packed: bytes) -> int:
+    """When a notification that was checked was published: 0 where its envelope does not say."""
+    if packed.endswith(_TAIL) and packed[_TIME_AT] == LARGE:
+        return int.from_bytes(packed[_TIME_AT + 1 : -len(_TAIL)])
+    return _notification_decoder.decode(packed).payload.envelope.at_us
+
+
+def _larges_in(packed: bytes) -> int:
+    """How many bytes may begin an integer beyond 63 bits in an attribute; the time mostly does."""
+    return packed.count(LARGE) - (packed[_TIME_AT] == LARGE)
+
+
+def notification_from_msgpack(data: bytes) -> Notification:
+    """The notification that the bytes encode, and nothing else; as `from_msgpack`, in C.
+
+    It may be passed on without its values being looked at. Raises EncodingError with the reason.
+    Cost: two microseconds.
+    """
+    _check_size("msgpack", data)
+    try:
+        packed = _notification_decoder.decode(data).payload
+        span = bytes(packed.attributes)
+        check_span(span)
+        if packed.content_type:
+            check_text("@content_type", packed.content_type)
+        return of_parts(span, packed.body, packed.content_type, packed.envelope, data)
+    except EncodingError:
+        raise
+    except (ContradaError, msgspec.DecodeError, *_MALFORMED) as error:
+        raise EncodingError("msgpack", _reason(error)) from None
+
+
+_Text: TypeAlias = typing.Annotated[str, msgspec.Meta(max_length=ENVELOPE_TEXT_BYTES_MAX)]
+
+
+class _PlainEnvelope(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """An envelope as by far the most are; what stands there is all that `Envelope` checks."""
+
+    id: _Text
+    publisher: _Text
+    sequence: typing.Annotated[int, msgspec.Meta(ge=0, le=values.INT_MAX)]
+    time_us: typing.Annotated[int, msgspec.Meta(ge=values.TIME_MIN_US, le=values.TIME_MAX_US)]
+    ttl_us: None
+    priority: typing.Literal[4]
+    delivery: typing.Literal["best-effort"]
+
+
+class _PlainPayload(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A notification as by far the most are: without a body that has a type."""
+
+    attributes: dict[str, Any]
+    envelope: _PlainEnvelope
+    body: bytes
+    content_type: typing.Literal[""]
+
+
+class _PlainNotification(_PackedNotification):
+    payload: _PlainPayload  # type: ignore[assignment]
+
+
+_plain_decoder: Final = msgspec.msgpack.Decoder(_PlainNotification)
+_HEAD: Final = b"\x93\x01\xacnotification\x94"
+"""What encodings of notifications begin with, where nobody took longer forms."""
+
+
+def notification_to_read(data: bytes) -> tuple[Notification, bool]:
+    """As `notification_from_msgpack`, of one that is read at once, and whose values are kept.
+
+    And whether it is known to be of the default priority and delivery, without an end. Cost: half
+    of it, for one as most are: it is decoded once, and all but its values when somebody asks.
+    """
+    if len(data) <= SHORT_SPAN_BYTES and data.startswith(_HEAD):
+        try:
+            found = _plain_decoder.decode(data).payload
+        except (msgspec.DecodeError, *_MALFORMED):
+            found = None  # Of another kind, or it is told what is wrong.
+        if found is not None:
+            envelope = found.envelope
+            if envelope.id.isascii() and envelope.publisher.isascii():
+                read = of_values(found.attributes, data, len(_HEAD), _larges_in(data))
+                if read is not None:
+                    return read, True
+    return notification_from_msgpack(data), False
+
+
+# --- msgpack: value sets and what is made of them ---------------------------------------------
+
+
+class _PackedLanguage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A language as it travels, its kind first.
+
+    Types say all that may stand there. What else came would be made before it is looked at: maps
+    whose keys are arrays of one hash take the square of their number.
+    """
+
+
+_PackedCut: TypeAlias = tuple[int | float | bool | bytes, ...]
+_PackedCuts: TypeAlias = typing.Annotated[list[_PackedCut], msgspec.Meta(max_length=SET_PARTS_MAX)]
+
+
+class _IsForm(_PackedLanguage, tag="is"):
+    operator: str
+    constant: bytes
+
+
+class _NotForm(_IsForm, tag="not"):
+    pass
+
+
+class _PiecesForm(_PackedLanguage, tag="pieces"):
+    cuts: _PackedCuts
+
+
+class _EveryForm(_PackedLanguage, tag="every"):
+    parts: list["_AnyForm"]
+
+
+class _SomeForm(_EveryForm, tag="some"):
+    pass
+
+
+_AnyForm: TypeAlias = _IsForm | _NotForm | _PiecesForm | _EveryForm | _SomeForm
+_PackedSet: TypeAlias = tuple[_PackedCuts, _AnyForm | None]
+_PackedSets: TypeAlias = dict[str, _PackedSet]
+_Members: TypeAlias = typing.Annotated[list[_PackedSets], msgspec.Meta(max_length=FILTERS_READ_MAX)]
+
+_DECODERS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+    "filter": msgspec.msgpack.Decoder(_PackedSets),
+    "filter_set": msgspec.msgpack.Decoder(_Members),
+    "advertisement": msgspec.msgpack.Decoder(_PackedSets),
+    "query": msgspec.msgpack.Decoder(_PackedSets),
+    "pattern": msgspec.msgpack.Decoder(tuple[_Members, list[str], int | None, bool]),
+    "value_set": msgspec.msgpack.Decoder(_PackedSet),
+}
+
+
+def _pack_set(of: ValueSet) -> tuple[Cuts, list[Any] | None]:
+    return of.line, None if of.text is None else _pack_language(of.text)
+
+
+def _pack_language(of: Language) -> list[Any]:
+    if isinstance(of, Pieces):
+        return ["pieces", of.cuts]
+    if isinstance(of, Literal):
+        return ["is" if of.positive else "not", *of.atom]
+    name = "every" if isinstance(of, Every) else "some"
+    return [name, [_pack_language(part) for part in of.parts]]
+
+
+def _unpack_set(packed: _PackedSet) -> ValueSet:
+    spend(5)
+    cuts, text = packed
+    if text is None:
+        return of_cuts(_unpack_cuts(cuts))
+    left = [SET_PARTS_MAX]
+    expression = _unpack_language(text, left, language.NESTING_MAX)
+    held = line.intersection(_unpack_cuts(cuts), line.NOT_TEXT)
+    return of_cuts(held, expression)
+
+
+def _unpack_cuts(packed: _PackedCuts) -> Cuts:
+    spend(2 * len(packed))
+    cuts = tuple(map(_unpack_cut, packed))
+    try:
+        line.check(cuts)
+    except ValueError as error:
+        raise EncodingError("msgpack", str(error)) from None
+    return cuts
+
+
+def _unpack_cut(packed: _PackedCut) -> Cut:
+    """A cut as it is held: an integer is a number that is one; a domain's first one is shared."""
+    if len(packed) == 1:
+        return _FIRST_CUTS.get(packed, packed)  # type: ignore[arg-type]
+    if len(packed) == 2 and packed[0] == values.NUMBER and type(packed[1]) is float:
+        return (values.NUMBER, values.plain_number(packed[1]))
+    return packed  # type: ignore[return-value]
+
+
+_FIRST_CUTS: Final[dict[Cut, Cut]] = {(tag,): (tag,) for tag in range(len(values.DOMAIN_NAMES))}
+
+
+def _unpack_language(form: _AnyForm, left: list[int], levels: int) -> Language:
+    """An expression, brought into normal form again; bounded in parts and in depth."""
+    left[0] -= 1
+    _expect(left[0] >= 0, f"at most SET_PARTS_MAX = {SET_PARTS_MAX} parts")
+    spend(5)
+    _expect(levels >= 0, f"at most NESTING_MAX = {language.NESTING_MAX} levels")
+    if isinstance(form, _IsForm):
+        known = registry.find(form.operator) is not None
+        atom = (checked if known else Atom)(form.operator, form.constant)
+        return Literal(atom, not isinstance(form, _NotForm))
+    if isinstance(form, _PiecesForm):
+        return Pieces(line.intersection(_unpack_cuts(form.cuts), line.ALL_TEXT))
+    join = language.some if isinstance(form, _SomeForm) else language.every
+    return join([_unpack_language(part, left, levels - 1) for part in form.parts])
+
+
+def _plain_filter(data: bytes) -> Filter | None:
+    """The filter of some plain intervals that the bytes encode; None for others, and for faults."""
+    if len(data) > PLAIN_BYTES_MAX or data[: len(_FILTER_HEAD)] != _FILTER_HEAD:
+        return None
+    try:
+        sets = _sets_decoder.decode(memoryview(data)[len(_FILTER_HEAD) :])
+        if data[len(_FILTER_HEAD)] != 0x80 + len(sets):  # As the header of a short map tells.
+            return None
+        return Filter.of_sets({_name(name): _plain_set(bytes(sets[name])) for name in sets})
+    except (ContradaError, msgspec.DecodeError, *_MALFORMED):
+        return None
+
+
+_FILTER_HEAD: Final = _msgpack_encoder.encode([VERSION, "filter"]).replace(b"\x92", b"\x93")
+_sets_decoder: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+def _read_plain_set(packed: bytes) -> ValueSet:
+    """The set of some intervals. Raises EncodingError for others: their operators may change."""
+    cuts, text = _DECODERS["value_set"].decode(packed)
+    _expect(text is None, "intervals")
+    return of_cuts(_unpack_cuts(cuts))
+
+
+def _plain_set(packed: bytes) -> ValueSet:
+    """As `_read_plain_set`, kept. Names recur, bounds hardly do: these push out only their like."""
+    read = _text_set if packed.startswith(_TEXT_SET_HEAD) else _other_set
+    return read(packed)
+
+
+_text_set: Final = lru_cache(maxsize=SETS_KEPT_MAX)(_read_plain_set)
+_other_set: Final = lru_cache(maxsize=SETS_KEPT_MAX)(_read_plain_set)
+_TEXT_SET_HEAD: Final = _msgpack_encoder.encode((((values.TEXT, b""),) * 2, None))[:4]
+"""What an interval of texts begins with."""
+
+
+def _pack_sets(of: Filter | Advertisement | Query) -> dict[str, Any]:
+    return {name: _pack_set(value_set) for name, value_set in of.sets.items()}
+
+
+def _unpack_sets(packed: _PackedSets) -> dict[str, ValueSet]:
+    spend(5)
+    return {_name(name): _unpack_set(value_set) for name, value_set in packed.items()}
+
+
+def _name(name: str) -> str:
+    """A name as it is held: many filters have it, and decoding makes it anew for each."""
+    return sys.intern(check_name(name))
+
+
+def _pack_pattern(of: Pattern) -> list[Any]:
+    return [[_pack_sets(part) for part in of.filters], list(of.by), of.within_us, of.every]
+
+
+def _unpack_pattern(packed: tuple[list[_PackedSets], list[str], int | None, bool]) -> Pattern:
+    filters, by, within_us, every = packed
+    parts = [Filter.of_sets(_unpack_sets(part)) for part in filters]
+    return Pattern(parts, by=by, within_us=within_us, every=every)
+
+
+_PACK: Final[dict[str, Callable[[Any], Any]]] = {
+    "filter": _pack_sets,
+    "filter_set": lambda of: [_pack_sets(member) for member in of.filters],
+    "advertisement": _pack_sets,
+    "query": _pack_sets,
+    "pattern": _pack_pattern,
+    "value_set": _pack_set,
+}
+
+_UNPACK: Final[dict[str, Callable[[Any], Encodable]]] = {
+    "filter": lambda payload: Filter.of_sets(_unpack_sets(payload)),
+    "filter_set": lambda payload: FilterSet(Filter.of_sets(_unpack_sets(p)) for p in payload),
+    "advertisement": lambda payload: Advertisement.of_sets(_unpack_sets(payload)),
+    "query": lambda payload: Query.of_sets(_unpack_sets(payload)),
+    "pattern": _unpack_pattern,
+    "value_set": _unpack_set,
+}
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def _json_notification(of: Notification) -> dict[str, Any]:
+    envelope = of.envelope
+    shown: dict[str, Any] = {
+        "attributes": {name: json_values(of[name]) for name in sorted(of)},
+        "envelope": {name: getattr(envelope, name) for name in Envelope.__struct_fields__},
+    }
+    if of.body:
+        shown["body"] = of.body.hex()
+    if of.content_type:
+        shown["content_type"] = of.content_type
+    return shown
+
+
+def _read_json_value(shown: Any) -> Any:
+    if isinstance(shown, list):
+        return [_read_json_value(each) for each in shown]
+    return value_of_json(shown)
+
+
+def _read_json_notification(payload: Mapping[str, Any]) -> Notification:
+    attributes = payload["attributes"]
+    return Notification.restored(
+        {name: _read_json_value(value) for name, value in attributes.items()},
+        bytes.fromhex(payload.get("body", "")),
+        payload.get("content_type", ""),
+        Envelope(**payload.get("envelope", {})),
+    )
+
+
+_READ_JSON: Final[dict[str, Callable[[Any], Encodable]]] = {
+    "notification": _read_json_notification,
+    "filter": Filter,
+    "filter_set": FilterSet,
+    "advertisement": Advertisement,
+    "query": Query,
+    "pattern": Pattern,
+    "value_set": ValueSet.parse,
+}
+
+
+def notification_from_json(text: str | bytes) -> Notification:
+    """The notification that the JSON text encodes. Raises EncodingError, also for other things."""
+    found = from_json(text)
+    if not isinstance(found, Notification):
+        raise EncodingError("JSON", f"expected a notification, found a {_KINDS[type(found)]}")
+    return found
+
+
+readers[Notification] = notification_from_json
+writers[Notification] = to_json

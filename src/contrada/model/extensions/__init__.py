@@ -1,0 +1,32 @@
+"""Type extensions: bit sets, unification, filters as values, and loading others by name.
+
+The three extensions of the report are registered with the package; others are loaded.
+
+Source: CU-CS-946-03.
+"""
+
+from typing import Final
+
+from contrada.model.extensions.bit_sets import SetType
+from contrada.model.extensions.extended_type import ExtendedOperator, ExtendedType
+from contrada.model.extensions.extension_loader import load, load_entry_points, loaded
+from contrada.model.extensions.filter_values import FilterType
+from contrada.model.extensions.unification import UnifyType
+
+BUILT_IN: Final = (SetType(), UnifyType(), FilterType())
+"""The types that every process knows, in the order of their operators' indices."""
+
+for _extended_type in BUILT_IN:
+    _extended_type.define()
+
+__all__ = [
+    "BUILT_IN",
+    "ExtendedOperator",
+    "ExtendedType",
+    "FilterType",
+    "SetType",
+    "UnifyType",
+    "load",
+    "load_entry_points",
+    "loaded",
+]

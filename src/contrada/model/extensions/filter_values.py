@@ -1,0 +1,126 @@
+"""Filters as values: `x && "price < 100"` matches a notification whose x is a filter that meets it.
+
+The value is a filter, or a filter set, in the text syntax, since that is what people write and
+read, in every program and every version. It matches when some notification would match both
+filters. A value that is no filter (malformed, a pattern, an operator that nobody registered
+here, beyond the limits below) does not match; a constant that is none is refused.
+
+The three questions are those of the algebra, asked of the filters within:
+
+- `&& f` accepts g when `meets(f, g)`;
+- `&& f` covers `&& g` exactly when `covers(f, g)`: what meets g then meets f; and where a
+  notification is in g and not in f, the filter of just its values meets g and not f;
+- `&& f` and `&& g` intersect, by the value `everything`, unless f or g is empty.
+
+All are exact within the limits of `decision` and `boxes`. Beyond them they are safe: `apply`
+says yes (a notification too many), `covers` says no.
+
+Source: CU-CS-946-03 §7.3, figures 8a and 8b.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from contrada.errors import ContradaError, InvalidFilterError, LimitError, ParseError
+from contrada.model.algebra import Filter, FilterSet, relations
+from contrada.model.extensions.extended_type import ExtendedOperator, ExtendedType
+from contrada.model.languages import Atom, atoms_of
+from contrada.model.languages.work_budget import spend
+from contrada.model.syntax import parse
+
+FILTER_BYTES_MAX: Final = 16_384
+"""Bytes of a filter that is a value or a constant. Beyond it: a constant is refused, a value does
+not match."""
+
+FILTER_NESTING_MAX: Final = 4
+"""Filters within filters, the outermost constant counted. Beyond it: a constant is refused, a
+value does not match."""
+
+_READING_WORK: Final = 20
+"""Steps of work for each byte of a filter that is read."""
+
+FILTERS_CACHED_MAX: Final = 1_024
+"""Filters that are values kept, by their text. Beyond it: the least recently used is read
+again."""
+
+_Filters: TypeAlias = Filter | FilterSet
+
+
+class FilterIntersects(ExtendedOperator):
+    """Filters that have a notification in common with the constant.
+
+    Source: CU-CS-946-03 §7.3.
+    """
+
+    name = "&&"
+
+    def check(self, constant: bytes) -> None:
+        """Raises InvalidFilterError where the constant is no filter."""
+        try:
+            _filters(constant)
+        except ContradaError as error:
+            raise InvalidFilterError(self.name, (constant,), str(error)) from None
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: parsing a new value, then `meets`."""
+        try:
+            offered = _filters(value)
+        except ContradaError:
+            return False
+        asked = _filters(constant)
+        spend(len(asked.filters) * len(offered.filters))
+        return relations.meets(asked, offered)
+
+    def covers(self, constant: bytes, other: Atom) -> bool | None:
+        """As the filters do, for another `&&`; see the module."""
+        if other.operator != self.name:
+            return None
+        return relations.covers(_filters(constant), _filters(other.constant))
+
+    def intersects(self, constant: bytes, other: Atom) -> bool | None:
+        """Yes for another `&&`, unless a filter is empty; see the module."""
+        if other.operator != self.name:
+            return None
+        return not (_filters(constant).is_empty or _filters(other.constant).is_empty)
+
+
+class FilterType(ExtendedType):
+    """Filters in text. Source: CU-CS-946-03 §7.3."""
+
+    name = "Filter"
+
+    def operators(self) -> Sequence[ExtendedOperator]:
+        """`&&`."""
+        return (FilterIntersects(),)
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _filters(serialised: bytes) -> _Filters:
+    """The filters that a text stands for. Raises a ContradaError where it is none."""
+    if len(serialised) > FILTER_BYTES_MAX:
+        raise LimitError("FILTER_BYTES_MAX", FILTER_BYTES_MAX, len(serialised))
+    spend(_READING_WORK * len(serialised))
+    try:
+        parsed = parse(serialised.decode())
+    except UnicodeDecodeError as error:
+        raise ParseError(1, error.start + 1, "bytes that are not UTF-8", "a filter") from None
+    if not isinstance(parsed, Filter | FilterSet):
+        raise ParseError(1, 1, "a pattern (`->`)", "a filter or filters joined by `or`")
+    if _levels(parsed) > FILTER_NESTING_MAX:
+        raise LimitError("FILTER_NESTING_MAX", FILTER_NESTING_MAX, _levels(parsed))
+    return parsed
+
+
+def _levels(of: _Filters) -> int:
+    """How deep filters stand in filters; one has no filter within."""
+    return 1 + max((_levels(_filters(constant)) for constant in _within(of)), default=0)
+
+
+def _within(of: _Filters) -> Iterator[bytes]:
+    """The constants of `&&` in the filters."""
+    for member in of.filters:
+        for value_set in member.sets.values():
+            if value_set.text is not None:
+                found = atoms_of(value_set.text)
+                yield from (atom.constant for atom in found if atom.operator == "&&")

@@ -1,0 +1,429 @@
+"""Machines that search text for a regular expression, one step per byte whatever the expression.
+
+A machine is a nondeterministic automaton that is made deterministic while texts are read. A set of
+its states becomes a *row*, which has the next row for each kind of byte. So a text costs one
+look-up per byte once its rows are there, and a row costs a few operations on integers whose bits
+are the states (see `steps`); nothing is tried again from an earlier place. When there are too many
+rows all are dropped. A text for which each byte needs a new row costs some microseconds per byte.
+`automaton` makes all rows, for decisions.
+
+Invariants: `Machine.row[kind]` is the next row or `unknown`; the last entry of a row says whether
+the machine accepts where the text ends there; once the expression was found, the row is
+`accepted` and stays so. Bytes of one kind lead everywhere to the same.
+
+Source: Thompson, 1968 (several states at once); the rows as in RE2.
+"""
+
+import operator
+from array import array
+from collections.abc import Iterable, Iterator
+from functools import cache, cached_property, reduce
+from typing import Any, Final, TypeAlias
+
+from contrada.errors import LimitError
+from contrada.model.languages import characters, regex_syntax
+from contrada.model.languages.automaton import STATES_MAX, Automaton, minimised
+from contrada.model.languages.characters import Ranges
+from contrada.model.languages.state_relations import Closure, Relation
+from contrada.model.languages.work_budget import spend
+
+MACHINE_STATES_MAX: Final = 10_000
+"""States of the machine of a regular expression or wildcard. Beyond it: InvalidFilterError."""
+
+MACHINE_WORK_MAX: Final = 660_000
+"""Shifts and stars (see `steps`) of such a machine for a byte, times its states and 2,000. About
+40 microseconds. Beyond it: InvalidFilterError."""
+
+ROWS_ENTRIES_MAX: Final = 10_000
+"""Entries in the rows of such a machine, words of 64 states that they stand for, and ten for each
+of its states. Beyond it: all are dropped and found out again."""
+
+FOLLOWED_MAX: Final = 2_000_000
+"""States of such a machine that are followed, each by every kind of byte, to make its automaton.
+Beyond it: the safe answer."""
+
+_WORK_PER_STEP: Final = 10_000
+"""Of that work, what takes about as long as one step of `spend`."""
+
+_STATE_WORK: Final = 8
+"""Steps to make a state."""
+
+_ROW_WORK: Final = 4
+"""Steps to find out a row of the smallest machine."""
+
+_BYTES_PER_STEP: Final = 20
+"""Bytes of a text that are looked up in a step."""
+
+MATCH: Final = 0
+"""The state where the expression has been found."""
+
+Edge: TypeAlias = tuple[int, int, int]
+"""The first and the last byte that lead to a state, and that state."""
+
+MachineRow: TypeAlias = list[Any]
+"""Next rows by kind of byte; then the states it stands for and what precedes; then acceptance."""
+
+_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER = 1, 2, 3, 4
+_AFTER_ALL_BUT_1, _AFTER_ALL_BUT_2, _AFTER_E0, _AFTER_ED, _AFTER_F0, _AFTER_F4 = 5, 6, 7, 8, 9, 10
+_AFTER_ALL_BUT_3: Final = 11
+
+_LEADS: Final = (
+    (0xC2, 0xDF, _AFTER_ALL_BUT_1),
+    (0xE0, 0xE0, _AFTER_E0),
+    (0xE1, 0xEC, _AFTER_ALL_BUT_2),
+    (0xED, 0xED, _AFTER_ED),
+    (0xEE, 0xEF, _AFTER_ALL_BUT_2),
+    (0xF0, 0xF0, _AFTER_F0),
+    (0xF1, 0xF3, _AFTER_ALL_BUT_3),
+    (0xF4, 0xF4, _AFTER_F4),
+)
+"""Bytes that begin a character of several bytes, and what they are followed by."""
+
+_WITHIN: Final = {
+    _AFTER_ALL_BUT_1: (0x80, 0xBF, _AFTER_OTHER),
+    _AFTER_ALL_BUT_2: (0x80, 0xBF, _AFTER_ALL_BUT_1),
+    _AFTER_ALL_BUT_3: (0x80, 0xBF, _AFTER_ALL_BUT_2),
+    _AFTER_E0: (0xA0, 0xBF, _AFTER_ALL_BUT_1),
+    _AFTER_ED: (0x80, 0x9F, _AFTER_ALL_BUT_1),
+    _AFTER_F0: (0x90, 0xBF, _AFTER_ALL_BUT_2),
+    _AFTER_F4: (0x80, 0x8F, _AFTER_ALL_BUT_2),
+}
+"""Inside of a character: the bytes that go on with it, and what they are followed by."""
+
+_WORD_BYTES: Final = frozenset(b for first, last in characters.WORD for b in range(first, last + 1))
+
+
+class _MachineStates:
+    """The states of a machine, built from the end of the expression to its beginning."""
+
+    def __init__(self) -> None:
+        self.edges: list[tuple[Edge, ...]] = []
+        self.free: list[tuple[int, ...]] = []
+        self.looks: list[int] = []
+        self._shared: dict[Edge, int] = {}
+        self.state()
+
+    def state(self, edges: tuple[Edge, ...] = (), free: tuple[int, ...] = (), look: int = 0) -> int:
+        """A new state. Raises LimitError beyond `MACHINE_STATES_MAX`."""
+        if len(self.edges) >= MACHINE_STATES_MAX:
+            raise LimitError("MACHINE_STATES_MAX", MACHINE_STATES_MAX)
+        spend(_STATE_WORK)
+        self.edges.append(edges)
+        self.free.append(free)
+        self.looks.append(look)
+        return len(self.edges) - 1
+
+    def before(self, tree: regex_syntax.Tree, after: int) -> int:
+        """The state from which a text of the tree leads to the state `after`."""
+        if isinstance(tree, regex_syntax.Chars):
+            return self.characters(tree.ranges, after)
+        if isinstance(tree, regex_syntax.Sequence):
+            for part in reversed(tree.parts):
+                after = self.before(part, after)
+            return after
+        if isinstance(tree, regex_syntax.Alternation):
+            return self.state(free=tuple([self.before(part, after) for part in tree.parts]))
+        if isinstance(tree, regex_syntax.Look):
+            return self.state(free=(after,), look=tree.where)
+        if isinstance(tree, regex_syntax.Anything):
+            loop = self.state(free=(after,))
+            self.edges[loop] = ((0, 255, loop),)
+            return loop
+        entry = self.optional(tree.part, tree.least, tree.most, after)
+        for _ in range(tree.least):
+            entry = self.before(tree.part, entry)
+        return entry
+
+    def optional(self, part: regex_syntax.Tree, least: int, most: int | None, after: int) -> int:
+        """The state before the repetitions that are beyond the least number."""
+        if most is None:
+            loop = self.state()
+            self.free[loop] = (self.before(part, loop), after)
+            return loop
+        entry = after
+        for _ in range(most - least):
+            entry = self.state(free=(self.before(part, entry), after))
+        return entry
+
+    def characters(self, ranges: Ranges, after: int) -> int:
+        """The state before one character, byte by byte; equal ends of characters share states."""
+        edges = []
+        for spans in (each for first, last in ranges for each in utf8_spans(first, last)):
+            target = after
+            for low, high in reversed(spans[1:]):
+                target = self.shared((low, high, target))
+            edges.append((*spans[0], target))
+        return self.state(tuple(edges))
+
+    def shared(self, edge: Edge) -> int:
+        """The state with just this edge."""
+        if edge not in self._shared:
+            self._shared[edge] = self.state((edge,))
+        return self._shared[edge]
+
+    def classified(self) -> tuple[bytes, bytes]:
+        """The kind of each byte, and a byte of each kind."""
+        starts = {0} | {
+            at for edges in self.edges for low, high, _ in edges for at in (low, high + 1)
+        }
+        if any(self.looks):
+            parts = (*_LEADS, *_WITHIN.values()) if self.asks_inside else ()
+            spans = ((0x0A, 0x0A), *characters.WORD, *(part[:2] for part in parts))
+            starts |= {at for low, high in spans for at in (low, high + 1)}
+        byte_of = bytes(sorted(starts - {256}))
+        kinds = bytearray()
+        for byte in range(256):
+            kinds.append(kinds[-1] + (byte in starts) if byte else 0)
+        return bytes(kinds), byte_of
+
+    def any_step(self) -> Relation:
+        """Where some byte leads from each state."""
+        return Relation((s, target) for s, edges in enumerate(self.edges) for *_, target in edges)
+
+    def step(self, byte: int) -> Relation:
+        """Where a byte leads from each state."""
+        return Relation(
+            (state, target)
+            for state, edges in enumerate(self.edges)
+            for low, high, target in edges
+            if low <= byte <= high
+        )
+
+    @cached_property
+    def looked_for(self) -> int:
+        """The kinds of places (`AT_START` and so on) that some state asks for, as bits."""
+        return reduce(operator.or_, self.looks, 0)
+
+    @property
+    def asks_inside(self) -> bool:
+        """Whether it matters what is inside a character."""
+        return bool(self.looked_for & regex_syntax.INSIDE_WORD)
+
+    def closures(self) -> dict[int, Closure]:
+        """Where each state leads without a byte, by the kinds of the place in the text."""
+        found: dict[int, Closure] = {}
+        pairs = 0
+        for holding in sorted({each & self.looked_for for each in _holdings()}):
+            passable = {
+                state: targets
+                for state, targets in enumerate(self.free)
+                if targets and (not self.looks[state] or self.looks[state] & holding)
+            }
+            found[holding] = Closure(passable, pairs)
+            pairs = found[holding].pairs
+        return found
+
+
+class Machine:
+    """Searches texts for what a tree describes: see the module."""
+
+    def __init__(self, tree: regex_syntax.Tree) -> None:
+        """Raises LimitError beyond `MACHINE_STATES_MAX`, `MACHINE_WORK_MAX`, CLOSURE_PAIRS_MAX.
+
+        Cost: linear in the machine, but for long runs of parts that may all be left out.
+        """
+        program = _MachineStates()
+        inner = program.before(tree, MATCH)
+        start = program.state(free=(inner,))
+        program.edges[start] = ((0, 255, start),)
+        self.states = len(program.edges)
+        self._program = program
+        self._kinds, self._byte_of = program.classified()
+        self._steps: dict[int, Relation] = {}
+        self._closures = program.closures()
+        spend(2 * self.states)
+        times = 2 if program.looked_for else 1
+        steps = len(program.any_step()) + times * max(map(len, self._closures.values()))
+        work = steps * (self.states + 2_000)
+        if work > MACHINE_WORK_MAX:
+            raise LimitError("MACHINE_WORK_MAX", MACHINE_WORK_MAX, work)
+        self._byte_work = _ROW_WORK + work // _WORK_PER_STEP
+        self._looking = _bits(state for state, look in enumerate(program.looks) if look)
+        self._at_start = _bits(
+            s for s, look in enumerate(program.looks) if look == regex_syntax.AT_START
+        )
+        self._start = self._closures[0].of(1 << start)
+        width = len(self._byte_of)
+        self.unknown: MachineRow = [None] * (width + 2)
+        self.unknown[:width] = [self.unknown] * width
+        self.accepted: MachineRow = [None] * width
+        self.accepted += [(b"", 0), True]
+        self.accepted[:width] = [self.accepted] * width
+        self._forget()
+
+    def finds(self, text: bytes) -> bool:
+        """Whether the text has what the machine searches. Cost: linear in the text."""
+        row = self._first
+        spend(1 + len(text) // _BYTES_PER_STEP)
+        kinds = text.translate(self._kinds)
+        for kind in kinds:  # without a test: a row that is not known leads to itself until the end
+            row = row[kind]
+        return bool(self._walked(kinds)[-1] if row is self.unknown else row[-1])
+
+    def automaton(self) -> Automaton:
+        """The minimal automaton of all texts in which the machine finds something.
+
+        Raises LimitError beyond `STATES_MAX` or `FOLLOWED_MAX`.
+        """
+        rows = [self._first]
+        # By what rows stand for: they may be dropped and made again meanwhile.
+        numbers = {self._first[-2]: 0}
+        targets: list[array[int]] = []
+        followed = 0
+        for row in rows:
+            spend(len(self._byte_of) * (self._byte_work + 1) + 10)
+            followed += _set_of(row).bit_count() * len(self._byte_of)
+            if followed > FOLLOWED_MAX:
+                raise LimitError("FOLLOWED_MAX", FOLLOWED_MAX)
+            reached = []
+            for kind in range(len(self._byte_of)):
+                target = self._next(row, kind)
+                if target[-2] not in numbers:
+                    if len(rows) >= STATES_MAX:
+                        raise LimitError("STATES_MAX", STATES_MAX)
+                    numbers[target[-2]] = len(rows)
+                    rows.append(target)
+                reached.append(numbers[target[-2]])
+            targets.append(array("H", [reached[kind] for kind in self._kinds]))
+        return minimised(targets, [row[-1] for row in rows])
+
+    def _forget(self) -> None:
+        """Drops all rows."""
+        self._rows: dict[object, MachineRow] = {}
+        self._entries = 0
+        self._first = self._row(self._start, _AFTER_START)
+
+    def _walked(self, kinds: bytes) -> MachineRow:
+        """The row that a text leads to; rows on the way are found where they are not known."""
+        row, unknown = self._first, self.unknown
+        for kind in kinds:
+            target: MachineRow = row[kind]
+            if target is unknown:
+                spend(self._byte_work)
+                target = self._next(row, kind)
+            row = target
+        return row
+
+    def _next(self, row: MachineRow, kind: int) -> MachineRow:
+        """The row after one more byte."""
+        target: MachineRow = row[kind]
+        if target is not self.unknown:
+            return target
+        states, before = _set_of(row), row[-2][1]
+        byte = self._byte_of[kind]
+        if before:  # Only now is known what the place lies between, and which looks hold there.
+            states = self._closed(states, _holding(before, byte))
+        if states & 1 << MATCH:
+            target = self.accepted
+        else:
+            step = self._steps.get(kind)
+            if step is None:
+                step = self._steps[kind] = self._program.step(byte)
+            after = _after(before, byte, self._program.asks_inside)
+            target = self._row(self._closures[0].of(step.of(states)), after)
+        row[kind] = target
+        return target
+
+    def _row(self, states: int, before: int) -> MachineRow:
+        """The row of a set of states, after what `before` says."""
+        # What waits for the start of the text waits in vain later on; with it there would be more
+        # rows. And what is before matters only where some state looks there.
+        if before != _AFTER_START:
+            states &= ~self._at_start
+        if states & 1 << MATCH:
+            return self.accepted
+        looks = states & self._looking
+        # Not the integer itself: integers that are alike but for a shift may have one hash.
+        key = (states.to_bytes(self.states // 8 + 1, "little"), before if looks else 0)
+        row = self._rows.get(key)
+        if row is None:
+            if self._entries > ROWS_ENTRIES_MAX + 10 * self.states:
+                self._forget()
+            at_end = self._closed(states, _holding(before, None)) if looks else states
+            row = [self.unknown] * len(self._byte_of) + [key, bool(at_end & 1 << MATCH)]
+            self._rows[key] = row
+            self._entries += len(row) + len(key[0]) // 8
+        return row
+
+    def _closed(self, states: int, holding: int) -> int:
+        """The states and those that are reached without a byte, where such places hold."""
+        return self._closures[holding & self._program.looked_for].of(states)
+
+
+def _set_of(row: MachineRow) -> int:
+    """The states that a row stands for."""
+    return int.from_bytes(row[-2][0], "little")
+
+
+def _bits(states: Iterable[int]) -> int:
+    return sum(1 << state for state in states)
+
+
+def _holding(before: int, byte: int | None) -> int:
+    """Which places lie between what is before and the next byte, or the end."""
+    at_start = before == _AFTER_START
+    holding = regex_syntax.AT_START | regex_syntax.AT_LINE_START if at_start else 0
+    if before == _AFTER_LINE:
+        holding |= regex_syntax.AT_LINE_START
+    if byte is None:
+        holding |= regex_syntax.AT_END | regex_syntax.AT_LINE_END
+    elif byte == 0x0A:
+        holding |= regex_syntax.AT_LINE_END
+    if (before == _AFTER_WORD) != (byte in _WORD_BYTES):
+        return holding | regex_syntax.AT_WORD_EDGE
+    low, high, _ = _WITHIN.get(before, _NOTHING)
+    inside_character = byte is not None and low <= byte <= high
+    return holding if inside_character else holding | regex_syntax.INSIDE_WORD
+
+
+@cache
+def _holdings() -> frozenset[int]:
+    """Which places can hold together."""
+    befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER, *_WITHIN)
+    held = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
+    return frozenset(held | {0})
+
+
+def _after(before: int, byte: int, asks_inside: bool) -> int:
+    """What lies before the next place, after this byte."""
+    if byte == 0x0A:
+        return _AFTER_LINE
+    if byte in _WORD_BYTES:
+        return _AFTER_WORD
+    if asks_inside:
+        for low, high, after in (_WITHIN.get(before, _NOTHING), *_LEADS):
+            if low <= byte <= high:
+                return after
+    return _AFTER_OTHER
+
+
+_NOTHING: Final = (1, 0, _AFTER_OTHER)
+
+
+_LENGTHS_END: Final = (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF, 0x10FFFF)
+
+
+def utf8_spans(first: int, last: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """The UTF-8 of a range of characters, as sequences of ranges of bytes."""
+    start = 0
+    for end in _LENGTHS_END:
+        low, high = max(first, start), min(last, end)
+        if low <= high and end != 0xDFFF:  # there are no characters among the surrogates
+            yield from _spans(low, high, len(chr(low).encode()))
+        start = end + 1
+
+
+def _spans(low: int, high: int, length: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """As `utf8_spans`, of characters of one length in bytes."""
+    for ending in range(1, length):
+        mask = (1 << 6 * ending) - 1
+        if low & ~mask != high & ~mask:
+            if low & mask:
+                yield from _spans(low, low | mask, length)
+                yield from _spans((low | mask) + 1, high, length)
+                return
+            if high & mask != mask:
+                yield from _spans(low, (high & ~mask) - 1, length)
+                yield from _spans(high & ~mask, high, length)
+                return
+    yield tuple(zip(chr(low).encode(), chr(high).encode(), strict=True))

@@ -1,0 +1,296 @@
+"""The operator `matches`: text in which a regular expression finds something.
+
+The constant is the expression in its normal form (see `regular.normal`), flags at the front. An
+expression that says no more than `=`, `prefix`, `suffix` or `contains` of a few texts has plain
+forms, and sets are made of those instead: they are decided, and found, faster.
+"""
+
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
+from functools import lru_cache
+from itertools import chain, product
+from typing import Final, NamedTuple, TypeAlias
+
+from contrada.errors import InvalidFilterError, LimitError
+from contrada.model.languages import characters, regex_syntax
+from contrada.model.languages.atoms import Atom, Operator, registry
+from contrada.model.languages.automaton import Automaton
+from contrada.model.languages.casefold import fold
+from contrada.model.languages.characters import Ranges
+from contrada.model.languages.regex_machine import Machine
+
+SMALL_STATES_MAX: Final = 500
+"""States of a machine of which many are kept. Beyond it: it counts as large, and few are kept."""
+
+SMALL_MACHINES_CACHED_MAX: Final = 8_192
+"""Small machines kept, by expression. Beyond it: the least recently used is built again."""
+
+LARGE_MACHINES_CACHED_MAX: Final = 128
+"""Larger machines kept, by expression. Beyond it: the least recently used is built again."""
+
+ALIKE_CACHED_MAX: Final = 4_096
+"""Characters whose case-fold classes are kept. Beyond it: the least recently used is looked up
+again."""
+
+EXPANDED_MAX: Final = 10_000
+"""Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
+stays a regular expression."""
+
+
+def _plain_runs(tree: regex_syntax.Tree) -> Iterator[tuple[str, bool]]:
+    """Texts that are in every text in which a tree finds something, and whether but for case."""
+    run: list[Ranges] = []
+    for part in (*(tree.parts if isinstance(tree, regex_syntax.Sequence) else (tree,)), None):
+        if isinstance(part, regex_syntax.Chars) and _is_one(part.ranges):
+            run.append(part.ranges)
+        elif not isinstance(part, regex_syntax.Look):  # a place between characters parts no text
+            if run:
+                nocase = any(len(_few(ranges)) > 1 for ranges in run)
+                yield "".join(chr(ranges[0][0]) for ranges in run), nocase
+            run = []
+
+
+def _is_one(ranges: Ranges) -> bool:
+    """Whether a class is one character, or all that fold like one."""
+    return bool(ranges) and ranges in (((ranges[0][0],) * 2,), _alike(ranges[0][0]))
+
+
+class Plain(NamedTuple):
+    """An operator that is no regular expression, with its constant."""
+
+    operator: str
+    text: str
+    nocase: bool
+
+
+class Matches(Operator):
+    """Text in which the regular expression finds something."""
+
+    name = "matches"
+
+    def check(self, constant: bytes) -> None:
+        """An expression that is not linear, or too large, is refused."""
+        try:
+            machine_of(constant)
+        except LimitError as error:
+            raise InvalidFilterError(self.name, (constant,), str(error)) from None
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: linear in the value."""
+        return machine_of(constant).finds(value)
+
+    def implied(self, constant: bytes) -> Atom | None:
+        """That the longest text which is plainly part of the expression is there."""
+        longest = max(_plain_runs(tree_of(constant)), key=lambda run: len(run[0]), default=None)
+        if longest is None:
+            return None
+        text, nocase = longest
+        if nocase:
+            return Atom("contains nocase", fold(text.encode()))
+        return Atom("contains", text.encode())
+
+    def examples(self, constant: bytes) -> tuple[bytes, ...]:
+        """The shortest text that the expression matches whole, taking look-arounds for empty."""
+        first = first_of(tree_of(constant), at_looks=b"")
+        return () if first is None else (first,)
+
+    def first(self, constant: bytes) -> bytes | None:
+        """The shortest such text, of equally short ones the lowest.
+
+        None where the expression looks around.
+        """
+        return first_of(tree_of(constant))
+
+    def automaton(self, constant: bytes) -> Automaton:
+        """All texts in which the expression finds something."""
+        return machine_of(constant).automaton()
+
+
+def tree_of(constant: bytes) -> regex_syntax.Tree:
+    """The tree of an expression in UTF-8. Raises InvalidFilterError."""
+    try:
+        return regex_syntax.read(constant.decode())
+    except UnicodeDecodeError:
+        reason = "a regular expression is text in UTF-8"
+        raise InvalidFilterError("matches", (constant,), reason) from None
+
+
+ReadTree: TypeAlias = Callable[[bytes], regex_syntax.Tree]
+
+
+def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
+    """The machine of an expression, or of another constant that `read` makes a tree of.
+
+    Raises what `read` raises, and LimitError.
+    """
+    return _small_machine(constant, read) or _large_machine(constant, read)
+
+
+@lru_cache(maxsize=SMALL_MACHINES_CACHED_MAX)
+def _small_machine(constant: bytes, read: ReadTree) -> Machine | None:
+    """The machine where it is small, so that large ones do not fill the memory.
+
+    Only a machine that is there tells its size, so each is for a while among the large ones.
+    """
+    machine = _large_machine(constant, read)
+    return machine if machine.states <= SMALL_STATES_MAX else None
+
+
+@lru_cache(maxsize=LARGE_MACHINES_CACHED_MAX)
+def _large_machine(constant: bytes, read: ReadTree) -> Machine:
+    return Machine(read(constant))
+
+
+def first_of(tree: regex_syntax.Tree, at_looks: bytes | None = None) -> bytes | None:
+    """The shortest text of a tree, of these the lowest; None where it has none, or looks around.
+
+    `at_looks` is taken for what it looks at, if anything; then it may be no text of the tree.
+    """
+    if isinstance(tree, regex_syntax.Chars):
+        return chr(tree.ranges[0][0]).encode() if tree.ranges else None
+    if isinstance(tree, regex_syntax.Anything):
+        return b""
+    if isinstance(tree, regex_syntax.Repeat):
+        part = first_of(tree.part, at_looks)
+        return None if part is None else part * tree.least
+    if isinstance(tree, regex_syntax.Look):
+        return at_looks
+    parts = [first_of(part, at_looks) for part in tree.parts]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or (not parts and isinstance(tree, regex_syntax.Alternation)):
+        return None
+    if isinstance(tree, regex_syntax.Sequence):
+        return b"".join(known)
+    return min(known, key=lambda text: (len(text), text))
+
+
+def plain_forms(tree: regex_syntax.Tree) -> list[Plain] | None:
+    """Operators of which one holds just where the expression finds something, or None."""
+    try:
+        return list(dict.fromkeys(_plain_forms(tree)))
+    except _NotPlainError:
+        return None
+
+
+class _NotPlainError(Exception):
+    """The expression is more than plain operators, or too many of them."""
+
+
+def _plain_forms(tree: regex_syntax.Tree) -> Iterator[Plain]:
+    left = EXPANDED_MAX
+    for items in _expanded(tree):
+        found, at_start, at_end = _inner(items)
+        for text, nocase in _texts(found):
+            left -= len(text) + 1
+            if left < 0:
+                raise _NotPlainError
+            yield Plain(_OPERATORS[at_start, at_end], text, nocase)
+
+
+_OPERATORS: Final = {
+    (True, True): "=",
+    (True, False): "prefix",
+    (False, True): "suffix",
+    (False, False): "contains",
+}
+
+
+def _expanded(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
+    """Alternatives as sequences of characters, places and unbounded repetitions."""
+    if isinstance(tree, regex_syntax.Alternation):
+        found = list(chain.from_iterable(map(_expanded, tree.parts)))
+    elif isinstance(tree, regex_syntax.Sequence):
+        found = _products([_expanded(part) for part in tree.parts])
+    elif isinstance(tree, regex_syntax.Repeat) and tree.most is not None:
+        part = _expanded(tree.part)
+        counts = range(tree.least, tree.most + 1)
+        found = list(chain.from_iterable(_products([part] * count) for count in counts))
+    else:
+        return [(tree,)]
+    if sum(map(len, found)) + len(found) > EXPANDED_MAX:
+        raise _NotPlainError
+    return found
+
+
+def _products(
+    parts: list[list[tuple[regex_syntax.Tree, ...]]],
+) -> list[tuple[regex_syntax.Tree, ...]]:
+    found: list[tuple[regex_syntax.Tree, ...]] = [()]
+    for part in parts:
+        longest = max(map(len, found), default=0) + max(map(len, part), default=0)
+        if len(found) * len(part) * (longest + 1) > 8 * EXPANDED_MAX:
+            raise _NotPlainError
+        found = [(*items, *more) for items in found for more in part]
+    return found
+
+
+def _inner(items: Items[regex_syntax.Tree]) -> tuple[list[Ranges], bool, bool]:
+    """The characters of an alternative, and whether it must start, or end, where the text does.
+
+    What may be empty at an end that is free finds nothing that the rest alone would not find.
+    """
+    first, last = 0, len(items)
+    while first < last and _may_be_empty(items[first]):
+        first += 1
+    # Behind `^` nothing is passed over: what may be empty there is at no free end.
+    at_start = first < last and items[first] == regex_syntax.Look(regex_syntax.AT_START)
+    while first < last and _may_be_empty(items[last - 1]):
+        last -= 1
+    at_end = first < last and items[last - 1] == regex_syntax.Look(regex_syntax.AT_END)
+    inner = items[first + at_start : last - at_end]
+    if not all(isinstance(item, regex_syntax.Chars) for item in inner):
+        raise _NotPlainError
+    return [item.ranges for item in inner if isinstance(item, regex_syntax.Chars)], at_start, at_end
+
+
+def _may_be_empty(tree: regex_syntax.Tree) -> bool:
+    """Whether the empty text, at any place, is one of the tree's."""
+    if isinstance(tree, regex_syntax.Repeat):
+        return tree.least == 0 or _may_be_empty(tree.part)
+    if isinstance(tree, regex_syntax.Sequence):
+        return all(map(_may_be_empty, tree.parts))
+    return isinstance(tree, regex_syntax.Alternation) and any(map(_may_be_empty, tree.parts))
+
+
+def _texts(characters: list[Ranges]) -> Iterator[tuple[str, bool]]:
+    """The texts, each with whether case does not matter in it."""
+    codes = [_few(ranges) for ranges in characters]
+    # One text stands for all that are alike but for case only if every character allows all that
+    # fold like it; `[aA]b` does not, and becomes two texts.
+    nocase = any(map(_has_case, codes)) and all(map(_is_folded, characters))
+    if nocase:
+        codes = [list(dict.fromkeys(_alike(code)[0][0] for code in each)) for each in codes]
+    for choice in product(*codes):
+        yield "".join(map(chr, choice)), nocase
+
+
+_FEW: Final = 16
+
+
+def _few(ranges: Ranges) -> list[int]:
+    """The code points of a small class."""
+    codes: list[int] = []
+    for first, last in ranges:
+        if last - first + len(codes) >= _FEW:
+            raise _NotPlainError
+        codes += range(first, last + 1)
+    if not codes:
+        raise _NotPlainError
+    return codes
+
+
+def _has_case(codes: list[int]) -> bool:
+    return any(_alike(code) != ((code, code),) for code in codes)
+
+
+def _is_folded(ranges: Ranges) -> bool:
+    return characters.folded(ranges) == ranges
+
+
+@lru_cache(maxsize=ALIKE_CACHED_MAX)
+def _alike(code: int) -> Ranges:
+    """All characters that fold like this one."""
+    return characters.folded(((code, code),))
+
+
+registry.add(Matches())

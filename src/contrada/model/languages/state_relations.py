@@ -1,0 +1,165 @@
+"""Relations between the states of a machine, applied to a whole set of states at once.
+
+A set of states is one integer with a bit for each. A relation is kept as *shifts*, for all pairs
+`(s, s + d)` of one distance, and *stars*, from any of some states to all of some others. There are
+few of both, since copies of one part have the same distances inside, and alternatives begin and end
+in one state. So a step of thousands of states costs a few operations on integers (Baeza-Yates and
+Gonnet, 1992).
+
+Invariant: `Closure(...).of(x)` has what any number of steps leads to. It takes one step or none,
+then two or none, then four, …, which is every number of steps.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from contrada.errors import LimitError
+from contrada.model.languages.work_budget import spend
+
+CLOSURE_PAIRS_MAX: Final = 400_000
+"""Pairs of states in the relations of all closures of one machine. Beyond it:
+InvalidFilterError."""
+
+_PAIR_WORK: Final = 4
+"""Steps of work that a pair of states counts for."""
+
+_FEW: Final = 20
+"""Shifts and stars that are few enough."""
+
+
+class Relation:
+    """Which states follow which."""
+
+    __slots__ = ("_downs", "_stars", "_ups")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """A pair is kept with the largest group of its distance, first state or second state.
+
+        Cost: linear in the pairs, and in the states for each.
+        """
+        distances: dict[int, int] = {}
+        fans_in: dict[int, int] = {}
+        fans_out: dict[int, int] = {}
+        for first, second, kind in _sorted_out(list(dict.fromkeys(pairs))):
+            if kind == 0:
+                distances[second - first] = distances.get(second - first, 0) | 1 << first
+            elif kind == 1:
+                fans_out[first] = fans_out.get(first, 0) | 1 << second
+            else:
+                fans_in[second] = fans_in.get(second, 0) | 1 << first
+        self._ups = [(mask, by) for by, mask in distances.items() if by >= 0]
+        self._downs = [(mask, -by) for by, mask in distances.items() if by < 0]
+        self._stars = _joined(fans_in) + [(1 << first, mask) for first, mask in fans_out.items()]
+
+    def __len__(self) -> int:
+        """The number of shifts and stars."""
+        return len(self._ups) + len(self._downs) + len(self._stars)
+
+    def of(self, states: int) -> int:
+        """The states that follow one of these."""
+        found = 0
+        for mask, by in self._downs:
+            found |= (states & mask) >> by
+        for mask, by in self._ups:
+            found |= (states & mask) << by
+        for mask, targets in self._stars:
+            if states & mask:
+                found |= targets
+        return found
+
+
+def _sorted_out(pairs: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Each pair, and whether it goes with its distance (0), its first (1) or second state (2)."""
+    distances = Counter(second - first for first, second in pairs)
+    firsts = Counter(first for first, _ in pairs)
+    seconds = Counter(second for _, second in pairs)
+    for first, second in pairs:
+        sizes = (distances[second - first], firsts[first], seconds[second])
+        yield first, second, sizes.index(max(sizes))
+
+
+def _joined(fans_in: dict[int, int]) -> list[tuple[int, int]]:
+    """What the same states lead to, together."""
+    targets: dict[int, int] = {}
+    for second, mask in fans_in.items():
+        targets[mask] = targets.get(mask, 0) | 1 << second
+    return list(targets.items())
+
+
+class Closure:
+    """Where any number of steps of a relation leads, none included."""
+
+    __slots__ = ("_relations", "pairs")
+
+    def __init__(self, steps: dict[int, tuple[int, ...]], pairs: int = 0) -> None:
+        """`steps` are the states that directly follow a state; `pairs` counts on.
+
+        Raises LimitError beyond CLOSURE_PAIRS_MAX. Cost: the pairs, for each power of two up to
+        the longest way, each as long as the states.
+        """
+        powers: list[Relation] = []
+        self.pairs = pairs
+        power = {first: frozenset(seconds) for first, seconds in steps.items()}
+        reached = {first: 1 << first for first in power}
+        while True:
+            self.pairs += sum(map(len, power.values()))
+            if self.pairs > CLOSURE_PAIRS_MAX:
+                raise LimitError("CLOSURE_PAIRS_MAX", CLOSURE_PAIRS_MAX)
+            spend(_PAIR_WORK * sum(map(len, power.values())))
+            further = dict(reached)
+            for first, seconds in power.items():
+                for second in seconds:
+                    further[first] |= reached.get(second, 1 << second)
+            if further == reached:
+                break
+            reached = further
+            powers.append(
+                Relation((f, second) for f, seconds in power.items() for second in seconds)
+            )
+            power = _twice(power, CLOSURE_PAIRS_MAX - self.pairs)
+        self._relations = self._fewer(powers, reached)
+
+    def __len__(self) -> int:
+        """The number of shifts and stars."""
+        return sum(map(len, self._relations))
+
+    def of(self, states: int) -> int:
+        """These states and all that steps lead to."""
+        for relation in self._relations:
+            further = states | relation.of(states)
+            if further == states:  # what twice as many steps do not add, no number of steps does
+                break
+            states = further
+        return states
+
+    def _fewer(self, powers: list[Relation], reached: dict[int, int]) -> list[Relation]:
+        """The powers, or the whole closure as one relation where that has fewer operations."""
+        pairs = sum(map(int.bit_count, reached.values()))
+        operations = sum(map(len, powers))
+        if operations <= _FEW or self.pairs + pairs > CLOSURE_PAIRS_MAX // 2:
+            return powers
+        spend(_PAIR_WORK * pairs)
+        self.pairs += pairs
+        whole = Relation((first, second) for first in reached for second in bits_of(reached[first]))
+        return [whole] if len(whole) < operations else powers
+
+
+def bits_of(states: int) -> Iterator[int]:
+    """The places of the bits of an integer, the lowest first."""
+    while states:
+        yield (states & -states).bit_length() - 1
+        states &= states - 1
+
+
+def _twice(power: dict[int, frozenset[int]], most: int) -> dict[int, frozenset[int]]:
+    """What follows what in twice as many steps; beyond `most` pairs some may be missing."""
+    found: dict[int, frozenset[int]] = {}
+    for first, seconds in power.items():
+        targets = frozenset[int]().union(*(power.get(second, ()) for second in seconds))
+        if targets:
+            found[first] = targets
+            most -= len(targets)
+            if most < 0:
+                break
+    return found

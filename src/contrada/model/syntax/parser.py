@@ -1,0 +1,102 @@
+"""Text to filters, filter sets, patterns, advertisements and value sets.
+
+The grammar is `text.lark`. A text that is not in the syntax raises ParseError with line,
+column, what was found and what was expected; constants that make no sense for an operator
+raise InvalidFilterError, an operator that nobody registered UnknownOperatorError, with the
+place in the message.
+
+Source: PODC 2000 §2 (the operators' symbols); the rest of the syntax is this project's.
+"""
+
+from typing import Any, Final, TypeVar
+
+from contrada.errors import LimitError, ParseError
+from contrada.model.algebra import Advertisement, Filter, FilterSet, Pattern, ValueSet, union
+from contrada.model.algebra.expression import Formula
+from contrada.model.syntax.plain_parser import plain_statement
+
+TEXT_CHARACTERS_MAX: Final = 1_000_000
+"""Characters of a text that is parsed. Beyond it: LimitError."""
+
+_T = TypeVar("_T")
+
+
+def parse(text: str) -> Filter | FilterSet | Pattern:
+    """A filter, a filter set (`or`) or a pattern (`->`), as the text says.
+
+    Parentheses and `not` over conditions of several attributes give the filters of which one
+    matches exactly where the condition holds; one alone is a filter. `not (a = 1)` holds where
+    `a = 1` does not, so also where a is absent, has another type, or another value among several.
+    Raises ParseError, InvalidFilterError, UnknownOperatorError, and LimitError where the condition
+    becomes too many filters, or is nested deeper than CONDITIONS_NESTED_MAX.
+    """
+    plain = plain_statement(_checked(text))
+    if plain is not None:
+        return plain
+    parsed = _parsed(text, "statement")
+    if isinstance(parsed, FilterSet) and len(parsed) == 1:
+        return parsed.filters[0]
+    return parsed  # type: ignore[no-any-return]
+
+
+def parse_filter(text: str) -> Filter:
+    """A filter. Raises ParseError as `parse`, also where the text has `or` or `->`."""
+    return _only(Filter, parse(text))
+
+
+def parse_filter_set(text: str) -> FilterSet:
+    """A filter set; a single filter makes a set of one. Raises ParseError as `parse`."""
+    parsed = parse(text)
+    return FilterSet((parsed,)) if isinstance(parsed, Filter) else _only(FilterSet, parsed)
+
+
+def parse_pattern(text: str) -> Pattern:
+    """A pattern. Raises ParseError as `parse`, also where the text has no `->`."""
+    return _only(Pattern, parse(text))
+
+
+def parse_advertisement(text: str) -> Advertisement:
+    """An advertisement: constraints on one attribute are a disjunction."""
+    constraints = _parsed(text, "advertisement")
+    return Advertisement.of_sets({name: union(parts) for name, parts in constraints.items()})
+
+
+def parse_set(text: str) -> ValueSet:
+    """A value set, as it stands behind an attribute's name."""
+    return _parsed(text, "union")  # type: ignore[no-any-return]
+
+
+def parsed_question(text: str) -> Formula:
+    """The condition of a question's text; see `questions`."""
+    return _parsed(text, "question")  # type: ignore[no-any-return]
+
+
+def _parsed(text: str, start: str) -> Any:
+    """What a text says, beginning with a rule of the grammar."""
+    from contrada.model.syntax import (
+        filter_builder,  # not before a text is read: lark takes its time
+    )
+
+    return filter_builder.built(_checked(text), start)
+
+
+def _checked(text: str) -> str:
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise LimitError("TEXT_CHARACTERS_MAX", TEXT_CHARACTERS_MAX, len(text))
+    return text
+
+
+_FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
+_WANTED: Final = {
+    Filter: "one filter, without `or`, `->`, and `not (…)` of several conditions",
+    FilterSet: "one filter, or several joined by `or`, without `->`",
+    Pattern: "a pattern, filters joined by `->`",
+}
+
+
+def _only(kind: type[_T], parsed: Filter | FilterSet | Pattern) -> _T:
+    if isinstance(parsed, kind):
+        return parsed
+    is_nothing = isinstance(parsed, FilterSet) and not parsed.filters
+    found = "`nothing`, the empty filter set" if is_nothing else _FOUND[type(parsed)]
+    raise ParseError(1, 1, found, _WANTED[kind])

@@ -1,0 +1,62 @@
+"""Texts of questions: the syntax of filters, in which `=` may be followed by a variable.
+
+`origin = $x and dest = $x` asks for equal values. A variable belongs to the alternative in which it
+stands: of `(a = $x and b = $x) or c = $x` the last is any value of c. It stands only behind `=`,
+and in no `not`: what is to differ, or to be less, is no set of values for each attribute.
+
+The grammar is that of filters with one rule more (`question.lark`), so that a sign in a text, a
+name or a regular expression is never taken for a variable.
+
+Invariant: where `not` has no variable in it, a condition that holds goes on to hold when one more
+attribute equals its variable. So an alternative that asks for an attribute *not* to equal one,
+which conjunctions that overlap less may say, asks for no more without it.
+
+Source: CU-CS-948-03 §9 (variables for matching between constraints, its future work).
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from contrada.errors import ParseError
+from contrada.model.algebra import PRESENT, Pattern, ValueSet
+from contrada.model.algebra.expression import conjunctions
+from contrada.model.syntax.parser import parse, parsed_question
+
+
+class Binding(NamedTuple):
+    """A conjunction of a text: the sets of its attributes, and the attributes of each variable."""
+
+    sets: Mapping[str, ValueSet]
+    same: tuple[frozenset[str], ...] = ()
+
+
+def parse_question(text: str) -> tuple[Binding, ...]:
+    """The conjunctions of which an answer has to meet one.
+
+    Cost: as `parse`, and as parsing with lark where there is a `$`. Raises as `parse`, with the
+    place; ParseError for a pattern too.
+    """
+    if "$" not in text:
+        said = parse(text)
+        if isinstance(said, Pattern):
+            raise ParseError(1, 1, "a pattern (`->`)", "a question, which is asked of single items")
+        return tuple(Binding(each.sets) for each in said.filters)
+    said_each = (_read(each) for each in conjunctions(parsed_question(text)))
+    return tuple(each for each in said_each if each is not None)
+
+
+def _read(sets: Mapping[str, ValueSet]) -> Binding | None:
+    """What stands for variables told from what is asked of attributes; None where nothing can."""
+    from contrada.model.syntax.filter_builder import bound_by  # lark takes its time
+
+    asked: dict[str, ValueSet] = {}
+    variables: dict[str, set[str]] = {}
+    for name, values in sets.items():
+        bound = bound_by(name)
+        if bound is None:
+            asked[name] = values
+        elif values.is_empty:
+            return None
+        elif values == PRESENT:
+            variables.setdefault(bound[0], set()).add(bound[1])
+    return Binding(asked, tuple(map(frozenset, variables.values())))

@@ -1,0 +1,125 @@
+"""The identity of a connection: by a token, by a certificate, or anonymous.
+
+A token travels unencrypted inside the connection, so it is taken only where nobody else can read
+it: over TLS, or from this machine. So a token that was overheard elsewhere and is replayed is
+refused unread.
+"""
+
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from ipaddress import ip_address
+from socket import AF_UNIX
+from typing import Any, Final, Protocol
+
+from contrada.errors import FrameError
+from contrada.net.broker.users import ANONYMOUS, Users
+from contrada.net.wire.address import is_loopback
+from contrada.net.wire.frames import Hello
+from contrada.net.wire.tokens import TokenCheck, name_in
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.security.principals import NOT_PERMITTED, Principal
+
+_KINDS: Final = {"URI": "uri:", "email": "email:"}
+"""What stands before a name that is of no host, by its kind."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Carriage(Protocol):
+    """What is known of a connection; see `asyncio.BaseTransport`."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...  # noqa: D102
+
+
+class Doorkeeper:
+    """Identifies the connections that come to a broker."""
+
+    def __init__(self, users: Users) -> None:
+        self.users = users
+        """The users who may connect now; they may change."""
+        self._check = TokenCheck(lambda name: self.users.records.get(name))
+
+    def identify(self, transport: Carriage, hello: Hello) -> Principal | Awaitable[Principal]:
+        """The principal of a connection; an awaitable of it where a token must be checked.
+
+        Raises FrameError, or the awaitable does, where the connection is nobody's who may come.
+        """
+        if hello.token:
+            if not is_private(transport):
+                raise _refused("a token is taken over TLS (contradas://) or from this machine only")
+            if self._check.is_known(hello.token):
+                return self._in_time(self.users.principals.get(name_in(hello.token)))
+            return self._checked(hello.token)
+        names = [*names_in(transport.get_extra_info("peercert") or {})]
+        found = self.users.of_certificate(names) if names else None
+        if found is None:
+            found = self.users.principals.get(ANONYMOUS)
+        if found is None:
+            shown = f"no user has a certificate of {names[0]!r}" if names else "say who you are"
+            raise _refused(f"{shown}: this broker wants a token, or a certificate, of its users")
+        return self._in_time(found)
+
+    def still(self, principal: Principal) -> Principal | None:
+        """The present rights of a connected principal; None where it may stay no longer."""
+        found = self.users.principals.get(principal.name)
+        return found if found is not None and not _is_over(found) else None
+
+    async def _checked(self, token: str) -> Principal:
+        if not await self._check.is_right(token):
+            _LOG.info("a token of %(user)r is refused", {"user": name_in(token)})
+            raise _refused("the token is not, or no longer, that of a user")
+        return self._in_time(self.users.principals.get(name_in(token)))
+
+    def _in_time(self, principal: Principal | None) -> Principal:
+        if principal is None:  # It was removed while its token was checked.
+            raise _refused("this user is gone")
+        if _is_over(principal):
+            raise _refused(f"the user {principal.name!r} has expired")
+        return principal
+
+
+def is_private(transport: Carriage) -> bool:
+    """Whether nobody else can read what goes over a connection."""
+    if transport.get_extra_info("ssl_object") is not None:
+        return True
+    socket = transport.get_extra_info("socket")
+    if socket is not None and socket.family == AF_UNIX:
+        return True
+    peer = transport.get_extra_info("peername")
+    return bool(peer) and is_loopback(str(peer[0]))
+
+
+def names_in(certificate: dict[str, Any]) -> Iterator[str]:
+    """The names in a certificate as `ssl` tells it: the alternative ones, or else the common.
+
+    Of other kinds than names of hosts the kind stands before each: an authority that checks one
+    kind may let whoever comes choose another. Kinds that are not known here name nobody.
+    """
+    alternatives = certificate.get("subjectAltName", ())
+    for kind, value in alternatives:
+        if kind == "DNS":
+            yield from _of_no_kind(value)
+        elif kind == "IP Address":
+            with suppress(ValueError):
+                yield f"ip:{ip_address(value.strip())}"
+        elif kind in _KINDS:
+            yield f"{_KINDS[kind]}{value}"
+    if not alternatives:
+        for part in certificate.get("subject", ()):
+            for key, value in part:
+                if key == "commonName":
+                    yield from _of_no_kind(value)
+
+
+def _of_no_kind(name: str) -> Iterator[str]:
+    if not name.lower().startswith(("ip:", *_KINDS.values())):
+        yield name
+
+
+def _is_over(principal: Principal) -> bool:
+    return principal.expires_us is not None and principal.expires_us <= wall_clock_us()
+
+
+def _refused(reason: str) -> FrameError:
+    return FrameError(NOT_PERMITTED, reason)

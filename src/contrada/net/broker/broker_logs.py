@@ -1,0 +1,290 @@
+"""`BrokerLogs`: the standing subscriptions of a broker, and its part in keeping promises.
+
+It hosts the `DeliveryServer` as the embedded service does, with a store or in memory. A `GuestLogs`
+serves the requests of each client (see `net.broker.durable_session`); messages of neighbours go by
+`Ferry`s, one on each link.
+
+A subscription in memory outlives the connection of its last reader by `LEFT_WAIT_S`, so that a
+reader that was cut off finds it again.
+"""
+
+import asyncio
+from dataclasses import fields
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from contrada.delivery.delivery_class import delivery_class
+from contrada.delivery.delivery_messages import DeliveryMessage
+from contrada.delivery.owned_logs import Since
+from contrada.delivery.store import Store
+from contrada.errors import CannotPublishError, DeliveryError
+from contrada.routing.router_messages import Neighbour
+from contrada.service.delivery_host import DeliveryHost
+from contrada.service.dispatcher import Exchange
+from contrada.service.envelope_factory import Stamp
+from contrada.service.loop_guards import off_loop
+from contrada.service.stores.store_location import open_sound
+
+LEFT_WAIT_S: Final = 60.0
+"""How long a subscription in memory outlives the connection of its last reader. Beyond it: it ends,
+with what it keeps."""
+
+ACQUAINTED_WAIT_S: Final = 5.0
+"""How long what an embedded service promises, reads or ends waits for a new neighbour to tell what
+stands anywhere. Beyond it: it goes by what is known."""
+
+PUBLISHERS_HERE_MAX: Final = 100_000
+"""Names under which clients of a broker publish what is promised, all together. Beyond it: they are
+refused."""
+
+ALONE: Final = "broker"
+"""The name in its store of a broker that has none."""
+
+_NO_SEQUENCER: Final = (
+    "no broker of this network is named to give the order of sequences; name one, the same at all, "
+    "by --sequencer, or `sequencer=`"
+)
+
+
+class _User(NamedTuple):
+    """Who publishes under a name: which access point, over which connection."""
+
+    instance: str
+    connection: object
+
+
+class LogConnection(Protocol):
+    """A connection over which is read."""
+
+    def yield_reader(self, label: str) -> None:
+        """The reader is on another connection now."""
+        ...
+
+
+class Carrier(Protocol):
+    """What goes to a neighbour."""
+
+    def say(self, message: DeliveryMessage) -> None:
+        """Says something, soon."""
+
+
+class BrokerLogs:
+    """What one broker keeps; in use from `open` to `aclose`."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        name: str,
+        sequencer: str,
+        store: str | Path | Store | None,
+        no_store: str,
+    ) -> None:
+        """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
+        self._exchange = exchange
+        self._name, self._sequencer, self._place = name, sequencer, store
+        self._no_store = no_store
+        self.client = exchange.client()
+        self._clock = Stamp(None).now_us
+        self._host: DeliveryHost | None = None
+        self._left: dict[str, asyncio.TimerHandle] = {}
+        self._users: dict[str, _User] = {}
+        self._readers: dict[str, LogConnection] = {}
+        self._ferries: dict[Neighbour, Carrier] = {}
+        self._untold: dict[Neighbour, None] = {}
+        self._heard = asyncio.Event()
+        self.held_back = 0
+        """Messages that found no room on their way to a neighbour, and are sent again."""
+
+    def open(self) -> None:
+        """Opens the store that is there; a file is made when something is promised first.
+
+        Raises StoreError, ServiceError.
+        """
+        place = self._place
+        is_url = isinstance(place, str) and "://" in place
+        if not isinstance(place, str | Path | None) or is_url or (place and Path(place).exists()):
+            self._make_host()
+
+    def _make_host(self) -> DeliveryHost:
+        def made(store: Store | None) -> DeliveryHost:
+            return DeliveryHost(
+                self._name or ALONE,
+                store,
+                self._clock,
+                self._exchange,
+                self.client,
+                sequencer=self._sequencer,
+                no_store=self._no_store,
+                tell=self._tell,
+                acquainted=self.acquainted,
+            )
+
+        place = self._place
+        host = open_sound(place, made) if isinstance(place, str | Path) else made(place)
+        self._host = host
+        for neighbour in self._ferries:
+            host.link_up(neighbour)
+        host.change_ways(self._exchange.ways())
+        return host
+
+    @property
+    def host(self) -> DeliveryHost:
+        """What keeps promises; made now, where nothing was promised yet. Raises StoreError."""
+        return self._host or self._make_host()
+
+    @property
+    def opened(self) -> DeliveryHost | None:
+        """The same, where something was promised."""
+        return self._host
+
+    async def aclose(self) -> None:
+        """Brings to the disk what still waits, and closes the store. Raises StoreError."""
+        for timer in self._left.values():
+            timer.cancel()
+        host, self._host = self._host, None
+        if host is None:
+            return
+        try:
+            await host.aclose()
+        finally:
+            if isinstance(self._place, str | Path):
+                await off_loop(host.store.close)  # type: ignore[union-attr]
+
+    def counts(self) -> dict[str, int]:
+        """What is held and was done so that delivery can be promised, by name."""
+        if self._host is None:
+            return {}
+        found = self._host.server.statistics()
+        counts = {each.name: getattr(found, each.name) for each in fields(found)}
+        del counts["logs"]
+        return counts | {"held back": self.held_back}
+
+    def standing_since(self, number: int, count: int) -> Since:
+        """What stands here under so many numbers from one on; see `Logs.since`."""
+        if self._host is None:
+            return range(0), iter(())
+        return self._host.server.standing_since(number, count)
+
+    def check(self, delivery: str) -> None:
+        """Raises CannotPublishError for what this broker can never promise."""
+        if delivery_class(delivery).sequence and self._name and not self._sequencer:
+            raise CannotPublishError("", reason=f"{delivery!r}: {_NO_SEQUENCER}")
+
+    # --- neighbours ---------------------------------------------------------------------------
+
+    def link_up(self, neighbour: Neighbour, ferry: Carrier) -> None:
+        """There is a link, which the router knows already."""
+        self._ferries[neighbour] = ferry
+        self._untold[neighbour] = None
+        if self._host is not None:
+            self._host.link_up(neighbour)
+        self.look()
+
+    def link_down(self, neighbour: Neighbour, ferry: Carrier) -> None:
+        """A link is gone; twice is once."""
+        if self._ferries.get(neighbour) is ferry:
+            del self._ferries[neighbour]
+            self.told(neighbour)
+            if self._host is not None:
+                self._host.link_down(neighbour)
+            self.look()
+
+    def told(self, neighbour: Neighbour) -> None:
+        """A neighbour has told what stands there and elsewhere, or is gone."""
+        self._untold.pop(neighbour, None)
+        self._heard.set()
+
+    async def acquainted(self) -> None:
+        """Return when all neighbours have told what stands anywhere. Raises StoreError.
+
+        One that does not is waited for once.
+        """
+        assert self.host is not None, "whoever is told of this server tells of itself"
+        try:
+            async with asyncio.timeout(ACQUAINTED_WAIT_S):
+                while self._untold:
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            self._untold.clear()
+
+    @property
+    def due(self) -> int:
+        """Parcels that other servers have not acknowledged, though there is a route to them."""
+        return 0 if self._host is None else self._host.server.due
+
+    def look(self) -> None:
+        """The router may know other ways now."""
+        if self._host is not None:
+            self._host.change_ways(self._exchange.ways())
+
+    def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
+        """A neighbour says something. Raises StoreError where the store cannot be opened."""
+        self.host.receive(neighbour, message)
+
+    def _tell(self, to: Neighbour, message: DeliveryMessage) -> None:
+        ferry = self._ferries.get(to)
+        if ferry is not None:
+            ferry.say(message)
+
+    # --- publishers ---------------------------------------------------------------------------
+
+    def admit(self, publisher: str, instance: str, connection: object) -> None:
+        """An access point will publish under a name, over this connection.
+
+        Raises DeliveryError where another one does: both would give out the same numbers.
+        """
+        user = self._users.get(publisher)
+        if user is not None and user.instance != instance:
+            raise DeliveryError(
+                f"another access point that is connected publishes as {publisher!r}; "
+                "take another name"
+            )
+        if user is None and len(self._users) >= PUBLISHERS_HERE_MAX:
+            raise DeliveryError(f"PUBLISHERS_HERE_MAX = {PUBLISHERS_HERE_MAX} publish here already")
+        self._users[publisher] = _User(instance, connection)
+
+    def dismiss(self, publisher: str, connection: object) -> None:
+        """A connection has ended over which something was published under a name."""
+        user = self._users.get(publisher)
+        if user is not None and user.connection is connection:
+            del self._users[publisher]
+
+    # --- readers ------------------------------------------------------------------------------
+
+    def claim(self, label: str, connection: LogConnection) -> None:
+        """A reader is on this connection from now on; what it had on another one comes again."""
+        before = self._readers.get(label)
+        if before is not None and before is not connection:
+            before.yield_reader(label)
+        self._readers[label] = connection
+
+    def disclaim(self, label: str, connection: LogConnection) -> None:
+        """A reader is on this connection no longer."""
+        if self._readers.get(label) is connection:
+            del self._readers[label]
+
+    # --- subscriptions in memory --------------------------------------------------------------
+
+    def left(self, name: str) -> None:
+        """A reader of a subscription in memory was cut off."""
+        if self._host is not None:
+            loop = asyncio.get_running_loop()
+            self.found(name)
+            self._left[name] = loop.call_later(LEFT_WAIT_S, self._give_up, name)
+
+    def found(self, name: str) -> None:
+        """Somebody reads it again, or it has ended."""
+        timer = self._left.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _give_up(self, name: str) -> None:
+        del self._left[name]
+        host = self._host
+        if host is None or host.server.terms(name) is None:
+            return
+        if host.server.is_read(name):  # By a client of another broker, which may leave yet.
+            self.left(name)
+        else:
+            host.end(name)

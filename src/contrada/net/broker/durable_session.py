@@ -1,0 +1,575 @@
+"""`GuestLogs`: what one client of a broker publishes with a promise, and reads of what is kept.
+
+    LogRequest ==> what it costs is paid, in turns ==> the machine ==> disk ==> LogReply
+                                                          `==> ordinary subscriptions, best effort
+
+Records wait in a feed for each reader, and are sent as fast as the client takes them. What a reader
+is granted is passed on to the machine in parts, so that little of it waits here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from contrada.delivery.delivery_messages import (
+    Closed,
+    CloseLog,
+    Consuming,
+    Done,
+    GiveBack,
+    Grant,
+    LogEntry,
+    ReadLog,
+    Records,
+)
+from contrada.delivery.durable_subscription import OUT_MAX
+from contrada.errors import (
+    ContradaError,
+    DeliveryError,
+    FrameError,
+    InvalidValueError,
+    LimitError,
+    StoreError,
+    shortened,
+)
+from contrada.model import FilterSet, Notification
+from contrada.model.languages.work_budget import Work
+from contrada.net.broker.broker_logs import BrokerLogs
+from contrada.net.broker.ingress_queue import (
+    BATCH_WORK_MAX,
+    NOTIFICATION_WORK_MAX,
+    PENDING_BYTES_MAX,
+    Accepted,
+)
+from contrada.net.broker.log_batches import STRETCHES_MAX, number_here, state_of, stretch_of
+from contrada.net.broker.server_connection import Peer
+from contrada.net.wire.durable_messages import (
+    Acknowledge,
+    Arrive,
+    Arrived,
+    AskLog,
+    AskStretch,
+    Begun,
+    Publications,
+    packed,
+    published,
+    refusal,
+    requested,
+)
+from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.routing.router_messages import Client, Publish
+from contrada.service.durable_reader import IN_MEMORY
+from contrada.service.security.permits import Permit
+from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.subscription_queue import ENTRY_BYTES, size_of
+
+PLEDGES_MAX: Final = 4_096
+"""Requests of a client that are promised and not answered. Beyond it: it is told and closed."""
+
+PUBLISHERS_PER_CLIENT_MAX: Final = 100
+"""Publisher names that one connection uses above best effort. Beyond it: it is refused, the
+connection stays."""
+
+READERS_PER_CLIENT_MAX: Final = 1_000
+"""Standing subscriptions that one connection reads. Beyond it: it is refused, the connection
+stays."""
+
+STANDING_FILTERS_MAX: Final = 1_000
+"""Filters of a standing subscription that a client begins. Beyond it: it is refused, the connection
+stays."""
+
+READ_WORK_MAX: Final = 200_000
+"""Steps to read a request about what is promised, and to put a subscription in force. Beyond it: it
+is refused, the connection stays."""
+
+AHEAD_BYTES: Final = 1024 * 1024
+"""Bytes of records that are asked for at once for a reader, as the last ones had them. Beyond it:
+they stay in the log until these have gone."""
+
+AHEAD_RECORDS_MAX: Final = 256
+"""Records that are asked for at once for a reader. Beyond it: they stay in the log until these have
+gone."""
+
+_AHEAD_AT_FIRST: Final = 32
+_FRAME_BYTES: Final = 256 * 1024
+_FRAME_RECORDS: Final = 512
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _LogFeed:
+    """A reader's records on their way to its client, and what it granted."""
+
+    def __init__(self, peer: Peer, logs: BrokerLogs, said: ReadLog, label: str) -> None:
+        self.said = said
+        """As the machine knows it; the client calls this reader by its label."""
+        self._label = label
+        self._peer, self._host = peer, logs.host
+        self._waiting: deque[tuple[LogEntry | Closed, int]] = deque()
+        self._granted = 0
+        self._asked = 0  # records that the machine may give and has not given
+        self._portion = _AHEAD_AT_FIRST
+        self._bytes = 0
+        self.is_closed = False
+        """The machine gives it nothing more."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def given(self, said: Records | Closed) -> None:
+        """Records have come, or it is closed; what comes after that means nothing any more."""
+        if self.is_closed:
+            return
+        if isinstance(said, Closed):
+            self.is_closed = True
+            self._put(said, ENTRY_BYTES)
+        elif said.records:
+            permit = self._peer.permit
+            sent = [_sendable(each, permit) for each in said.records]
+            size = sum(self._put(each, _size_of(each)) for each in sent)
+            count = len(said.records)
+            self._asked = max(0, self._asked - count)
+            self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
+        self._peer.mark_ready(self)
+
+    def _put(self, each: LogEntry | Closed, size: int) -> int:
+        self._waiting.append((each, size))
+        self._hold(size)
+        return size
+
+    def _hold(self, size: int) -> None:
+        self._bytes += size
+        self._peer.budget.change(size)
+
+    def end(self, failure: ContradaError | None = None) -> None:
+        """The broker ends; its connection does, too."""
+
+    @property
+    def newest(self) -> int:
+        """Not known here."""
+        return 0
+
+    def begun_anew(self) -> None:
+        """The log is in this process."""
+
+    def grant(self, credit: int) -> None:
+        """The client may have so many more records."""
+        self._granted = min(self._granted + max(credit, 0), OUT_MAX)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Has the machine give a portion, once what it gave is on its way."""
+        more = min(self._granted, self._portion - self._asked)
+        if more > 0 and not self._waiting:
+            self._granted -= more
+            self._asked += more
+            said = self.said
+            self._host.consume(said.consumer, Grant(said.name, said.consumer, more))
+
+    def next_frame(self) -> LogDelivery | None:
+        """Records for a frame, or why there are no more of them."""
+        if not self._waiting:
+            return None
+        name, records, size = self.said.name, list[LogEntry](), 0
+        closed: Closed | None = None
+        while self._waiting and size < _FRAME_BYTES and len(records) < _FRAME_RECORDS:
+            each, each_size = self._waiting[0]
+            if isinstance(each, Closed):
+                if records:
+                    break
+                closed = Closed(name, self._label, each.reason, each.again)
+            elif records and size + each_size > CONTENT_BYTES_MAX:
+                break
+            else:
+                records.append(each)
+            self._waiting.popleft()
+            self._hold(-each_size)
+            size += each_size
+            if closed is not None:
+                break
+        self._ask()
+        return LogDelivery(packed(closed or Records(name, self._label, tuple(records))))
+
+    def discard(self) -> None:
+        """What waits is not sent any more."""
+        self._waiting.clear()
+        self._hold(-self._bytes)
+
+
+def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
+    """A record; a damaged one in place of one that may not be read, or that no frame can hold."""
+    item = record.notification
+    if item is None:
+        return record
+    if permit is not None and not permit.readable((item,)):
+        reason = NOT_PERMITTED
+    elif len(item.packed) <= CONTENT_BYTES_MAX:
+        return record
+    else:
+        size = len(item.packed)
+        reason = f"it has {size} bytes, more than CONTENT_BYTES_MAX = {CONTENT_BYTES_MAX}"
+    return LogEntry(record.position, record.time_us, None, record.attempt, reason)
+
+
+def _size_of(record: LogEntry) -> int:
+    return ENTRY_BYTES if record.notification is None else size_of(record.notification)
+
+
+@dataclass(slots=True, eq=False)
+class _Pledge:
+    """A publication that is not answered yet; in parts where all of it was too much work."""
+
+    number: int
+    wait_ms: int
+    size: int
+    open: int = 1
+    fresh: list[Notification] = field(default_factory=list)
+    error: ContradaError | None = None
+    accepted: int = 0
+
+
+class GuestLogs:
+    """What is promised to one client."""
+
+    def __init__(self, peer: Peer, client: Client, logs: BrokerLogs) -> None:
+        self._peer, self._client, self._logs = peer, client, logs
+        self._host = logs.host
+        self._feeds: dict[str, _LogFeed] = {}
+        self._reads = 0
+        self._stretches: set[int] = set()  # which are read, and not answered yet
+        self._publishers: dict[str, None] = {}
+        self._unanswered = 0
+        self._held = 0
+        self._answers: list[tuple[int, msgspec.Raw]] = []
+        self._answering: asyncio.Task[None] | None = None
+        self._accepted = Accepted(
+            peer.broker.exchange,
+            client,
+            peer.broker,
+            frames_max=PLEDGES_MAX,
+            answer=self._handed_over,
+            end=peer.end,
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits to be accepted, and to be handed over."""
+        return self._held + self._accepted.held_bytes
+
+    def handle(self, request: LogRequest) -> Generator[None]:
+        """Does what is asked for; where it yields the others may have a turn."""
+        if self._unanswered >= PLEDGES_MAX:
+            raise self._fault(f"more than PLEDGES_MAX = {PLEDGES_MAX} unanswered")
+        self._unanswered += 1
+        try:
+            with Work("READ_WORK_MAX", READ_WORK_MAX):
+                message = requested(request.message)
+                notifications = published(message) if isinstance(message, Publications) else None
+            if notifications is not None:
+                yield from self._publish(request, notifications)
+            elif isinstance(message, AskStretch):
+                yield from self._read_stretch(request.number, message)
+            elif not self._peer.is_gone:
+                self._do(request.number, message)
+        except ContradaError as error:
+            if self._peer.is_closed:
+                raise  # It was the fault of the whole connection.
+            self._refuse(request.number, error)
+
+    def _fault(self, reason: str) -> FrameError:
+        error = FrameError("too many requests", reason)
+        self._peer.fail(error)
+        return error
+
+    def _do(self, number: int, message: Any) -> None:
+        self._check_names(message)
+        match message:
+            case Arrive():
+                self._arrive(number, message)
+            case ReadLog():
+                self._read(number, message)
+            case CloseLog(consumer="", ends=True):
+                self._host.end(message.name)
+                self._logs.found(message.name)
+                self._answer(number)
+            case CloseLog():
+                self._leave(message)
+                self._answer(number)
+            case AskLog():
+                self._answer(number, packed(state_of(self._host.server, message)))
+            case Acknowledge():
+                number_here(self._host.server, message.name, message.number)
+                self._host.acknowledge(message.name, message.before)
+                self._answer(number)
+            case _:
+                self._consume(message)
+                self._answer(number)
+
+    def _check_names(self, message: Any) -> None:
+        """Raises NotPermittedError for the names of others. Those in memory nobody else knows."""
+        permit = self._peer.permit
+        if permit is None:
+            return
+        if isinstance(message, Arrive):
+            permit.check_publisher(message.publisher)
+            return
+        names = [message.name]
+        if isinstance(message, ReadLog) and message.retention and message.retention.dead_letter:
+            names.append(message.retention.dead_letter)
+        for each in names:
+            if not each.startswith(f"{IN_MEMORY}-"):
+                permit.check_durable(each)
+
+    # --- publishing ---------------------------------------------------------------------------
+
+    def _arrive(self, number: int, said: Arrive) -> None:
+        is_new = said.publisher not in self._publishers
+        if is_new and len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
+            raise LimitError("PUBLISHERS_PER_CLIENT_MAX", PUBLISHERS_PER_CLIENT_MAX)
+        self._logs.admit(said.publisher, said.instance, self)
+        self._publishers[said.publisher] = None
+        server = self._host.server
+        self._host.arrive(said.publisher, said.past)
+        known = Arrived(server.name, server.life, server.sequence_of(said.publisher))
+        self._answer(number, packed(known))
+
+    def _publish(
+        self, request: LogRequest, notifications: tuple[Notification, ...]
+    ) -> Generator[None]:
+        """Publishes all notifications at once, or one by one where that is too much work."""
+        if not notifications:
+            raise InvalidValueError((), "expected notifications to publish")
+        if len({each.envelope.publisher for each in notifications}) > 1:
+            raise InvalidValueError("publishers", "expected notifications of one publisher")
+        self._logs.check(notifications[0].envelope.delivery)
+        permit = self._peer.permit
+        refused = (yield from permit.unpublishable(notifications)) if permit else []
+        if permit is not None and refused:
+            self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
+            raise permit.why_unpublishable(notifications[refused[0]])
+        size = sum(map(size_of, notifications))
+        if self.held_bytes + size > PENDING_BYTES_MAX:
+            limit = f"PENDING_BYTES_MAX = {PENDING_BYTES_MAX}"
+            raise self._fault(f"more than {limit} bytes unanswered")
+        pledge = _Pledge(request.number, request.wait_ms, size)
+        self._hold(size)
+        try:
+            with Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True):
+                self._host.server.matching(notifications)
+        except LimitError as error:
+            if error.limit != "BATCH_WORK_MAX":
+                pledge.error = error
+            else:
+                yield from self._publish_each(pledge, notifications)
+        else:
+            self._pledge(pledge, notifications)
+        finally:
+            self._closed_one(pledge)
+
+    def _publish_each(
+        self, pledge: _Pledge, notifications: Sequence[Notification]
+    ) -> Generator[None]:
+        for each in notifications:
+            yield
+            if pledge.error is not None:
+                return
+            try:
+                with Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX, is_strict=True):
+                    self._host.server.matching((each,))
+            except LimitError as error:
+                pledge.error = error
+            else:
+                self._pledge(pledge, (each,))
+
+    def _pledge(self, pledge: _Pledge, notifications: Sequence[Notification]) -> None:
+        pledge.open += 1
+        outcome = self._host.publish(notifications)
+
+        def known(outcome: "asyncio.Future[Sequence[Notification]]") -> None:
+            error = None if outcome.cancelled() else outcome.exception()
+            if isinstance(error, ContradaError):
+                pledge.error = pledge.error or error
+            elif not outcome.cancelled():
+                pledge.fresh += outcome.result()
+                pledge.accepted += len(notifications)
+            self._closed_one(pledge)
+
+        if outcome.done():
+            known(outcome)
+        else:
+            outcome.add_done_callback(known)
+
+    def _closed_one(self, pledge: _Pledge) -> None:
+        """One part more has been accepted or refused; after the last, ordinary subscriptions."""
+        pledge.open -= 1
+        if pledge.open:
+            return
+        self._hold(-pledge.size)
+        if pledge.fresh:
+            self._accepted.add(pledge, pledge.wait_ms, Publish(tuple(pledge.fresh)))
+        else:
+            self._handed_over(pledge, 0)
+
+    def _handed_over(self, pledge: _Pledge, answer: int | ContradaError) -> None:
+        if pledge.error is not None:
+            pledge.error.published = pledge.accepted
+            self._refuse(pledge.number, pledge.error)
+            self._peer.write()
+        else:  # It is accepted, also where it was too much for ordinary subscriptions.
+            self._answer(pledge.number, packed(answer if isinstance(answer, int) else 0))
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        self._peer.broker.hold(size)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _read(self, number: int, said: ReadLog) -> None:
+        label = said.consumer
+        if label in self._feeds:
+            if not self._feeds[label].is_closed:
+                raise DeliveryError(f"{label!r} reads {self._feeds[label].said.name!r} already")
+            self._leave(CloseLog(said.name, label))
+        if len(self._feeds) >= READERS_PER_CLIENT_MAX:
+            raise LimitError("READERS_PER_CLIENT_MAX", READERS_PER_CLIENT_MAX)
+        filters = said.filters
+        if filters is not None and len(filters.filters) > STANDING_FILTERS_MAX:
+            found = len(filters.filters)
+            raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, found)
+        if self._peer.permit is not None and filters is not None:
+            with Work("READ_WORK_MAX", READ_WORK_MAX):
+                granted = self._peer.permit.subscribed(filters)
+            said = msgspec.structs.replace(said, filters=FilterSet(granted))
+        self._logs.claim(self._claimed(label), self)
+        self._reads += 1
+        # Another one than before a restart: records may still be on their way to that.
+        consumer = f"{self._peer.broker.instance}.{self._client.name}.{self._reads}"
+        asked = msgspec.structs.replace(said, consumer=consumer)
+        feed = self._feeds[label] = _LogFeed(self._peer, self._logs, asked, label)
+        try:
+            with Work("READ_WORK_MAX", READ_WORK_MAX):
+                standing = self._host.begin(feed, asked)
+        except BaseException:
+            del self._feeds[label]
+            self._logs.disclaim(self._claimed(label), self)
+            raise
+        self._logs.found(said.name)
+        known = self._host.server.known(said.name)
+        home, at = known[:2] if known is not None else ("", 0)
+        self._answer(number, packed(Begun(standing, home, at)))
+
+    def _read_stretch(self, number: int, said: AskStretch) -> Generator[None]:
+        if len(self._stretches) >= STRETCHES_MAX:
+            raise LimitError("STRETCHES_MAX", STRETCHES_MAX)
+        self._check_names(said)
+        stretch = yield from stretch_of(self._host.server, said, self._peer.permit)
+        if number:
+            self._stretches.add(number)
+        self._answer(number, packed(stretch))
+
+    def _consume(self, said: Grant | Done | GiveBack) -> None:
+        feed = self._feeds.get(said.consumer)
+        if feed is None or feed.said.name != said.name:
+            raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
+        if isinstance(said, Grant):
+            feed.grant(said.credit)
+            return
+        many = said.intervals if isinstance(said, Done) else said.positions
+        if len(many) > OUT_MAX:
+            raise LimitError("OUT_MAX", OUT_MAX, len(many))
+        if isinstance(said, Done) and not all(0 < a < b for a, b in said.intervals):
+            raise InvalidValueError(said.intervals[0], "expected intervals of positions from 1")
+        translated: Consuming = msgspec.structs.replace(said, consumer=feed.said.consumer)
+        self._host.consume(feed.said.consumer, translated)
+
+    def _leave(self, said: CloseLog) -> None:
+        feed = self._feeds.pop(said.consumer, None)
+        if feed is None:
+            return  # It was closed, or never opened.
+        self._end_feed(feed)
+        self._logs.disclaim(self._claimed(said.consumer), self)
+        name, ends = feed.said.name, said.ends and not feed.said.is_durable
+        seen = None if said.seen is None else said.seen[:OUT_MAX]
+        self._host.leave(CloseLog(name, feed.said.consumer, ends, seen))
+
+    def _claimed(self, label: str) -> str:
+        """The reader as the broker calls it: nobody takes it from another user."""
+        principal = self._peer.principal
+        return label if principal is None else f"{principal.name}/{label}"
+
+    def yield_reader(self, claimed: str) -> None:
+        """The reader is on another connection now: this one is dead, though it may not show yet."""
+        label = claimed.removeprefix(self._claimed(""))
+        self._leave(CloseLog(self._feeds[label].said.name, label))
+
+    def _end_feed(self, feed: _LogFeed) -> None:
+        self._peer.forget_feed(feed)
+        feed.discard()
+
+    def withdraw_all(self) -> None:
+        """The connection has ended: what was on its way to readers comes again."""
+        for label, feed in self._feeds.items():
+            self._end_feed(feed)
+            self._logs.disclaim(self._claimed(label), self)
+            self._host.leave(CloseLog(feed.said.name, feed.said.consumer))
+            if not feed.said.is_durable:
+                self._logs.left(feed.said.name)
+        self._feeds.clear()
+        for each in self._publishers:
+            self._logs.dismiss(each, self)
+        self._publishers.clear()
+
+    def forget(self) -> None:
+        """Forgets at once what waits to be handed over."""
+        self._accepted.forget()
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _answer(self, number: int, result: msgspec.Raw = msgspec.Raw(b"\xc0")) -> None:  # noqa: B008
+        """Answers once all that was done is on stable storage."""
+        if not number:
+            self._unanswered -= 1
+            return
+        self._answers.append((number, result))
+        if self._answering is None:
+            self._answering = self._peer.broker.start_work(self._answer_all())
+
+    async def _answer_all(self) -> None:
+        try:
+            while self._answers:
+                answers, self._answers = self._answers, []
+                failure: StoreError | None = None
+                try:
+                    await self._host.committed()
+                except StoreError as error:
+                    failure = error
+                for number, result in answers:
+                    self._stretches.discard(number)
+                    if failure is not None:
+                        self._refuse(number, failure)
+                        continue
+                    self._unanswered -= 1
+                    self._peer.send(LogReply(number, result))
+                self._peer.write()
+        finally:
+            self._answering = None
+
+    def _refuse(self, number: int, error: ContradaError) -> None:
+        self._unanswered -= 1
+        self._peer.broker.refused[type(error).__name__] += 1
+        _LOG.info(
+            "client %(peer)s of %(user)s is refused a request: %(reason)s",
+            {
+                "peer": self._peer.name,
+                "user": self._peer.user,
+                "code": type(error).__name__,
+                "reason": shortened(str(error)),
+            },
+        )
+        if number:
+            self._peer.send(refusal(number, error))

@@ -1,0 +1,212 @@
+"""`MemberService`: an embedded service that is a server of a network of brokers.
+
+It stands on the exchange of its `Server`, which has links to its neighbours as a broker has: its
+own publications and subscriptions are routed as those of a broker's clients. It listens at no
+address, so it makes all its links itself. Patterns go by its clock and the slack of the network, as
+at a broker.
+
+Source: PODC 2000 §2, §4 (a client's access point is a server like any other).
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contrada.delivery.store import Store
+from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError, StoreError
+from contrada.model import Filter, Notification
+from contrada.model.codec import notification_to_read
+from contrada.net.broker.ingress_queue import Doubtful
+from contrada.net.broker.neighbours import Membership
+from contrada.net.broker.server import Server
+from contrada.net.wire.address import SCHEME_TLS, shown_addresses
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, packed_content
+from contrada.patterns import Match
+from contrada.service import ConnectionState, ServiceStatistics, WhenFull
+from contrada.service.delivery_host import NO_STORE
+from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription, LocalQueue
+from contrada.service.security.signatures import Signer
+from contrada.service.subscription_queue import PUBLISH_WAIT_S, Outlet, size_of
+
+if TYPE_CHECKING:
+    from contrada.service.delivery_host import DeliveryHost
+
+JOIN_WAIT_S: Final = 15.0
+"""How long opening waits until each neighbour is there and has told what it asks for, or cannot be
+had. Beyond it: it is open with those that are there; where none is, ConnectionFailedError."""
+
+_FITS_BYTES: Final = CONTENT_BYTES_MAX // 2
+"""What is smaller can be sent, whatever its envelope holds."""
+
+
+class MemberService(EmbeddedService):
+    """An embedded service with neighbours."""
+
+    def __init__(
+        self,
+        network: Membership,
+        *,
+        publisher: str | Signer | None = None,
+        publish_wait_s: float = PUBLISH_WAIT_S,
+        store: str | Path | Store | None = None,
+        on_connection: Callable[[ConnectionState], object] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`network` has a name and neighbours. The others are as in `connect`.
+
+        Raises InvalidValueError, ServiceError.
+        """
+        self._addresses = [each.address for each in network.neighbours]
+        if tls is not None and not any(each.is_tls for each in self._addresses):
+            reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(self._addresses)}"
+            raise ServiceError(reason)
+        self._server = Server(network, store, going=tls, no_store=NO_STORE, tell=self._tell)
+        super().__init__(
+            publisher=publisher,
+            publish_wait_s=publish_wait_s,
+            store=store,
+            on_connection=on_connection,
+            exchange=self._server.exchange,
+        )
+        self._stamped = self._fitting
+        self._opening = asyncio.Lock()
+        self._links: dict[str, ConnectionState] = {}
+        self._changed = asyncio.Event()
+
+    async def open(self) -> None:
+        """Start it; returns when each link is up, or was tried once.
+
+        Raises ConnectionFailedError where there is no link then: it is closed. StoreError.
+        """
+        async with self._opening:
+            is_first = self._state == "new"
+            await super().open()
+            if is_first:
+                try:
+                    await self._join()
+                except BaseException as error:
+                    if isinstance(error, ConnectionFailedError):
+                        self._states.tell(ConnectionState("closed", error.address, error.reason))
+                    await self.aclose()
+                    raise
+
+    def _begin(self) -> None:
+        self._server.begin()
+
+    async def _join(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(JOIN_WAIT_S):
+                while self._state == "open" and len(self._links) < len(self._addresses):
+                    self._changed.clear()
+                    await self._changed.wait()
+        if self._state != "open":
+            raise ServiceClosedError("the service was closed while it was opened")
+        if not any(each.state == "connected" for each in self._links.values()):
+            shown = shown_addresses(self._addresses)
+            reasons = {address: each.reason for address, each in self._links.items()}
+            late = f"it told nothing within JOIN_WAIT_S = {JOIN_WAIT_S:g} s"
+            why = [(str(each), reasons.get(str(each)) or late) for each in self._addresses]
+            if len(why) == 1:
+                raise ConnectionFailedError(*why[0])
+            every = "; ".join(f"{address}: {reason}" for address, reason in why)
+            raise ConnectionFailedError(shown, f"no neighbour answers: {every}")
+
+    def _tell(self, state: ConnectionState) -> None:
+        self._links[state.address] = state
+        self._states.tell(state)
+        self._changed.set()
+
+    async def _end_all(self) -> None:
+        self._changed.set()
+        for subscription in list(self.subscriptions):
+            subscription.end()
+        self._market.end()
+        host = self._opened_host()
+        if host is not None:
+            host.end_readers()
+            with suppress(StoreError):  # Whoever closes the server is told.
+                await host.committed()
+        try:
+            await self._server.part()
+        finally:  # Also where whoever closes is cancelled.
+            self._timekeeper.cancel()
+            await self._timekeeper.ended()
+            await self._server.close()
+
+    # --- what is promised ---------------------------------------------------------------------
+
+    def _make_host(self) -> "DeliveryHost":
+        return self._server.logs.host
+
+    def _opened_host(self) -> "DeliveryHost | None":
+        return self._server.logs.opened
+
+    async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
+        self._server.logs.check(run[0].envelope.delivery)
+        return await super()._publish_promised(run)
+
+    def name_of_request(self) -> str:
+        """An identity for a subscription; no other of the network has it."""
+        return f"{self._server.instance}-{super().name_of_request()}"
+
+    # --- what comes and goes ------------------------------------------------------------------
+
+    def _fitting(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
+        """As they are published. Raises LimitError for what no frame can hold."""
+        stamped = self._stamp.stamped(notifications, now_us)
+        for each in stamped:
+            if size_of(each) > _FITS_BYTES:
+                packed_content(each)
+        return stamped
+
+    def _keep_time(self, due_us: int) -> None:
+        self._timekeeper.wake(due_us)
+
+    def queue_of(self, subscription: EmbeddedSubscription[Any], when_full: WhenFull) -> Outlet[Any]:
+        """A new one, for a subscription."""
+        return _DecidingQueue(self, subscription, when_full)
+
+    def statistics(self) -> ServiceStatistics:
+        """What was published, matched and dropped so far, and what went over links."""
+        found = super().statistics()
+        sent, waiting = self._server.links()
+        return replace(found, link_sent=sent, link_waiting=waiting)
+
+
+class _DecidingQueue(LocalQueue):
+    """The queue of a subscription, where what comes over links is read and decided."""
+
+    __slots__ = ("_subscription",)
+
+    def __init__(
+        self,
+        service: MemberService,
+        subscription: EmbeddedSubscription[Any],
+        when_full: WhenFull,
+    ) -> None:
+        super().__init__(service.now_us, when_full, subscription.cut_off)
+        self._subscription = subscription
+
+    def take(self) -> tuple[Any, int] | None:
+        """The first entry that is asked for, and its size."""
+        while (taken := super().take()) is not None:
+            item, size = taken
+            if type(item) is bytes:
+                return notification_to_read(item)[0], size
+            if self._is_asked(item):
+                return item, size
+        return None
+
+    def _is_asked(self, item: Notification | Match[Any]) -> bool:
+        """Whether an item matches; decided now where that was too much work when the item came."""
+        if isinstance(item, Notification):
+            return type(item.packed) is not Doubtful or self._subscription.is_asked(item)
+        pattern, found = self._subscription.pattern, item.notifications
+        assert pattern is not None, "only patterns have matches"
+        return all(type(each.packed) is not Doubtful for each in found) or all(
+            map(Filter.matches, pattern.filters, found)
+        )

@@ -1,0 +1,289 @@
+"""What a client or neighbour has published, worked off in order; answered when all is in queues."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.matching.packed import Bundle
+from contrada.model import Notification
+from contrada.model.algebra.notification import keep_packed
+from contrada.model.codec import to_msgpack
+from contrada.model.languages.work_budget import Work
+from contrada.net.broker.fair_scheduler import TURN_S
+from contrada.routing.router_messages import Notifications, Origin, Publish
+from contrada.service import trace_spans
+from contrada.service.dispatcher import Exchange, Pending
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
+
+PUBLISHES_PENDING_MAX: Final = 16
+"""Publications of a connection not yet worked off. Beyond it: the connection is told and
+closed."""
+
+PENDING_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of Publications of a connection not yet worked off. Beyond it: the connection is told
+and closed."""
+
+BATCH_WORK_MAX: Final = 50_000
+"""Steps to match notifications in one go. Beyond it: none of them is matched yet, and fewer are
+matched in one go; a single one is matched anew with NOTIFICATION_WORK_MAX."""
+
+NOTIFICATION_WORK_MAX: Final = 100_000
+"""Steps to match one notification. Beyond it: undecided subscriptions count as matching; the
+notification is delivered to them as undecided, and the subscribers decide; counted as a safe
+answer."""
+
+NOTIFICATIONS_PER_TURN: Final = 256
+"""Published notifications that are worked off in one go. Beyond it: the other connections get a
+turn."""
+
+FEW_MAX: Final = 16
+"""Notifications of a publication that is worked off in the turn in which it came. Beyond it: by a
+task of its own."""
+
+FEW_WORK_MAX: Final = 4_000
+"""Steps to match them. Beyond it: nothing of it is done yet, and a task works it off."""
+
+FEWER: Final = 8
+"""How many times fewer are taken in one go where it was too much work."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+N = TypeVar("N")
+
+
+class Doubtful(bytes):
+    """A packed notification for which the broker left some subscriptions undecided."""
+
+
+class Working(Protocol):
+    """What is needed of a broker."""
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do something for a client, also when its connection ends meanwhile."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held for a client; less where it is negative."""
+
+
+class Accepted(Generic[N]):
+    """The publications of one client, or neighbour, that are not worked off yet."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        origin: Origin,
+        broker: Working,
+        *,
+        frames_max: int = PUBLISHES_PENDING_MAX,
+        answer: Callable[[N, int | ContradaError], None],
+        end: Callable[[FrameError], None],
+    ) -> None:
+        """`answer` is called with what a publication was added under, and how many were dropped,
+        or a refusal.
+
+        `end` is called where a fault of this broker ends it.
+        """
+        self._exchange = exchange
+        self._origin = origin
+        self._frames_max = frames_max
+        self._broker = broker
+        self._answer = answer
+        self._end = end
+        self._waiting: deque[tuple[N, int, Publish, int]] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self.held_bytes = 0
+        """The bytes of all of them."""
+
+    def add(self, number: N, wait_ms: int, message: Publish) -> None:
+        """One more. Raises FrameError where a client publishes too far ahead."""
+        if len(self._waiting) >= self._frames_max:
+            reason = f"more than {self._frames_max} unanswered"
+            raise FrameError("too many publishes", reason)
+        size = _held_by(message.notifications)
+        if self.held_bytes + size > PENDING_BYTES_MAX:
+            reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
+            raise FrameError("too many publishes", reason)
+        if self._worker is None and self._at_once(number, wait_ms, message, size):
+            return
+        self._hold(size)
+        # Without the request, which holds all of its frame.
+        self._waiting.append((number, wait_ms, message, size))
+        if self._worker is None:
+            self._start(self._work())
+
+    def forget(self) -> int:
+        """Forget at once what waits; how many notifications that were."""
+        count = 0
+        while self._waiting:
+            _, _, message, size = self._waiting.popleft()
+            count += len(message.notifications)
+            self._hold(-size)
+        return count
+
+    def when_idle(self, act: Callable[[], None]) -> None:
+        """Does something once all is worked off, now if it is."""
+        if self._worker is None:
+            act()
+        else:
+            self._worker.add_done_callback(lambda _: act())
+
+    def _hold(self, size: int) -> None:
+        self.held_bytes += size
+        self._broker.hold(size)
+
+    def _at_once(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
+        """Works off few notifications at once, without a task that could wait.
+
+        Returns whether it did. The work stays within the connection's turns (see
+        `net.broker.fair_scheduler`).
+        """
+        if len(message.notifications) > FEW_MAX:
+            return False
+        pending: list[Pending[Notification]] = []
+        error: ContradaError | None
+        try:
+            with Work("FEW_WORK_MAX", FEW_WORK_MAX, is_strict=True):
+                pending, error = self._take(message, wall_clock_us())
+        except ContradaError as fault:
+            if isinstance(fault, LimitError) and fault.limit == "FEW_WORK_MAX":
+                return False
+            error = fault
+        except Exception as fault:  # noqa: BLE001 - as where a task does it
+            self._failed(fault)
+            return True
+        if pending:
+            self._hold(size)
+            self._start(self._work_after(number, pending, _seconds(wait_ms), error, size))
+        else:
+            self._answer(number, error or 0)
+        return True
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._worker = self._broker.start_work(work)
+        self._worker.add_done_callback(self._worked)
+
+    async def _work_after(
+        self,
+        number: N,
+        pending: list[Pending[Notification]],
+        wait_s: float,
+        error: ContradaError | None,
+        size: int,
+    ) -> None:
+        """As `_work`, once what is pending has found its room."""
+        dropped = await self._exchange.wait(pending, wait_s)
+        self._hold(-size)
+        self._answer(number, error or dropped)
+        await self._work()
+
+    async def _work(self) -> None:
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        while self._waiting:
+            number, wait_ms, message, size = self._waiting.popleft()
+            answer: int | ContradaError
+            try:
+                answer = await self._publish(_seconds(wait_ms), message)
+            except ContradaError as error:
+                answer = error
+            self._hold(-size)
+            self._answer(number, answer)
+            if clock() - began_s > TURN_S:
+                await asyncio.sleep(0)
+                began_s = clock()
+        self._worker = None  # Here, not when the task is seen to be done: frames come between.
+
+    async def _publish(self, wait_s: float, message: Publish) -> int:
+        now_us = wall_clock_us()
+        dropped = done = 0
+        error: ContradaError | None = None
+        size = NOTIFICATIONS_PER_TURN
+        is_decided = True
+        whole = message.notifications
+        while done < len(whole):
+            batch = whole[done : done + size]
+            part = message if batch is whole else replace(message, notifications=batch)
+            try:
+                pending, refused = self._matched(part, now_us, is_decided=is_decided)
+            except LimitError as too_much:
+                if too_much.limit != "BATCH_WORK_MAX":
+                    raise
+                if isinstance(whole, Bundle):  # Singly, an undecided one can be marked.
+                    message = replace(message, notifications=tuple(whole))
+                    whole = message.notifications
+                size = max(len(batch) // FEWER, 1)
+                if len(batch) == 1:
+                    is_decided = False
+                    it = whole[done]
+                    keep_packed(it, Doubtful(to_msgpack(it)))
+                await asyncio.sleep(0)
+                continue
+            done += len(batch)
+            is_decided = True
+            if pending:
+                dropped += await self._exchange.wait(pending, wait_s)
+            error = error or refused
+            if done < len(whole):
+                await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return dropped
+
+    def _matched(
+        self, message: Publish, now_us: int, *, is_decided: bool
+    ) -> tuple[list[Pending[Notification]], ContradaError | None]:
+        """Match notifications in one go, and publish them.
+
+        Raises LimitError, with nothing done, where that is too much work; not if undecided ones are
+        allowed.
+        """
+        if is_decided:
+            work = Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True)
+        else:
+            work = Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX)
+        with work:
+            return self._take(message, now_us)
+
+    def _take(
+        self, message: Publish, now_us: int
+    ) -> tuple[list[Pending[Notification]], ContradaError | None]:
+        if not trace_spans.is_on:
+            return self._exchange.take(self._origin, message, now_us)
+        node, origin = self._exchange.router.name, self._origin.name
+        with trace_spans.accepting(node, origin, message.notifications):
+            return self._exchange.take(self._origin, message, now_us)
+
+    def _worked(self, task: "asyncio.Task[None]") -> None:
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._failed(fault)
+        if self._worker is task:  # It did not come to its end: neither will what waited for it.
+            self._waiting.clear()
+            self._hold(-self.held_bytes)
+
+    def _failed(self, fault: BaseException) -> None:
+        self._end(told_of(fault))
+
+
+def told_of(fault: BaseException) -> FrameError:
+    """Why a connection is ended for which a fault of this broker showed, which is logged."""
+    _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
+    return FrameError("internal", f"a fault of this broker ({type(fault).__name__})")
+
+
+def _held_by(notifications: Notifications) -> int:
+    """The bytes that notifications take while they wait to be worked off."""
+    beside = notifications.joined_bytes if isinstance(notifications, Bundle) else 0
+    return size_of_all(notifications) + beside
+
+
+def _seconds(wait_ms: int) -> float:
+    """How long a publisher waits for room."""
+    return min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)

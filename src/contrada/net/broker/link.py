@@ -1,0 +1,405 @@
+"""A neighbour as a broker sees it: router messages, and notifications within its credit.
+
+Both ends of a link are alike. The routers' messages go at once, all those of a turn of the loop in
+one frame. Notifications wait in an outlet, as they do for a subscription. They leave it within the
+credit that the neighbour grants as it works off what it received. So a link is always read, and the
+queues at both ends are bounded.
+
+Source: PODC 2000 §4 (servers and the messages between them).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from contrada.delivery.backlog import QueueEntry
+from contrada.errors import ContradaError, FrameError
+from contrada.model import Filter, FilterSet
+from contrada.model.languages.decision import safe_answers
+from contrada.net.broker.ingress_queue import Accepted
+from contrada.net.broker.link_permissions import LimitedNeighbour
+from contrada.net.broker.reliable_link_channel import Ferry
+from contrada.net.broker.server_connection import Peer
+from contrada.net.wire.frames import Frame, Hop, HopCredit, HopPart, LogHop
+from contrada.net.wire.message_codec import (
+    HOP_NOTIFICATIONS_MAX,
+    packed,
+    packed_publish,
+    unpacked_hop,
+)
+from contrada.net.wire.payload_codec import as_notification, encoding_of
+from contrada.net.wire.query_codec import packed_answers
+from contrada.routing.router_messages import (
+    Answer,
+    LinkUp,
+    Message,
+    Publish,
+    Reason,
+    Refused,
+    Subscribe,
+    TookLinks,
+)
+from contrada.service import trace_spans
+from contrada.service.dispatcher import LINK_DOWN, Carried
+from contrada.service.security.permits import Permit
+from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.subscription_queue import (
+    ENTRY_BYTES,
+    PUBLISH_WAIT_S,
+    Outlet,
+    size_of,
+    size_of_all,
+)
+
+LINK_CREDIT_BYTES: Final = 8 * 2**20
+"""Bytes of notifications on their way over a link, and not worked off at its other end. Beyond it:
+they wait here."""
+
+HOP_BYTES_MAX: Final = 256 * 1024
+"""Bytes of notifications after which a frame to a neighbour takes no more. Beyond it: the next
+takes the rest."""
+
+SAID_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of other messages in a frame to a neighbour. Beyond it: the next takes the rest; a longer
+message goes in parts."""
+
+LINK_PUBLISHES_MAX: Final = LINK_CREDIT_BYTES // ENTRY_BYTES + 1
+"""Messages of a neighbour that publish and are not worked off; its credit allows no more. Beyond
+it: the link is ended."""
+
+HOP_MESSAGE_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of a message of a neighbour that comes in several frames. Beyond it: the link is ended."""
+
+LINK_UNREAD_BYTES_MAX: Final = 64 * 2**20
+"""Bytes that a neighbour does not read. Beyond it: the link is ended."""
+
+ON_ITS_WAY: Final = "on its way when a link went down"
+"""Why a notification may be lost: nobody knows whether the neighbour worked it off."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _LinkFeed(Outlet[Carried]):
+    """What is to be sent on over a link, the credit that is left, and how many are on their way."""
+
+    __slots__ = ("_peer", "credit", "on_their_way", "sent", "to")
+
+    def __init__(self, peer: Peer, to: str) -> None:
+        super().__init__(budget=peer.budget)
+        self.credit = LINK_CREDIT_BYTES
+        self.on_their_way = 0
+        self.sent = 0
+        self.to = to
+        self._peer = peer
+
+    def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
+        super()._append(entries, size, is_plain)
+        self._peer.mark_ready(self)
+
+    def next_frame(self) -> Hop | None:
+        """As much as credit and the limits of a frame allow, or None."""
+        batch, size = self._take()
+        if not batch:
+            return None
+        self.credit -= size
+        self.on_their_way += len(batch)
+        self.sent += len(batch)
+        if trace_spans.is_on:
+            router = self._peer.broker.exchange.router
+            packed = [bytes(encoding_of(each)) for each, _, _ in batch]
+            trace_spans.passed("link", router.name, self.to, packed)
+        return Hop(
+            [
+                packed_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
+                for (hops, source), run in groupby(batch, itemgetter(1, 2))
+            ]
+        )
+
+    def _take(self) -> tuple[Sequence[Carried], int]:
+        """What goes into the next frame, and its size; nothing that the neighbour may not read."""
+        while True:
+            batch, size = self.take_batch(HOP_NOTIFICATIONS_MAX, min(self.credit, HOP_BYTES_MAX))
+            permit = self._peer.permit
+            if permit is None or not batch:
+                return batch, size
+            items = [as_notification(each.notification) for each in batch]
+            unreadable = permit.unreadable(items)
+            if not unreadable:
+                return batch, size
+            self._peer.broker.dropped[NOT_PERMITTED] += len(unreadable)
+            size -= sum(size_of(items[at]) for at in unreadable)
+            kept = [each for at, each in enumerate(batch) if at not in unreadable]
+            if kept:
+                return kept, size
+
+
+class Link:
+    """One neighbour. `on_end` is called once, when the link is down.
+
+    `on_told` is called whenever the neighbour has taken in link states, and has sent the
+    subscriptions that follow from them.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        event: LinkUp,
+        on_told: Callable[["Link"], None],
+        on_end: Callable[["Link"], None],
+    ) -> None:
+        """Raises ServiceError where the router refuses the link."""
+        self.peer = peer
+        self.name = event.neighbour.name
+        self._on_told, self._on_end = on_told, on_end
+        self.is_down = False
+        self._said: list[msgspec.Raw] = []
+        self._parts = bytearray()
+        self._feed = _LinkFeed(peer, self.name)
+        broker = peer.broker
+        self._accepted = Accepted(
+            broker.exchange,
+            event.neighbour,
+            broker,
+            frames_max=LINK_PUBLISHES_MAX,
+            answer=self._worked_off,
+            end=peer.end,
+        )
+        permit = peer.permit
+        is_trusted = permit is None or permit.principal.is_free_to_route
+        # What is said and heard is looked at where it may not do everything.
+        self._limited = None if permit is None or is_trusted else LimitedNeighbour(permit)
+        self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
+        # Only neighbours with all rights carry parcels: these are not checked.
+        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._limited is None else None
+
+    @property
+    def held_bytes(self) -> int:
+        """What came and waits to be worked off, or for the rest of its message."""
+        return self._accepted.held_bytes + len(self._parts)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many notifications were sent and are not worked off at the other end."""
+        return self._feed.on_their_way
+
+    @property
+    def sent(self) -> int:
+        """How many notifications were sent so far."""
+        return self._feed.sent
+
+    @property
+    def waiting(self) -> int:
+        """How many notifications wait to be sent."""
+        return len(self._feed)
+
+    def handle(self, frame: Frame) -> Generator[None] | None:
+        """Does what a frame asks for; what is given is still to be done, in turns."""
+        feed = self._feed
+        if isinstance(frame, HopCredit):
+            feed.credit = min(feed.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
+            feed.on_their_way = max(0, feed.on_their_way - max(frame.count, 0))
+            if feed:
+                self.peer.mark_ready(feed)
+        elif isinstance(frame, Hop):
+            return self._hear(frame)
+        elif isinstance(frame, HopPart):
+            return self._join(frame)
+        elif isinstance(frame, LogHop) and self._ferry is not None:
+            return self._ferry.hear(frame)
+        return None
+
+    def _join(self, part: HopPart) -> Generator[None] | None:
+        """Takes a part of a message; the message once all of it is here."""
+        parts = self._parts
+        parts += part.data
+        self.peer.broker.hold(len(part.data))
+        if len(parts) > HOP_MESSAGE_BYTES_MAX:
+            limit = f"HOP_MESSAGE_BYTES_MAX = {HOP_MESSAGE_BYTES_MAX}"
+            raise FrameError("oversized", f"a message of more than {limit}")
+        if not part.is_last:
+            return None
+        whole = Hop([msgspec.Raw(bytes(parts))])
+        self._drop_parts()
+        return self._hear(whole)
+
+    def _drop_parts(self) -> None:
+        self.peer.broker.hold(-len(self._parts))
+        self._parts.clear()
+
+    def _hear(self, hop: Hop) -> Generator[None]:
+        has_told = False
+        for each in hop.messages:
+            if self.is_down:
+                return
+            try:
+                message = unpacked_hop(each)
+            except ContradaError as error:
+                self.peer.fail(failure := FrameError("malformed", f"a message: {error}"))
+                raise failure from None
+            if not self._may_pass(message):
+                continue
+            if self._limited is not None:
+                try:
+                    message = self._limited.heard(message)
+                except ContradaError as error:
+                    self._count_refused(error)
+                    continue
+            permit = self.peer.permit
+            if isinstance(message, Publish):
+                credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
+                if permit is not None:
+                    message = yield from self._permitted(permit, message)
+                self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
+                continue
+            has_told = has_told or isinstance(message, TookLinks)
+            if isinstance(message, Subscribe):
+                message = _widened(message)
+            broker = self.peer.broker
+            pending = broker.exchange.hear(self._route, message)
+            if pending:
+                waits = broker.exchange.wait(pending, PUBLISH_WAIT_S)
+                broker.start_work(_settled(waits))
+            broker.logs.look()
+            yield
+        if has_told:
+            self._on_told(self)
+
+    def _count_refused(self, error: ContradaError) -> None:
+        self.peer.broker.refused[type(error).__name__] += 1
+        said = {"neighbour": self.name, "reason": error}
+        _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
+
+    def _may_pass(self, message: Message) -> bool:
+        """Whether a message goes over the link at all, in either direction.
+
+        What questions, patterns and delivery messages contain cannot be checked for a limited one.
+        """
+        if self._limited is None or self._limited.may_pass(message):
+            return True
+        self.peer.broker.refused[NOT_PERMITTED] += 1
+        return False
+
+    def _permitted(self, permit: Permit, message: Publish) -> Generator[None, None, Publish]:
+        refused = set((yield from permit.unpublishable(message.notifications)))
+        if not refused:
+            return message
+        self.peer.broker.dropped[NOT_PERMITTED] += len(refused)
+        kept = (each for at, each in enumerate(message.notifications) if at not in refused)
+        return structs.replace(message, notifications=tuple(kept))
+
+    def _refuse(self, refused: Refused) -> None:
+        self.peer.broker.refused[refused.reason] += 1
+        if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
+            _LOG.info(
+                "neighbour %(neighbour)s is refused: %(reason)s",
+                {"neighbour": self.name, "reason": refused.reason},
+            )
+
+    def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
+        """Received notifications are in the queues, or refused: grants credit for as many."""
+        if isinstance(answer, ContradaError):
+            self.peer.broker.refused[type(answer).__name__] += 1
+        self.peer.send(credit)
+        self._write()
+
+    def _say(self, message: Message) -> None:
+        """A message goes at the end of this turn of the loop, with all that is said in it."""
+        if not self._may_pass(message):
+            return
+        if self._limited is not None:
+            found = self._limited.told(message)
+            if found is None:
+                return
+            message = found
+        if not self._said:
+            self.peer.soon(self._send_said)
+        if isinstance(message, Answer):
+            self._said += map(packed, packed_answers(message))
+        else:
+            self._said.append(packed(message))
+
+    def _send_said(self) -> None:
+        said, self._said = self._said, []
+        part: list[msgspec.Raw] = []
+        size = 0
+        for each in said:
+            if len(each) > SAID_BYTES_MAX:
+                if part:
+                    self.peer.send(Hop(part))
+                    part, size = [], 0
+                self._send_in_parts(bytes(each))
+                continue
+            part.append(each)
+            size += len(each)
+            if size >= SAID_BYTES_MAX:
+                self.peer.send(Hop(part))
+                part, size = [], 0
+        if part:
+            self.peer.send(Hop(part))
+        self._write()
+
+    def _send_in_parts(self, message: bytes) -> None:
+        for begin in range(0, len(message), SAID_BYTES_MAX):
+            end = begin + SAID_BYTES_MAX
+            self.peer.send(HopPart(message[begin:end], end >= len(message)))
+
+    def _write(self) -> None:
+        """Writes what was sent; a neighbour that sends and does not read is ended."""
+        self.peer.write()
+        if self.peer.unwritten_bytes > LINK_UNREAD_BYTES_MAX and not self.peer.is_closed:
+            limit = f"LINK_UNREAD_BYTES_MAX = {LINK_UNREAD_BYTES_MAX}"
+            self.peer.end(FrameError("overloaded", f"more than {limit} were not read"))
+
+    def withdraw_all(self) -> None:
+        """The link is down: what waits for the neighbour is lost, counted.
+
+        What it has sent is still worked off; then what it asked for ends.
+        """
+        if not self.is_down:
+            self.is_down = True
+            self._drop_parts()
+            self._route.close()
+            self._route.count_lost(ON_ITS_WAY, self._feed.on_their_way)
+            self._accepted.when_idle(self._finish)
+
+    def cut(self) -> None:
+        """What the neighbour asked for ends at once, and what it has sent is not worked off."""
+        self.withdraw_all()
+        self.forget()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._route.is_in_force:
+            self.peer.broker.exchange.link_down(self._route)
+            if self._ferry is not None:
+                self._ferry.down()
+            self._on_end(self)
+
+    def forget(self) -> None:
+        """Forgets at once what has come and is not worked off; it is counted."""
+        self._route.count_lost(LINK_DOWN, self._accepted.forget())
+
+
+async def _settled(waits: Awaitable[int]) -> None:
+    """Matches have their places, or are counted as lost."""
+    await waits
+
+
+def _widened(asked: Subscribe) -> Subscribe:
+    """A wider subscription, without constraints by operators that are unknown here.
+
+    The subscriber's broker knows them, and delivers only notifications that match. Counted.
+    """
+    if not asked.filters.unknown():
+        return asked
+    safe_answers["subscribe: unknown operator"] += 1
+    known = [
+        Filter({name: side for name, side in each.sides.items() if not side.unknown()})
+        for each in asked.filters.filters
+    ]
+    return structs.replace(asked, filters=FilterSet(known))

@@ -1,0 +1,110 @@
+"""Stretches: records of a log read many at once, by position, as columns.
+
+Nothing is handed out: who reads keeps the positions, and may read a stretch as often as it takes,
+from several connections, until it acknowledges all before a position. A record costs what the
+store takes to read and check it; no object is made of it, here or at the client.
+
+    client   AskLog -----------> positions, and what it stands for
+             AskStretch -------> records from one position to before another, as many as fit
+             Acknowledge ------> all before a position is done with
+"""
+
+import sys
+from array import array
+from collections.abc import Generator
+from typing import Final
+
+from contrada.delivery.delivery_server import DeliveryServer
+from contrada.delivery.store import LogRecord
+from contrada.errors import DeliveryError, InvalidValueError
+from contrada.model import FilterSet
+from contrada.model.codec import notification_from_msgpack
+from contrada.net.wire.durable_messages import AskLog, AskStretch, LogState, Stretch
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.service.security.permits import Permit
+from contrada.service.security.principals import NOT_PERMITTED
+
+STRETCH_BYTES_MAX: Final = 2**20
+"""Bytes of notifications of a stretch, unless a single one is longer. Beyond it: the next stretch
+takes the rest."""
+
+STRETCHES_MAX: Final = 4
+"""Stretches that a client asks for and that are not answered. Beyond it: it is refused, the
+connection stays."""
+
+_READ_AT_ONCE: Final = 1_000
+_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+def number_here(server: DeliveryServer, name: str, number: int | None = None) -> int:
+    """The number of a subscription at home here.
+
+    Raises DeliveryError: its home is elsewhere, it does not exist, or another subscription has its
+    name.
+    """
+    known = server.known(name)
+    if known is None:
+        raise DeliveryError(f"there is no durable subscription {name!r}")
+    home, found, _ = known
+    if home != server.name:
+        raise DeliveryError(f"{name!r} is at home at {home!r}: read it by position there")
+    if number not in (None, found):
+        raise DeliveryError(f"{name!r} has ended, and another one has its name")
+    return found
+
+
+def state_of(server: DeliveryServer, said: AskLog) -> LogState:
+    """What a log has. Raises as `number_here`, StoreError."""
+    number = number_here(server, said.name)
+    terms = server.terms(said.name)
+    assert terms is not None, "it is at home here"
+    filters = FilterSet(terms.filters.filters)
+    return LogState(filters, server.name, number, *server.positions(said.name, said.time_us))
+
+
+def stretch_of(
+    server: DeliveryServer, said: AskStretch, permit: Permit | None = None
+) -> Generator[None, None, Stretch]:
+    """A stretch, as long as one may be; where it yields the others may have a turn.
+
+    What the permit does not let one read is told as damaged.
+
+    Raises as `number_here`, InvalidValueError, StoreError.
+    """
+    if not 0 < said.first < said.end:
+        raise InvalidValueError((said.first, said.end), "expected positions from 1 on")
+    positions, times, lengths = array("q"), array("q"), array("I")
+    found, damaged = list[bytes](), list[tuple[int, str]]()
+    at, size, count = said.first, 0, 1
+    while at < said.end and size < STRETCH_BYTES_MAX:
+        number_here(server, said.name, said.number)  # It may have ended since the last turn.
+        _, _, end, _ = server.positions(said.name)
+        count = min(count, said.end - at, end - at)
+        if count <= 0:
+            break
+        for each in server.entries(said.name, at, count, is_again=said.is_again):
+            if not isinstance(each, LogRecord):
+                damaged.append((each.position, each.reason))
+            elif len(each.data) > CONTENT_BYTES_MAX:
+                damaged.append((each.position, f"it has {len(each.data)} bytes"))
+            elif permit and not permit.readable((notification_from_msgpack(each.data),)):
+                damaged.append((each.position, NOT_PERMITTED))
+            else:
+                positions.append(each.position)
+                times.append(each.time_us)
+                lengths.append(len(each.data))
+                found.append(each.data)
+                size += len(each.data)
+        at = min(max(at + count, server.kept_from(said.name, at + count)), said.end)
+        # The first tells how long they are: as many as fit, and no more at once than a turn has.
+        mean = max(1, size // max(1, len(found)))
+        count = max(1, min(_READ_AT_ONCE, (STRETCH_BYTES_MAX - size) // mean))
+        yield
+    columns = _packed(positions), _packed(times), _packed(lengths)
+    return Stretch(at, *columns, b"".join(found), tuple(damaged))
+
+
+def _packed(column: "array[int]") -> bytes:
+    if _IS_BIG_ENDIAN:
+        column.byteswap()
+    return column.tobytes()

@@ -1,0 +1,327 @@
+"""`Neighbours`: the links of a broker, both those that it makes and those made to it.
+
+The settings that must be alike in a network stand in the hello of both sides, and are compared:
+
+    broker a                                              broker b
+    Hello(neighbour, name, network, as, ...) ==========>  fits? else Failure, in words
+                          fits?  <======================  Hello(broker, name, network)
+    LinkUp                                                LinkUp
+
+A neighbour that is away is tried again, after longer and longer waits, for ever. Two brokers have
+one link. Of two connections made at the same time, the one made by the broker with the lesser name
+stays. A new connection takes the old one's place if the same side makes it again, or if the
+neighbour has begun anew meanwhile: then the old connection is dead, though this side may not know
+it yet.
+
+Source: PODC 2000 §4 (servers, and their connection to one another).
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from contrada.errors import ContradaError, FrameError, shortened
+from contrada.net.broker.link import Link
+from contrada.net.broker.server_connection import Host, Peer
+from contrada.net.wire.address import Address
+from contrada.net.wire.connection import NEIGHBOUR
+from contrada.net.wire.endpoint import dial, why_not
+from contrada.net.wire.frames import FRAME_BYTES_MAX, Hello
+from contrada.net.wire.pattern_codec import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
+from contrada.routing.links.link_states import COST_MAX
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import LABEL_CHARS_MAX, VERSION, LinkUp, Neighbour, Role
+from contrada.service import ConnectionState
+from contrada.service.backoff import STEADY_S, Backoff
+from contrada.service.dispatcher import new_router
+
+LINK_WAIT_S: Final = 10.0
+"""How long making a link may take, hello included. Beyond it: it is tried again later."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+_OTHER: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A neighbour that a broker is to have: its address, its role, and the cost of the link."""
+
+    address: Address
+    role: Role = Role.PEER
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a broker is in its network. A broker without a name is alone.
+
+    `general`, `trees`, `strategy` and `slack_us` are alike at all brokers of a network, see
+    `Router`; so is `sequencer`, the name of the one that gives the order of sequences, see
+    `DeliveryServer`.
+    """
+
+    name: str = ""
+    general: bool = False
+    trees: int = 0
+    strategy: Strategy = Strategy.SUBSCRIPTIONS
+    merging: bool = False
+    slack_us: int = PATTERN_SLACK_US
+    sequencer: str = ""
+    neighbours: tuple[Wanted, ...] = field(default=())
+    token: str = field(default="", repr=False)
+    """Shows the identity of this broker to the neighbours to which it makes links."""
+
+    def router(self) -> Router:
+        """The router of such a server. Raises InvalidValueError."""
+        return new_router(
+            strategy=self.strategy,
+            name=self.name,
+            general=self.general,
+            trees=self.trees,
+            merging=self.merging,
+            slack_us=self.slack_us,
+            ahead_max_us=self.slack_us // AHEAD_PER_SLACK,
+            pattern_limits=BROKER_PATTERN_LIMITS,
+        )
+
+    def alike(self) -> dict[str, int | str | bool]:
+        """What both ends of a link must say alike."""
+        return {
+            "messages": VERSION,
+            "general": self.general,
+            "trees": self.trees,
+            "strategy": str(self.strategy),
+            "slack_us": self.slack_us,
+            "sequencer": self.sequencer,
+        }
+
+
+class LinkHost(Host, Protocol):
+    """What links need of their broker."""
+
+    network: Membership
+
+    @property
+    def going(self) -> ssl.SSLContext:
+        """For links that it makes over TLS."""
+        ...
+
+
+class Neighbours:
+    """The links of one broker."""
+
+    def __init__(self, broker: LinkHost, tell: Callable[[ConnectionState], object]) -> None:
+        """`tell` is called with the state of each link that this side makes, by its address.
+
+        A link is connected once the neighbour has sent its subscriptions.
+        """
+        self._broker, self._tell = broker, tell
+        self._connected: set[Wanted] = set()
+        self._links: dict[str, tuple[Link, str, bool]] = {}
+        self._names: dict[Wanted, str] = {}  # the broker that answered at its address
+        self._tasks: dict[Wanted, asyncio.Task[None]] = {}
+        self._made: dict[Peer, tuple[Wanted, asyncio.Future[None]]] = {}
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter([link for link, _, _ in self._links.values()])
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def start(self) -> None:
+        """Makes links to the neighbours that are wanted, again whenever one is gone."""
+        self.change(self._broker.network.neighbours)
+
+    def change(self, wanted: Sequence[Wanted]) -> None:
+        """From now on these neighbours are wanted: links to others that it made are ended."""
+        if self._broker.is_stopping:
+            return
+        self._broker.network = replace(self._broker.network, neighbours=tuple(wanted))
+        for each in self._tasks.keys() - set(wanted):
+            self._tasks.pop(each).cancel()
+            self._names.pop(each, None)
+            self._connected.discard(each)
+            for peer, (made, _) in self._made.items():
+                if made == each:
+                    peer.close("this neighbour is not wanted any more")
+            _LOG.info("neighbour %(address)s is not wanted any more", {"address": each.address})
+        for each in wanted:
+            if each not in self._tasks:
+                self._tasks[each] = asyncio.create_task(self._keep(each))
+
+    async def stop(self) -> None:
+        """Makes no more links. The present ones stay, until their connections end."""
+        tasks = self._tasks.values()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- making links -------------------------------------------------------------------------
+
+    async def _keep(self, wanted: Wanted) -> None:
+        clock = asyncio.get_running_loop().time
+        backoff, address, attempt = Backoff(), str(wanted.address), 0
+        while True:
+            begun_s = clock()
+            reason = await self._make(wanted)
+            if wanted in self._connected:
+                self._connected.discard(wanted)
+                self._tell(ConnectionState("lost", address, reason))
+                attempt = 0
+            if clock() - begun_s >= STEADY_S:  # It was not refused or replaced at once.
+                backoff.reset()
+            wait_s = backoff.next_s()
+            said = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}
+            _LOG.info(
+                "neighbour %(address)s is away (%(reason)s); it is tried again in %(wait_s).1f s",
+                said,
+            )
+            attempt += 1
+            self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
+            await asyncio.sleep(wait_s)
+            await self._without_link(wanted)
+
+    async def _without_link(self, wanted: Wanted) -> None:
+        """Returns when there is no link to the broker that answered at this address.
+
+        The broker may have made a link itself, or have one to another address of its own: two links
+        would take one another's place, for ever.
+        """
+        while True:
+            link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
+            if link is None or link.is_down:
+                return
+            await asyncio.wait([link.peer.ended])
+
+    async def _make(self, wanted: Wanted) -> str:
+        """Makes a link, and waits until it is gone; why there was none, or it is gone."""
+        if self._broker.network.token and not wanted.address.is_private:
+            return "a token goes over TLS (contradas://) only"
+        loop = asyncio.get_running_loop()
+        peer = Peer(self._broker, hello=self._hello(wanted))
+        up: asyncio.Future[None] = loop.create_future()
+        self._made[peer] = wanted, up
+        try:
+            async with asyncio.timeout(LINK_WAIT_S):
+                tls = self._broker.going if wanted.address.is_tls else None
+                await dial(peer, wanted.address, tls)
+                await asyncio.wait((up, peer.ended), return_when=asyncio.FIRST_COMPLETED)
+            await peer.ended
+        except TimeoutError:
+            peer.abort()
+            return f"no answer within LINK_WAIT_S = {LINK_WAIT_S:g} s"
+        except OSError as error:
+            return why_not(error)
+        except asyncio.CancelledError:
+            if not up.done():  # Else the broker stops, and says goodbye itself.
+                peer.abort()
+            raise
+        else:
+            return shortened(peer.failure)
+        finally:
+            del self._made[peer]
+
+    def _hello(self, wanted: Wanted) -> Hello:
+        """The hello of this broker to a wanted neighbour."""
+        said = self.capabilities() | {"as": str(_OTHER[wanted.role]), "cost": wanted.cost}
+        return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
+
+    def capabilities(self) -> dict[str, int | str | bool]:
+        """What every hello of this broker says."""
+        network = self._broker.network
+        said: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
+        if network.name:
+            said |= {"name": network.name, "instance": self._broker.instance, **network.alike()}
+        return said
+
+    # --- meeting ------------------------------------------------------------------------------
+
+    def meet(self, peer: Peer, hello: Hello) -> Link:
+        """Another broker is there: the link to it. Raises FrameError where it does not fit."""
+        said = hello.capabilities
+        name, instance = self._check(said)
+        made = self._made.get(peer)
+        is_ours = made is not None
+        if made is not None:
+            self._names[made[0]] = name
+            role, cost = made[0].role, made[0].cost
+        else:
+            role, cost = _role_of(said), _cost_of(said)
+        if not 1 <= cost <= COST_MAX:
+            raise FrameError("options", f"no cost of a link: {cost}; expected 1 to {COST_MAX}")
+        if role is Role.PARENT and not is_ours:
+            raise FrameError("options", "a broker chooses its parent itself, by --parent")
+        self._make_way(name, instance, is_ours=is_ours)
+        event = LinkUp(Neighbour(name), role, cost)
+        try:
+            link = Link(peer, event, self._told, self._ended)
+        except ContradaError as error:
+            raise FrameError("refused", shortened(str(error))) from None
+        self._links[name] = link, instance, is_ours
+        _LOG.info("link to %(neighbour)s, a %(role)s", {"neighbour": name, "role": role})
+        if made is not None and not made[1].done():
+            made[1].set_result(None)
+        return link
+
+    def _check(self, said: Mapping[str, Any]) -> tuple[str, str]:
+        """The name and the instance of a broker that fits."""
+        network = self._broker.network
+        if not network.name:
+            raise FrameError("no network", "this broker has no name, so it takes no neighbours")
+        name, instance = said.get("name"), said.get("instance")
+        if not isinstance(name, str) or not isinstance(instance, str) or not name:
+            raise FrameError("no network", "the other broker says no name: give it one")
+        if len(name) > LABEL_CHARS_MAX:
+            raise FrameError("name", f"a name of more than LABEL_CHARS_MAX = {LABEL_CHARS_MAX}")
+        if name == network.name:
+            raise FrameError("name", f"both brokers have the name {name!r}")
+        for option, here in network.alike().items():
+            if said.get(option) != here:
+                there = said.get(option)
+                raise FrameError(
+                    "options",
+                    f"{option} is {there!r} at {name!r} and {here!r} at {network.name!r}; "
+                    "it must be the same at all brokers of a network",
+                )
+        return name, instance
+
+    def _make_way(self, name: str, instance: str, *, is_ours: bool) -> None:
+        """Ends the link that there is, where the new one takes its place; else FrameError."""
+        if name not in self._links:
+            return
+        link, known, was_ours = self._links[name]
+        if not link.is_down:
+            lesser_is_ours = self._broker.network.name < name
+            if known == instance and was_ours != is_ours and is_ours != lesser_is_ours:
+                raise FrameError("linked", f"there is a link to {name!r} already")
+            link.peer.end(FrameError("linked", f"there is a newer link to {name!r}"))
+        link.cut()
+
+    def _told(self, link: Link) -> None:
+        made = self._made.get(link.peer)
+        if made is not None and made[0] not in self._connected:
+            self._connected.add(made[0])
+            self._tell(ConnectionState("connected", str(made[0].address)))
+
+    def _ended(self, link: Link) -> None:
+        if link.name in self._links and self._links[link.name][0] is link:
+            del self._links[link.name]
+            _LOG.info("the link to %(neighbour)s is down", {"neighbour": link.name})
+
+
+def _role_of(said: Mapping[str, Any]) -> Role:
+    try:
+        return Role(said.get("as"))  # type: ignore[arg-type]
+    except ValueError:
+        raise FrameError("options", f"no role of a neighbour: {said.get('as')!r}") from None
+
+
+def _cost_of(said: Mapping[str, Any]) -> int:
+    cost = said.get("cost")
+    if not isinstance(cost, int) or isinstance(cost, bool):
+        raise FrameError("options", f"no cost of a link: {cost!r}")
+    return cost

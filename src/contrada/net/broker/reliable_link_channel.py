@@ -1,0 +1,116 @@
+"""`Ferry`: the messages of delivery above best effort, to and from one neighbour.
+
+They go in `LogHop` frames beside the routers' messages, in order, as fast as the neighbour takes
+them. A parcel that finds no room here is not lost: the server that holds it sends it again. But
+flooded messages are sent once: the link to a neighbour that does not take them is ended.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from typing import Final
+
+import msgspec
+
+from contrada.delivery.delivery_messages import AnnounceHome, Carry, DeliveryMessage, Taken
+from contrada.errors import ContradaError, FrameError, LimitError, StoreError, shortened
+from contrada.net.broker.broker_logs import BrokerLogs
+from contrada.net.broker.server_connection import Peer
+from contrada.net.wire.durable_messages import packed, said
+from contrada.net.wire.frames import LogHop
+from contrada.routing.router_messages import Neighbour
+
+FERRY_BYTES_MAX: Final = 32 * 2**20
+"""Bytes that wait to be said to a neighbour so that delivery can be promised. Beyond it: what is
+sent again anyway is dropped, counted; with twice as much the link is ended."""
+
+CARRY_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of such a message, or of a frame of them. Beyond it: the next takes the rest; one parcel
+may have more."""
+
+
+class Ferry:
+    """One link's part in keeping promises."""
+
+    def __init__(self, peer: Peer, neighbour: Neighbour, logs: BrokerLogs) -> None:
+        self._peer, self._neighbour, self._logs = peer, neighbour, logs
+        self._waiting: deque[msgspec.Raw] = deque()
+        self._bytes = 0
+        logs.link_up(neighbour, self)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def say(self, message: DeliveryMessage) -> None:
+        """Says something, soon."""
+        is_sent_again = isinstance(message, Carry | Taken)
+        try:
+            for each in _parts(message):
+                if is_sent_again and self._bytes > FERRY_BYTES_MAX:
+                    self._logs.held_back += 1
+                    break
+                self._waiting.append(each)
+                self._hold(len(each))
+        except LimitError as error:
+            self._peer.end(FrameError("oversized", str(error)))
+            return
+        if self._bytes > 2 * FERRY_BYTES_MAX and not self._peer.is_closed:
+            limit = f"FERRY_BYTES_MAX = {FERRY_BYTES_MAX}"
+            self._peer.end(FrameError("overloaded", f"more than twice {limit} were not read"))
+            return
+        self._peer.mark_ready(self)
+
+    def _hold(self, size: int) -> None:
+        self._bytes += size
+        self._peer.broker.hold(size)
+
+    def next_frame(self) -> LogHop | None:
+        """As much as a frame takes."""
+        messages: list[msgspec.Raw] = []
+        size = 0
+        while self._waiting and (not messages or size + len(self._waiting[0]) <= CARRY_BYTES_MAX):
+            each = self._waiting.popleft()
+            size += len(each)
+            messages.append(each)
+        self._hold(-size)
+        return LogHop(messages) if messages else None
+
+    def hear(self, frame: LogHop) -> Generator[None]:
+        """Does what the neighbour says, in turns."""
+        has_told = False
+        for each in frame.messages:
+            try:
+                message = said(each)
+            except ContradaError as error:
+                self._peer.fail(failure := FrameError("malformed", f"a message: {error}"))
+                raise failure from None
+            try:
+                self._logs.receive(self._neighbour, message)
+            except StoreError as error:  # It was to be opened now.
+                self._peer.fail(failure := FrameError("store", shortened(str(error))))
+                raise failure from None
+            has_told = has_told or (
+                isinstance(message, AnnounceHome)
+                and message.is_whole
+                and message.home == self._neighbour.name
+            )
+            yield
+        if has_told:  # With its own it tells at once what stands elsewhere.
+            self._logs.told(self._neighbour)
+
+    def down(self) -> None:
+        """The link is down: what waits is lost with it, and sent again. Twice is once."""
+        self._peer.forget_feed(self)
+        self._waiting.clear()
+        self._hold(-self._bytes)
+        self._logs.link_down(self._neighbour, self)
+
+
+def _parts(message: DeliveryMessage) -> Generator[msgspec.Raw]:
+    """A message as it travels; one that carries much in several."""
+    whole = packed(message)
+    if len(whole) > CARRY_BYTES_MAX and isinstance(message, Carry) and len(message.parcels) > 1:
+        half = len(message.parcels) // 2
+        for parcels in (message.parcels[:half], message.parcels[half:]):
+            yield from _parts(msgspec.structs.replace(message, parcels=parcels))
+    else:
+        yield whole

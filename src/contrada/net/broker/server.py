@@ -1,0 +1,196 @@
+"""`Server`: one server of a network: its exchange, its connections and links, and what it holds.
+
+A `Broker` is one that listens and has clients. An embedded service with neighbours has one, which
+makes links and takes none.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+from contrada.delivery.store import Store
+from contrada.net.broker.broker_logs import BrokerLogs
+from contrada.net.broker.neighbours import Membership, Neighbours
+from contrada.net.broker.server_connection import Peer, Rounds, Talk
+from contrada.net.wire.connection import BROKER
+from contrada.net.wire.frames import Hello
+from contrada.net.wire.tls import Tls
+from contrada.service import ConnectionState
+from contrada.service.dispatcher import Exchange
+from contrada.service.envelope_factory import Stamp
+from contrada.service.security.permits import PublishFilters
+from contrada.service.security.principals import ANYBODY, Principal
+from contrada.service.stores.store_location import check_store
+
+BROKER_BYTES_MAX: Final = 2 * 2**30
+"""Bytes that a server holds for its clients and neighbours: queued for them, or received from them
+and not worked off yet. Beyond it: the connections for which most is held are told and closed, until
+the bound is kept."""
+
+BROKER_TICK_S: Final = 5.0
+"""How often a server looks for connections that went silent. Beyond it: that much later it acts."""
+
+HANDOVER_WAIT_S: Final = 5.0
+"""How long stopping a server waits until neighbours and clients have taken what is queued for them.
+Beyond it: the rest is lost, counted."""
+
+STOP_WAIT_S: Final = 5.0
+"""How long stopping a server waits for the others to take what was written to them. Beyond it:
+connections are cut."""
+
+_HANDOVER_LOOK_S: Final = 0.01
+
+
+class Server:
+    """The part of a server that all have, whoever its clients are. A `LinkHost` of its links."""
+
+    def __init__(
+        self,
+        network: Membership,
+        store: str | Path | Store | None,
+        *,
+        bytes_max: int = BROKER_BYTES_MAX,
+        going: ssl.SSLContext | None = None,
+        no_store: str,
+        tell: Callable[[ConnectionState], object] = lambda _: None,
+    ) -> None:
+        """`going` is for links over TLS; without it, the authorities that the system trusts are
+        trusted. `no_store` says in errors how to have a store. `tell` is called with the state of
+        each link that this side makes. Raises InvalidValueError, InputError, ServiceError for what
+        is no store.
+        """
+        self.network = network
+        self.instance = Stamp(None).publisher
+        self.is_stopping = False
+        self.is_open = True
+        self.rounds = Rounds()
+        self.publish_filters = PublishFilters()
+        self.dropped: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.exchange = Exchange(network.router())
+        check_store(store)
+        self.logs = BrokerLogs(self.exchange, network.name, network.sequencer, store, no_store)
+        self.neighbours = Neighbours(self, tell)
+        self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
+        self._going = going
+        self._bytes_max = bytes_max
+        self._held_bytes = 0
+        self._relief_due = False
+        self._ticker: asyncio.Task[None] | None = None
+        self._peers: set[Peer] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def begin(self) -> None:
+        """Make links, and look after connections."""
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self.neighbours.start()
+
+    async def part(self) -> None:
+        """Hand over what is queued, within a bounded time, say goodbye to all, and be alone."""
+        self.is_stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        try:
+            await self.neighbours.stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
+            for peer in list(self._peers):
+                peer.close("the broker stops")
+            with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
+                await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
+        finally:  # Also where whoever stops it is cancelled.
+            for peer in list(self._peers):
+                peer.abort()
+            await self._empty.wait()
+
+    async def _hand_over(self) -> None:
+        """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
+        while (
+            self._held_bytes or self.logs.due or any(each.on_their_way for each in self.neighbours)
+        ):
+            await asyncio.sleep(_HANDOVER_LOOK_S)
+
+    async def close(self) -> None:
+        """End all work, and close the store.
+
+        Raises StoreError where promised notifications could not be written to the disk.
+        """
+        for task in self._work:
+            task.cancel()  # Nobody is left to deliver to.
+        await asyncio.gather(*self._work, return_exceptions=True)
+        await self.logs.aclose()
+
+    @property
+    def going(self) -> ssl.SSLContext:
+        """For links that it makes over TLS."""
+        if self._going is None:
+            self._going = Tls().going()  # Here, since it takes some hundredths of a second.
+        return self._going
+
+    def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:
+        """How many notifications went over each link, and wait for it; of the first by name."""
+        links = sorted(self.neighbours, key=attrgetter("name"))[:most]
+        return {each.name: each.sent for each in links}, {each.name: each.waiting for each in links}
+
+    # --- what its connections need ------------------------------------------------------------
+
+    def admit(self, peer: Peer) -> bool:
+        """A connection was made; False when there are too many."""
+        self._peers.add(peer)
+        self._empty.clear()
+        return True
+
+    def identify(self, peer: Peer, hello: Hello) -> Principal | Awaitable[Principal]:
+        """Whose connection it is. Raises FrameError, or what is awaited does."""
+        return ANYBODY
+
+    def meet(self, peer: Peer, hello: Hello) -> Talk:
+        """The handler of the other side's messages.
+
+        Raises FrameError where that side is refused.
+        """
+        return self.neighbours.meet(peer, hello)
+
+    def forget(self, peer: Peer) -> None:
+        """A connection has ended."""
+        self._peers.discard(peer)
+        if not self._peers:
+            self._empty.set()
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Do something for a client, also when its connection ends meanwhile; `close` ends it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held for a client; less where it is negative."""
+        self._held_bytes += size
+        if self._held_bytes > self._bytes_max and not self._relief_due:
+            self._relief_due = True
+            asyncio.get_running_loop().call_soon(self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief_due = False
+        for peer in sorted(self._peers, key=lambda each: each.held_bytes, reverse=True):
+            if self._held_bytes <= self._bytes_max or not peer.held_bytes:
+                return
+            peer.evict()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(BROKER_TICK_S)
+            for peer in list(self._peers):
+                self.look_at(peer)
+
+    def look_at(self, peer: Peer) -> None:
+        """Checks whether a connected peer is still alive."""
+        peer.tick()

@@ -1,0 +1,502 @@
+"""One connection of a broker: what comes over it is worked off in turns, what goes in fair shares.
+
+Who is at the other side says so in its hello, and is dealt with by a `Talk`: a client by a `Guest`,
+another broker by a `Link`.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Generator
+from typing import Final, Protocol
+
+from contrada.errors import FrameError
+from contrada.net.broker.broker_logs import BrokerLogs
+from contrada.net.broker.fair_scheduler import TURN_S, Turns
+from contrada.net.broker.ingress_queue import Working, told_of
+from contrada.net.wire.address import Address
+from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
+from contrada.net.wire.endpoint import Wire
+from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
+from contrada.service.byte_budget import Budget
+from contrada.service.dispatcher import Exchange
+from contrada.service.security.permits import Permit, PublishFilters
+from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
+
+CLIENT_BYTES_MAX: Final = 256 * 2**20
+"""Bytes that wait for one client, in the queues of all its subscriptions together. Beyond it: the
+publisher waits, then the newest of the lowest priority is dropped, counted."""
+
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
+"""Bytes written to a client that it has not taken. Beyond it: the connection is neither written to
+nor read from until it takes them."""
+
+WRITTEN_AT_ONCE_MAX: Final = 4
+"""Connections that are written to at once when one connection has published. Beyond it: they are
+written to when the input of all connections was read, so that each is written to once."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Host(Working, Protocol):
+    """What a connection needs of its broker."""
+
+    exchange: Exchange
+    hello: Hello
+    instance: str
+    """Identifies this run of the broker."""
+    refused: Counter[str]
+    """Faults of peers and requests that were refused, by name."""
+    dropped: Counter[str]
+    """Notifications that were lost, by reason."""
+    is_stopping: bool
+    """Whether it takes no publications any more."""
+
+    logs: BrokerLogs
+    """What it keeps, and promises."""
+    publish_filters: PublishFilters
+    """What its users may publish."""
+    rounds: "Rounds"
+    """Its connections that have something to send."""
+
+    def admit(self, peer: "Peer") -> bool:
+        """A connection was made; False when there are too many."""
+        ...
+
+    def forget(self, peer: "Peer") -> None:
+        """A connection has ended."""
+
+    is_open: bool
+    """Whether it asks nobody who he is."""
+
+    def identify(self, peer: "Peer", hello: Hello) -> Principal | Awaitable[Principal]:
+        """Whose connection it is. Raises FrameError, or what is awaited does, where it is ended."""
+        ...
+
+    def meet(self, peer: "Peer", hello: Hello) -> "Talk":
+        """The handler of the other side's messages. Raises FrameError where it is refused."""
+        ...
+
+
+class Talk(Protocol):
+    """What is done about what comes over a connection."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits to be worked off."""
+        ...
+
+    def handle(self, frame: Frame) -> Generator[None] | None:
+        """Does what a frame asks for; what is given is still to be done, in turns.
+
+        Raises FrameError where it ends the connection.
+        """
+        ...
+
+    def withdraw_all(self) -> None:
+        """Forgets at once what waits for the other side, and ends what it asked for, in turns."""
+
+    def forget(self) -> None:
+        """Forgets at once what has come and is not worked off."""
+
+
+class Rounds:
+    """The connections of a broker that have something to send, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._due: deque[Peer] = deque()
+        self._is_due = False
+        self._in_turn = False
+
+    def add(self, peer: "Peer") -> None:
+        """One more, to be flushed at the end of a connection's turn, or in the loop's next one."""
+        self._due.append(peer)
+        if not self._in_turn:
+            self._soon()
+
+    def begin_turn(self) -> None:
+        """A connection has its turn."""
+        self._in_turn = True
+
+    def end_turn(self) -> None:
+        """It has had it: what few get of it goes out now, without a turn of the loop more."""
+        self._in_turn = False
+        if len(self._due) <= WRITTEN_AT_ONCE_MAX:
+            self._flush()
+        else:
+            self._soon()
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._is_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        for _ in range(len(self._due)):  # Peers that come meanwhile have their turn later.
+            peer = self._due.popleft()
+            try:
+                peer.flush()
+            except Exception as fault:  # noqa: BLE001 - it ends this peer, not the caller
+                peer.end(told_of(fault))
+
+
+class Feed(Protocol):
+    """A queue of what is to be sent."""
+
+    def next_frame(self) -> Frame | None:
+        """As much as may be sent now in one frame; None where nothing may."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class Peer(Wire):
+    """The broker's end of one connection."""
+
+    def __init__(self, broker: Host, *, hello: Hello | None = None) -> None:
+        """`hello` is said first, to another broker; without it this side waits for one."""
+        asks = (BROKER,) if hello else (CLIENT, NEIGHBOUR)
+        super().__init__(hello or broker.hello, asks)
+        self.broker = broker
+        self.who = NEIGHBOUR if hello else CLIENT
+        self.name = ""
+        """Who is at the other end, as it is logged."""
+        self.budget = Budget(CLIENT_BYTES_MAX, broker.hold)
+        self.clock = self._loop.time
+        self.soon = self._loop.call_soon
+        self._greets = hello is not None
+        self.failure = ""
+        """Why it has ended, as far as one side said so."""
+        self._talk: Talk | None = None
+        self.principal: Principal | None = None
+        """The user of the connection; None until it is identified, and on connections that this
+        side made."""
+        self.permit: Permit | None = None
+        """The user's rights; None for all rights."""
+        self._is_unknown = False
+        self._connection.greets_at_once = broker.is_open
+        self._ready: dict[Feed, None] = {}
+        self._flush_due = False
+        self._write_paused = False
+        self._in_turn = False
+        self._turns = Turns(self._loop.time())
+        self._turn_due = False
+        self._under_way: Generator[None] | None = None
+        self._unread_bytes = 0
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection has ended."""
+
+    @property
+    def user(self) -> str:
+        """The name of whose it is; empty as long as that is not known."""
+        return "" if self.principal is None else self.principal.name
+
+    # ---------------------------------------------------------------- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected. A client, or another broker, has to say hello first."""
+        super().connection_made(transport)
+        if self._greets:
+            self._connection.greet()
+            self._write_outgoing()
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.name = self.name or _shown(self._transport.get_extra_info("peername"))
+        _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
+        if not self.broker.admit(self):
+            self.end(FrameError("full", "this broker has as many connections as it may"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended, in order or not. What it has published is still handed over."""
+        self.failure = self.failure or self._why_lost(error)
+        self._transport = None
+        self._count_unread()
+        said = {"who": self.who, "peer": self.name, "reason": error or "in order"}
+        _LOG.info("%(who)s %(peer)s is gone: %(reason)s", said)
+        self._withdraw_all()
+        self.broker.forget(self)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The client does not read: write no more, and read nothing that asks for answers."""
+        self._write_paused = True
+        self._regulate_reading()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._write_paused = False
+        self._regulate_reading()
+        if self._transport is not None and not self._transport.is_closing():
+            self.flush()
+
+    def _regulate_reading(self) -> None:
+        """Read nothing while what was read waits for its turn, or for the client to read."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        # Of links both ends are alike: if neither read while the other does not, none ever would.
+        is_held = self._turn_due or self._is_unknown
+        if (self._write_paused and self.who == CLIENT) or is_held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # --------------------------------------------------------------------- called by the broker
+
+    @property
+    def held_bytes(self) -> int:
+        """What this connection makes the broker hold."""
+        talk_bytes = self._talk.held_bytes if self._talk is not None else 0
+        return self.budget.held_bytes + talk_bytes + self._unread_bytes
+
+    def tick(self) -> None:
+        """Look whether the client is still alive."""
+        if self._connection.state is Phase.CLOSED and self._transport is not None:
+            self._transport.abort()  # It had time enough to take its last bytes.
+        super().tick()
+
+    def close(self, reason: str) -> None:
+        """Say goodbye and close."""
+        self._connection.close(reason)
+        self._close_transport()
+
+    def evict(self) -> None:
+        """End the connection because of what it holds, and forget that at once."""
+        self._end(
+            FrameError(
+                "overloaded", f"this broker holds too much; {self.held_bytes} bytes of it for you"
+            )
+        )
+        self._withdraw_all()
+        if self._talk is not None:
+            self._talk.forget()
+
+    # ---------------------------------------------------------------------- called by the talk
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self._transport is None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is sent any more."""
+        return self._connection.state is Phase.CLOSED
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What was written and the other side has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def send(self, frame: Frame) -> None:
+        """Append a frame to what is written at the end of the turn."""
+        self._connection.send(frame)
+
+    def write(self) -> None:
+        """Write what was sent, at the end of the turn that is under way."""
+        if not self._in_turn:
+            self._write_outgoing()
+
+    def fail(self, error: FrameError) -> None:
+        """Tell the other side what it did wrong; the connection is closed then."""
+        self._connection.fail(error)
+
+    def end(self, error: FrameError) -> None:
+        """Tell the other side what it did wrong, and close."""
+        self._end(error)
+
+    def forget_feed(self, feed: Feed) -> None:
+        """A queue is not sent from any more."""
+        self._ready.pop(feed, None)
+
+    def mark_ready(self, feed: Feed) -> None:
+        """A queue has something to send; it goes out in this turn of the loop."""
+        self._ready[feed] = None
+        if not self._flush_due and not self._write_paused:
+            self._flush_due = True
+            self.broker.rounds.add(self)
+
+    # ------------------------------------------------------------------------------- requests
+
+    def _work_off(self) -> None:
+        """As every `Wire`, but in turns: after a while the other connections get theirs."""
+        self._turns.begin(self._loop.time())
+        self._in_turn = True
+        self.broker.rounds.begin_turn()
+        try:
+            while not self._turn_due and self._go_on():
+                rest_s = self._turns.rest_s(self._loop.time())
+                if rest_s is not None:
+                    self._turn_due = True
+                    self.broker.start_work(self._take_turn(rest_s))
+        except FrameError as error:
+            self._end(error)
+        finally:
+            self._in_turn = False
+            self.broker.rounds.end_turn()
+        self._count_unread()
+        self._regulate_reading()
+        self._write_outgoing()
+
+    async def _take_turn(self, rest_s: float) -> None:
+        try:
+            await asyncio.sleep(rest_s)
+        finally:  # Also when the broker stops: what is unread then is forgotten.
+            self._turn_due = False
+            self._count_unread()
+        self._work_off()
+
+    def _go_on(self) -> bool:
+        """Does a part of what is under way, or takes the next frame; False where there is none."""
+        if self._connection.state is Phase.CLOSED or self._is_unknown:
+            return False
+        if self._under_way is not None:
+            try:
+                next(self._under_way)
+            except StopIteration:
+                self._under_way = None
+        else:
+            frame = self._connection.next()
+            if frame is None:
+                return False
+            self._handle(frame)
+        return True
+
+    def _count_unread(self) -> None:
+        """Tells the broker how many unprocessed bytes of this client it holds."""
+        connection, size = self._connection, 0
+        if self._transport is not None or self._turn_due:
+            size = connection.unread_bytes + (connection.given_bytes if self._under_way else 0)
+        if size != self._unread_bytes:
+            self.broker.hold(size - self._unread_bytes)
+            self._unread_bytes = size
+
+    def _handle(self, frame: Frame) -> None:
+        match frame:
+            case Hello():
+                self.who = NEIGHBOUR if frame.role == BROKER else frame.role
+                self._identify(frame)
+            case Failure():
+                self.failure = frame.reason
+                self.broker.refused["client failure"] += 1
+                self._close_transport()
+            case Goodbye():
+                self.failure = frame.reason
+                self._close_transport()
+            case _ if self._talk is not None:
+                self._under_way = self._talk.handle(frame)
+
+    def _identify(self, hello: Hello) -> None:
+        if self._greets:
+            self._talk = self.broker.meet(self, hello)
+            return
+        found = self.broker.identify(self, hello)
+        if isinstance(found, Principal):
+            self._welcome(found, hello)
+        else:
+            self._is_unknown = True
+            self.broker.start_work(self._identified(found, hello))
+
+    async def _identified(self, finding: Awaitable[Principal], hello: Hello) -> None:
+        try:
+            found = await finding
+            self._is_unknown = False
+            if not (self.is_gone or self.is_closed):
+                self._welcome(found, hello)
+        except FrameError as error:
+            self._end(error)
+        except Exception as fault:  # noqa: BLE001 - else it would wait for its hello for ever
+            self._end(told_of(fault))
+        finally:
+            self._is_unknown = False
+        self._work_off()
+
+    def _welcome(self, principal: Principal, hello: Hello) -> None:
+        """It is known whose connection it is. Raises FrameError."""
+        self.principal = principal
+        self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
+        if hello.role != CLIENT:
+            self._check_neighbour(principal, hello.capabilities.get("name"))
+        name = principal.speaks_as if hello.role == CLIENT else ""
+        self._connection.welcome({PUBLISHER: name} if name else {})
+        self._talk = self.broker.meet(self, hello)
+
+    def _check_neighbour(self, principal: Principal, name: object) -> None:
+        """Raises FrameError for a user that may be no neighbour, or not the one it claims to be."""
+        if not principal.may_link:
+            reason = f"{principal.name!r} may not be a neighbour of this broker"
+            raise FrameError(NOT_PERMITTED, reason)
+        if principal is not ANYBODY and not owns((principal.name,), str(name)):
+            reason = f"{principal.name!r} may not be the broker {name!r}, but {principal.name!r}"
+            raise FrameError(NOT_PERMITTED, reason)
+
+    def change_to(self, principal: Principal) -> bool:
+        """Its user has other rights from now on. False where the client has to connect again.
+
+        It has to where something in force is not permitted any more, or was granted only in part.
+        """
+        assert self.principal is not None
+        if principal == self.principal:
+            return True
+        if self.who == NEIGHBOUR or not principal.covers(self.principal):
+            return False
+        if self.permit is not None and self.permit.has_narrowed:
+            return False
+        self.principal = principal
+        self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
+        return True
+
+    def _withdraw_all(self) -> None:
+        """Drop at once everything queued for the other side, and withdraw its subscriptions."""
+        if self._under_way is not None:
+            self._under_way.close()
+            self._under_way = None
+        self._ready.clear()
+        self._count_unread()
+        if self._talk is not None:
+            self._talk.withdraw_all()
+
+    # -------------------------------------------------------------------------------- sending
+
+    def flush(self) -> None:
+        """Write what its queues hold, as long as credit, the other side and its turn allow."""
+        self._flush_due = False
+        until_s = self._loop.time() + TURN_S
+        while self._ready and not self._write_paused:
+            if self._loop.time() > until_s:
+                self._flush_due = True
+                self.broker.rounds.add(self)
+                break
+            feed = next(iter(self._ready))
+            del self._ready[feed]
+            frame = feed.next_frame()
+            if frame is None:
+                continue  # No credit: it comes back when the client grants some.
+            if feed:
+                self._ready[feed] = None  # At the end, so that all get their turn.
+            self._connection.send(frame)
+            self._write_outgoing()
+
+    def _close_transport(self) -> None:
+        super()._close_transport()
+        self._count_unread()
+
+    def _end(self, error: FrameError) -> None:
+        self.failure = str(error)
+        self.broker.refused[error.code] += 1
+        _LOG.info(
+            "%(who)s %(peer)s is ended: %(reason)s",
+            {"who": self.who, "peer": self.name, "code": error.code, "reason": error},
+        )
+        super()._end(error)
+
+
+def _shown(peername: object) -> str:
+    """The host and port of the other end."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return Address(str(peername[0]), peername[1]).place
+    return str(peername or "")

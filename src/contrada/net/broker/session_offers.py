@@ -1,0 +1,157 @@
+"""A client's advertisements at a broker, and the changes on offer that it is told of.
+
+The difference between the advertisements on offer and those told waits for the client, as for a
+follower in one process (`service/offers.py`), and counts as held for it.
+"""
+
+from collections.abc import Hashable
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.errors import FrameError, LimitError
+from contrada.model.codec import to_msgpack
+from contrada.model.languages.work_budget import Work
+from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
+from contrada.net.broker.server_connection import Peer
+from contrada.net.wire.frames import Frame, Offers, Reply
+from contrada.routing.router_messages import Advertise, Client, Follow, Offer, Unadvertise, Unfollow
+from contrada.routing.tables.poset import form_of
+from contrada.service.dispatcher import Exchange
+from contrada.service.subscription_queue import ENTRY_BYTES
+
+OFFERS_PER_CLIENT_MAX: Final = 1_000
+"""Advertisements of a connection. Beyond it: it is refused, the connection stays."""
+
+OFFERS_PER_FRAME_MAX: Final = 512
+"""Changes of what is on offer in a frame. Beyond it: the next takes the rest."""
+
+OFFERS_BYTES_MAX: Final = 256 * 1024
+"""Bytes of advertisements after which a frame takes no more. Beyond it: the next takes the rest."""
+
+_ANSWER: Final = object()
+
+
+class GuestOffers:
+    """The advertisements of one client, and whether it follows the changes on offer."""
+
+    def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
+        self._peer = peer
+        self._exchange = exchange
+        self._client = client
+        self._identities: set[str] = set()
+        self._feed: _OfferFeed | None = None
+
+    def asked(self, number: int, message: Advertise | Unadvertise | Follow | Unfollow) -> None:
+        """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        match message:
+            case Advertise():
+                self._advertise(message)
+            case Unadvertise():
+                self._exchange.advertise(self._client, message)
+                self._identities.discard(message.identity)
+            case Follow():
+                if self._feed is not None:
+                    raise FrameError("repeated", "what is on offer is followed already")
+                self._feed = _OfferFeed(self._peer, self._exchange, number)
+                return  # The answer follows the advertisements that are on offer now.
+            case Unfollow():
+                self._follow_no_longer()
+        self._peer.send(Reply(number))
+
+    def end(self) -> None:
+        """The client has gone: it is told nothing more."""
+        self._follow_no_longer()
+
+    def withdraw_some(self) -> bool:
+        """Withdraws one of the advertisements; whether there are more."""
+        if self._identities:
+            self._exchange.advertise(self._client, Unadvertise(self._identities.pop()))
+        return bool(self._identities)
+
+    def _advertise(self, message: Advertise) -> None:
+        if message.identity in self._identities:
+            raise FrameError("repeated", f"advertisement {message.identity} is in force already")
+        if len(self._identities) >= OFFERS_PER_CLIENT_MAX:
+            raise LimitError("OFFERS_PER_CLIENT_MAX", OFFERS_PER_CLIENT_MAX)
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            if self._peer.permit is not None:
+                message = replace(message, offer=self._peer.permit.offered(message.offer))
+            self._exchange.advertise(self._client, message)
+        self._identities.add(message.identity)
+
+    def _follow_no_longer(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+
+class _OfferFeed:
+    """The changes on offer that wait for a client. The answer to `Follow` stands behind the first.
+
+    `_changes`, by form: an advertisement no longer on offer, or None for one that is now.
+    """
+
+    def __init__(self, peer: Peer, exchange: Exchange, number: int) -> None:
+        self._peer = peer
+        self._exchange = exchange
+        self._number = number
+        on_offer = exchange.on_offer.items()
+        self._changes: dict[Hashable, Offer | None] = dict.fromkeys(
+            form for form, offer in on_offer if self._may_hear(offer)
+        )
+        self._changes[_ANSWER] = None
+        self._held = 0
+        self._hold()
+        exchange.followers[self._changed] = None
+        peer.mark_ready(self)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        del self._exchange.followers[self._changed]
+        self._peer.forget_feed(self)
+        self._changes.clear()
+        self._hold()
+
+    def next_frame(self) -> Frame | None:
+        """As much as the limits of a frame allow, or the answer; None where nothing waits."""
+        told: list[tuple[bytes, bool]] = []
+        taken, size = [], 0
+        for form, gone in islice(self._changes.items(), OFFERS_PER_FRAME_MAX):
+            if size >= OFFERS_BYTES_MAX or (told and form is _ANSWER):
+                break
+            taken.append(form)
+            if form is _ANSWER:
+                break
+            offer = self._exchange.on_offer[form] if gone is None else gone
+            told.append((to_msgpack(offer), gone is None))
+            size += len(told[-1][0])
+        for form in taken:
+            del self._changes[form]
+        self._hold()
+        if told:
+            return Offers(told)
+        return Reply(self._number) if taken else None
+
+    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
+        if not self._may_hear(offer):
+            return
+        form = form_of(offer)
+        if form in self._changes:
+            del self._changes[form]  # The change before was not told yet; the two cancel out.
+        else:
+            self._changes[form] = None if is_on_offer else offer
+            self._peer.mark_ready(self)
+        self._hold()
+
+    def _may_hear(self, offer: Offer) -> bool:
+        return self._peer.permit is None or self._peer.permit.may_hear(offer)
+
+    def _hold(self) -> None:
+        held = len(self._changes) * ENTRY_BYTES
+        self._peer.budget.change(held - self._held)
+        self._held = held

@@ -1,0 +1,236 @@
+"""What a client asks at a broker, and what its sources are asked there."""
+
+import logging
+from collections import deque
+from collections.abc import Generator
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.errors import ContradaError, FrameError, LimitError, shortened
+from contrada.model import Notification
+from contrada.model.languages.work_budget import Work
+from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
+from contrada.net.broker.server_connection import Peer
+from contrada.net.wire.frames import AboutQuestions, Frame, QuestionDelivery, Reply
+from contrada.net.wire.message_codec import packed
+from contrada.net.wire.query_codec import ANSWER_BYTES_MAX, packed_answers, unpacked_about
+from contrada.routing.router_messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Client,
+    DeliverQuestion,
+    Describe,
+    More,
+    SourceReport,
+    SourceState,
+    TellClient,
+    Undescribe,
+)
+from contrada.service.dispatcher import Exchange
+from contrada.service.security.permits import Permit
+from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.subscription_queue import ENTRY_BYTES
+
+SOURCES_PER_CLIENT_MAX: Final = 1_000
+"""Sources of a connection. Beyond it: it is refused, the connection stays."""
+
+QUESTIONS_PER_CLIENT_MAX: Final = 1_000
+"""Questions of a connection that are under way. Beyond it: it is refused, the connection stays."""
+
+_LOG: Final = logging.getLogger(__name__)
+_MAY_NOT_GIVE: Final = "not permitted: its user may not publish all that it gave"
+_MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines cannot be looked at"
+
+
+class GuestQuestions:
+    """The questions of one client, and its sources."""
+
+    def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
+        self._peer = peer
+        self._exchange = exchange
+        self._client = client
+        self._sources: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
+        # Of a user whose items are looked at: how many each source that was asked has given to a
+        # question that is under way; None where it has failed.
+        self._given: dict[tuple[str, str], dict[str, int | None]] = {}
+        self._feed = _QuestionFeed(peer)
+        exchange.listen(client, self._heard)
+
+    def asked(self, number: int, message: Describe | Undescribe | Ask) -> None:
+        """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
+        permit = self._peer.permit
+        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            match message:
+                case Describe():
+                    if permit is not None:
+                        permit.check_publisher(message.identity, "answer")
+                        offers = tuple(map(permit.offered, message.offers))
+                        message = replace(message, offers=offers)
+                    if message.identity not in self._sources:
+                        _check_room("SOURCES_PER_CLIENT_MAX", SOURCES_PER_CLIENT_MAX, self._sources)
+                    self._exchange.advertise(self._client, message)
+                    self._sources.add(message.identity)
+                case Undescribe():
+                    self._exchange.advertise(self._client, message)
+                    self._sources.discard(message.identity)
+                case Ask():
+                    self._ask(message)
+        self._peer.send(Reply(number))
+
+    def _ask(self, question: Ask) -> None:
+        if question.hops or question.source:
+            raise FrameError("options", "a question of a client has come over no link yet")
+        if self._peer.permit is not None:
+            if question.asker:
+                self._peer.permit.check_publisher(question.asker, "ask")
+            asked = self._peer.permit.asked(question.alternatives)
+            question = replace(question, alternatives=asked)
+        _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
+        key = (question.asker, question.identity)
+        is_new = key not in self._asked
+        self._asked.add(key)
+        try:
+            self._exchange.ask(self._client, question)
+        except ContradaError:
+            if is_new:  # Else that one is still under way.
+                self._asked.discard(key)
+            raise
+
+    def told(self, frame: AboutQuestions) -> Generator[None]:
+        """Does what the client says of questions. Raises FrameError for what is none."""
+        for each in frame.messages:
+            try:
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    message = unpacked_about(each)
+                if isinstance(message, Answer) and self._peer.permit is not None:
+                    message = yield from self._answerable(self._peer.permit, message)
+                    if message.is_last:
+                        self._given.pop((message.asker, message.identity), None)
+                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                    self._exchange.say(self._client, message)
+            except ContradaError as error:
+                self._peer.fail(failure := FrameError("malformed", f"of a question: {error}"))
+                raise failure from None
+            if isinstance(message, Cancel):
+                self._asked.discard((message.asker, message.identity))
+            yield
+
+    def _answerable(self, permit: Permit, message: Answer) -> Generator[None, None, Answer]:
+        """Of an answer what the client may publish, of sources that were asked; others have failed.
+
+        A source fails with its first item that its user may not publish, and what it says after
+        that is passed over. An item under the name of none that was asked fails all of them: it may
+        be of each. Raises FrameError.
+        """
+        if message.partial and not permit.principal.publishes_all:
+            raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
+        refused = set((yield from permit.unpublishable(message.items)))
+        given = self._given.get((message.asker, message.identity), {})
+        kept: list[Notification] = []
+        failed: list[SourceReport] = []
+        for at, item in enumerate(message.items):
+            name = item.envelope.publisher
+            if at not in refused and (count := given.get(name)) is not None:
+                given[name] = count + 1
+                kept.append(item)
+                continue
+            for each in [name] if name in given else [*given]:
+                if (count := given[each]) is not None:
+                    given[each] = None
+                    failed.append(SourceReport(each, SourceState.FAILED, count, _MAY_NOT_GIVE))
+        if dropped := len(message.items) - len(kept):
+            self._peer.broker.dropped[NOT_PERMITTED] += dropped
+            # Nobody reads them, so that who asks never makes the room again that they took.
+            more = More(message.asker, message.identity, dropped)
+            self._feed.add(AboutQuestions([packed(more)]))
+        if failed:
+            sources = shortened(", ".join(each.name for each in failed))
+            said = {"source": sources, "user": permit.principal.name}
+            _LOG.info("source %(source)s of %(user)s gave what may not be published", said)
+        heard = (each for each in message.reports if given.get(each.name, 0) is not None)
+        return replace(message, items=tuple(kept), reports=(*heard, *failed))
+
+    def _heard(self, effect: DeliverQuestion | TellClient) -> None:
+        if isinstance(effect, DeliverQuestion):
+            self._deliver(effect)
+        elif isinstance(effect.message, Answer):
+            answer = effect.message
+            if self._peer.permit is not None:
+                readable = self._peer.permit.readable(answer.items)
+                answer = replace(answer, items=tuple(readable))
+            for each in packed_answers(answer):
+                self._feed.add(AboutQuestions([packed(each)]))
+            if answer.is_last:
+                self._asked.discard((answer.asker, answer.identity))
+        else:
+            if isinstance(effect.message, Cancel):
+                self._given.pop((effect.message.asker, effect.message.identity), None)
+            self._feed.add(AboutQuestions([packed(effect.message)]))
+
+    def _deliver(self, effect: DeliverQuestion) -> None:
+        """Asks sources. A combined question fails at sources whose items the broker must check."""
+        permit, question = self._peer.permit, effect.question
+        if question.combination and permit and not permit.principal.publishes_all:
+            state, why = SourceState.FAILED, _MAY_NOT_COMBINE
+            failed = tuple([SourceReport(name, state, 0, why) for name in effect.sources])
+            refused = Answer(question.asker, question.identity, (), failed, is_last=True)
+            self._peer.soon(self._exchange.say, self._client, refused)
+        else:
+            if permit is not None:
+                self._given[question.asker, question.identity] = dict.fromkeys(effect.sources, 0)
+            self._feed.add(QuestionDelivery([*effect.sources], packed(question)))
+
+    def end(self) -> None:
+        """The client has gone: it is told nothing more."""
+        self._feed.close()
+
+
+class _QuestionFeed:
+    """What is to be told to a client of questions, in order."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._frames: deque[QuestionDelivery | AboutQuestions] = deque()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, frame: QuestionDelivery | AboutQuestions) -> None:
+        """One more is to be told."""
+        self._peer.budget.change(_size_of(frame))
+        self._frames.append(frame)
+        self._peer.mark_ready(self)
+
+    def next_frame(self) -> Frame | None:
+        """The next frame, joined with the messages queued behind it as far as they fit in."""
+        if not self._frames:
+            return None
+        frame = self._frames.popleft()
+        size = _size_of(frame)
+        while isinstance(frame, AboutQuestions) and self._frames and size < ANSWER_BYTES_MAX:
+            behind = self._frames[0]
+            if not isinstance(behind, AboutQuestions):
+                break
+            size += _size_of(self._frames.popleft())
+            frame.messages.extend(behind.messages)
+        self._peer.budget.change(-size)
+        return frame
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        self._peer.forget_feed(self)
+        while self.next_frame() is not None:
+            pass
+
+
+def _size_of(frame: QuestionDelivery | AboutQuestions) -> int:
+    messages = [frame.message] if isinstance(frame, QuestionDelivery) else frame.messages
+    return ENTRY_BYTES + sum(map(len, messages))
+
+
+def _check_room(name: str, maximum: int, held: set[str] | set[tuple[str, str]]) -> None:
+    if len(held) >= maximum:
+        raise LimitError(name, maximum)

@@ -1,0 +1,461 @@
+"""`TcpLogs`: what a client is promised by its broker, over as many connections as that takes.
+
+What was published, acknowledged and not answered when a connection is lost is asked for again on
+the next one. What is published keeps its publisher and number, so that it is published once. Each
+reader begins anew where the log is; what it still has in hand does not come to it a second time.
+
+    lost --> connected: arrive, read all again --> what is unanswered, in order --> what is new
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from contrada.delivery.delivery_messages import Closed, CloseLog, Consuming, Done, Grant, ReadLog
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    EncodingError,
+    FrameError,
+    NotPermittedError,
+    ServiceError,
+)
+from contrada.model import FilterSet, Notification
+from contrada.net.client.publish_window import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.client.reconnection import Reconnecting
+from contrada.net.wire.durable_messages import (
+    Acknowledge,
+    Arrive,
+    Arrived,
+    AskLog,
+    AskStretch,
+    Begun,
+    LogState,
+    Publications,
+    Stretch,
+    error_of,
+    given,
+    packed,
+    result,
+)
+from contrada.net.wire.endpoint import GOODBYE_WAIT_S
+from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
+from contrada.net.wire.payload_codec import packed_content
+from contrada.service.delivery_host import LogReader
+from contrada.service.envelope_factory import Stamp
+from contrada.service.subscription_queue import size_of
+
+T = TypeVar("T")
+
+PROMISED_MAX: Final = 512
+"""Publications of a client that are promised and not answered. Beyond it: the others wait."""
+
+PROMISED_BYTES_MAX: Final = 32 * 2**20
+"""Bytes of these, as a broker counts them. Beyond it: the others wait."""
+
+
+@dataclass(slots=True, eq=False)
+class _PendingRequest:
+    """A request and its answer; `is_kept`: it is asked again on the next connection.
+
+    `consumer` is the reader that says it.
+    """
+
+    frame: LogRequest
+    answer: "asyncio.Future[LogReply]"
+    is_kept: bool
+    consumer: str
+
+
+@dataclass(slots=True, eq=False)
+class _OpenReader:
+    """A reader and what it reads; the subscription's home and number once that is known."""
+
+    reader: LogReader
+    said: ReadLog
+    where: tuple[str, int] | None = None
+    done: "asyncio.Future[LogReply] | None" = None
+    last: "asyncio.Future[LogReply] | None" = None  # the answer to what it said last
+    gathered: list[tuple[int, int]] = field(default_factory=list)
+    anew: "asyncio.Task[None] | None" = None  # reads it anew; until then nothing is granted
+    is_leaving: bool = False
+
+
+class TcpLogs:
+    """The promises of one client. A `LogHost` for its readers."""
+
+    def __init__(self, reconnecting: Reconnecting, stamp: Stamp, wait_ms: int) -> None:
+        self._reconnecting, self._stamp, self._wait_ms = reconnecting, stamp, wait_ms
+        stamp.stays = True  # What is promised is known by the name under which it was said first.
+        self._instance = secrets.token_hex(8)
+        self._numbers = 0
+        self._asked: dict[int, _PendingRequest] = {}
+        self._readers: dict[str, _OpenReader] = {}
+        self._is_up = True  # kept requests were repeated on the present connection
+        self._arriving: asyncio.Future[None] | None = None
+        self._past: dict[str, int] = {}
+        self._here = ("", 0)
+        self._busy = self._open = self._open_bytes = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._answered = asyncio.Event()
+        self.published = self.dropped = 0
+
+    def name_of_request(self) -> str:
+        """A name that no other reader has, at whatever client."""
+        self._numbers += 1
+        return f"{self._instance}-{self._numbers}"
+
+    # --- publishing ---------------------------------------------------------------------------
+
+    async def publish(self, run: Sequence[Notification]) -> list[Notification]:
+        """Publishes notifications until they are accepted. Returns them as stamped.
+
+        All are of one class and publisher.
+
+        Raises what `Service.publish` says. A `run` that is long goes in several publications, one
+        after the other: the error says how many were accepted before.
+        """
+        stamped: list[Notification] = []
+        self._busy += 1
+        self._idle.clear()
+        try:
+            while len(stamped) < len(run):
+                stamped += await self._publish(run[len(stamped) :])
+        except ContradaError as error:
+            error.published = len(stamped) + (error.published or 0)
+            raise
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+        return stamped
+
+    async def _publish(self, run: Sequence[Notification]) -> list[Notification]:
+        """Publishes the first of these, as many as go together."""
+        await self._ready_and(self._arrive)
+        count, size = 0, 0
+        for more in map(size_of, run[:PUBLISH_NOTIFICATIONS_MAX]):
+            if count and size + more > PUBLISH_BYTES_MAX:
+                break
+            count, size = count + 1, size + more
+        while not self._has_room(size):
+            self._answered.clear()
+            await self._answered.wait()
+        # From here to the sending nothing is awaited: numbers go in their order.
+        stamped = self._stamp.stamped(run[:count], self._stamp.now_us())
+        for each in stamped:
+            if each.envelope.publisher == self._stamp.publisher:
+                self._stamp.go_on_after(each.envelope.sequence)
+        message = packed(Publications([packed_content(each) for each in stamped]))
+        answer = self._ask(message, self._wait_ms, is_kept=True)
+        self._hold(1, size)
+        answer.add_done_callback(lambda _: self._hold(-1, -size))  # Whoever still waits for it.
+        reply = await asyncio.shield(answer)
+        self._past = dict([self._here])
+        self.dropped += result(reply, int)
+        self.published += count
+        return stamped
+
+    def _hold(self, count: int, size: int) -> None:
+        self._open += count
+        self._open_bytes += size
+        self._answered.set()
+
+    def _has_room(self, size: int) -> bool:
+        if not self._open:
+            return True
+        return self._open < PROMISED_MAX and self._open_bytes + size <= PROMISED_BYTES_MAX
+
+    async def _arrive(self) -> None:
+        """Says who publishes here, once on each connection."""
+        if self._arriving is None:
+            self._arriving = asyncio.ensure_future(self._say_arrived())
+            self._arriving.add_done_callback(_seen)
+        arriving = self._arriving
+        try:
+            await asyncio.shield(arriving)
+        except ContradaError:
+            if self._arriving is arriving:  # It may be another time.
+                self._arriving = None
+            raise
+
+    async def _say_arrived(self) -> None:
+        said = Arrive(self._stamp.publisher, self._instance, self._past)
+        found: Arrived = result(await self._ask(packed(said)), Arrived)
+        self._stamp.go_on_after(found.sequence)
+        self._here = found.server, found.life
+        self._past[found.server] = found.life
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def read(self, reader: LogReader, said: ReadLog) -> FilterSet:
+        """See `LogHost`."""
+        of = _OpenReader(reader, said)
+        try:
+            return await self._ready_and(lambda: self._begin(of))
+        except BaseException as error:
+            self._readers.pop(said.consumer, None)
+            if not isinstance(error, NotPermittedError):  # It may have begun there all the same.
+                self._say(CloseLog(said.name, said.consumer, not said.is_durable))
+            raise
+
+    async def _begin(self, of: _OpenReader) -> FilterSet:
+        self._readers[of.said.consumer] = of
+        return await self._read(of, of.said)
+
+    async def _read(self, of: _OpenReader, said: ReadLog) -> FilterSet:
+        found: Begun = result(await self._ask(packed(said)), Begun)
+        where = found.home, found.number
+        if of.where not in (None, where):
+            self._say(CloseLog(said.name, said.consumer))
+            raise ServiceError("the subscription has ended, and another one has its name")
+        of.where = where
+        return found.filters
+
+    def consume(self, client: str, said: Consuming) -> None:
+        """See `LogHost`. What is acknowledged is said again where it was not answered."""
+        of = self._readers[client]
+        if isinstance(said, Grant):
+            if self._is_up and of.anew is None:
+                self._reconnecting.send(LogRequest(0, packed(said)))
+        elif isinstance(said, Done):
+            of.gathered += said.intervals
+            if of.done is None:
+                self._say_done(of)
+        else:
+            of.last = self._say(said) or of.last
+
+    def _say_done(self, of: _OpenReader) -> None:
+        """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
+        of.done = None
+        if of.gathered:
+            said = Done(of.said.name, of.said.consumer, tuple(of.gathered))
+            of.gathered.clear()
+            done = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+            of.done = of.last = done
+            done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
+
+    def _say(self, said: Consuming) -> "asyncio.Future[LogReply] | None":
+        """Says what need not be said again: with a connection its readers end, too."""
+        if self._is_up and self._reconnecting.is_there:
+            return self._ask(packed(said))
+        return None
+
+    def leave(self, said: CloseLog) -> None:
+        """See `LogHost`."""
+        of = self._readers.get(said.consumer)
+        if of is None or of.is_leaving:
+            return
+        self._say_done(of)
+        if of.where is None:
+            del self._readers[said.consumer]
+            self._say(said)
+            return
+        of.is_leaving = True  # Its answer implies that of its acknowledgements.
+        left = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+        left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
+        if self._is_up:
+            of.last = left
+
+    async def committed(self, client: str) -> None:
+        """See `LogHost`. Returns when all is answered that the reader said before."""
+        of = self._readers.get(client)
+        if of is None:
+            return
+        if of.gathered and of.done is not None:
+            await asyncio.shield(of.done)  # Then it is said.
+        if of.last is not None:
+            await asyncio.shield(of.last)
+
+    async def parted(self, client: str) -> None:
+        """See `LogHost`. What was said and is not answered is said again on the next connection."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                if self._reconnecting.is_up:
+                    await self.committed(client)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """Ends a durable subscription; see `Service.unsubscribe`."""
+        await self._reconnecting.ready()
+        await self._ask(packed(CloseLog(durable, "", ends=True)))
+
+    async def log(self, name: str, time_us: int | None = None) -> LogState:
+        """What a durable subscription stands for, and its positions; one at that broker.
+
+        Raises DeliveryError, StoreError, ConnectionFailedError.
+        """
+        return await self._ready_and(partial(self._told, AskLog(name, time_us), LogState))
+
+    async def stretch(self, said: AskStretch) -> Stretch:
+        """Its records in batches, see `net.broker.log_batches`. Raises as `log`."""
+        return await self._ready_and(partial(self._told, said, Stretch))
+
+    async def acknowledge(self, name: str, number: int, before: int) -> None:
+        """All before a position is done with, and the broker's disk has it. Raises as `stretch`."""
+        said = packed(Acknowledge(name, number, before))
+        await self._ready_and(lambda: self._ask(said))
+
+    async def known_sequence(self) -> int:
+        """The highest number that the broker knows of this publisher. Raises DeliveryError."""
+        await self._ready_and(self._arrive)
+        return self._stamp.sequence
+
+    async def _told(self, said: Any, expected: type[T]) -> T:
+        answer: T = result(await self._ask(packed(said)), expected)
+        return answer
+
+    async def _ready_and(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks for what does no harm when it is asked twice, until a connection lasts so long.
+
+        Raises ConnectionFailedError where there is none in time; nothing was sent then.
+        """
+        while True:
+            await self._reconnecting.ready()
+            try:
+                return await ask()
+            except ConnectionFailedError:
+                self._reconnecting.check()
+
+    # --- the connection -----------------------------------------------------------------------
+
+    def _ask(
+        self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
+    ) -> "asyncio.Future[LogReply]":
+        """What a request is answered; it is sent now, unless others are to be asked again first.
+
+        Raises ConnectionFailedError for what is not kept, where no connection is there.
+        """
+        self._numbers += 1
+        frame = LogRequest(self._numbers, message, wait_ms)
+        if not is_kept:
+            self._reconnecting.ask(frame)
+        elif self._is_up:
+            self._reconnecting.send(frame)
+        answer = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(_seen)
+        self._asked[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer)
+        return answer
+
+    def replied(self, reply: LogReply) -> None:
+        """A request was answered."""
+        asked = self._asked.pop(reply.number, None)
+        if asked is None or asked.answer.done():
+            return
+        if reply.code:
+            asked.answer.set_exception(error_of(reply, str(self._reconnecting.address)))
+        else:
+            asked.answer.set_result(reply)
+
+    def delivered(self, frame: LogDelivery) -> None:
+        """A reader gets something. Raises FrameError for what cannot be read."""
+        try:
+            said = given(frame.message)
+        except EncodingError as error:
+            raise FrameError("malformed", str(error)) from None
+        of = self._readers.get(said.consumer)
+        if of is None or of.is_leaving:  # The broker did not know that yet.
+            return
+        if isinstance(said, Closed) and said.again and of.where is not None:
+            of.anew = asyncio.create_task(self._begin_anew(of))
+        else:
+            of.reader.given(said)
+
+    async def _begin_anew(self, of: _OpenReader) -> None:
+        """Another server has restarted at which the log is: it is read anew."""
+        this = asyncio.current_task()
+        if of.anew is not this:
+            return  # The connection was lost before: it is read on the next one.
+        with suppress(ConnectionFailedError):
+            await self._read_again(of)
+            if of.anew is this:
+                of.anew = None
+                if of.said.consumer in self._readers and not of.is_leaving:
+                    of.reader.begun_anew()
+
+    def broken(self, unsent: ServiceError) -> None:
+        """The connection is lost; what is kept waits for the next one."""
+        self._is_up = False
+        self._arriving = None
+        for of in self._readers.values():
+            of.anew = None
+        self._fail(unsent, lambda each: not each.is_kept)
+
+    async def take_up(self) -> None:
+        """Goes on at the broker of the new connection. Raises ConnectionFailedError."""
+        # Not the readers that are being opened just now: their openers are told that the connection
+        # was lost.
+        begun = [of for of in self._readers.values() if of.where is not None]
+        await asyncio.gather(*map(self._read_again, begun))
+        if any(asked.is_kept for asked in self._asked.values()):
+            try:
+                await self._arrive()
+            except ConnectionFailedError:
+                raise
+            except ContradaError as error:
+                self._fail(error, lambda each: each.is_kept and not each.consumer)
+        self._reconnecting.check_there()  # It may be lost since the last answer.
+        for of in self._readers.values():
+            self._say_done(of)  # With what is kept: it must be known before anything comes again.
+        self._is_up = True
+        for asked in list(self._asked.values()):
+            if asked.is_kept:
+                self._reconnecting.send(asked.frame)
+        for of in list(self._readers.values()):
+            if of.anew is None and not of.is_leaving:
+                of.reader.begun_anew()
+
+    async def _read_again(self, of: _OpenReader) -> None:
+        said, position, time_us = of.said, of.said.position, of.said.time_us
+        if (position or time_us is not None) and of.reader.newest:
+            position, time_us = of.reader.newest + 1, None  # It goes on where it was.
+        again = ReadLog(said.name, said.consumer, None, None, said.is_durable, position, time_us)
+        try:
+            await self._read(of, again)
+        except ConnectionFailedError:
+            raise
+        except ContradaError as error:  # The others go on.
+            self._readers.pop(of.said.consumer, None)
+            of.reader.given(Closed(of.said.name, of.said.consumer, str(error)))
+
+    async def settle(self) -> None:
+        """Waits for what is being published, and the last that was said, a bounded time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                if self._reconnecting.is_up:
+                    await self._idle.wait()
+                    for each in list(self._readers):
+                        with suppress(ContradaError):  # It has ended: nobody waits for it.
+                            await self.committed(each)
+
+    def end(self) -> None:
+        """The service is closed by its owner: its readers end."""
+        for of in list(self._readers.values()):
+            of.reader.end()
+
+    def give_up(self, failure: ServiceError) -> None:
+        """There is no connection any more: nothing more is answered, and readers end."""
+        self._fail(failure, lambda _: True)
+        for of in list(self._readers.values()):
+            of.reader.end(failure)
+            self._readers.pop(of.said.consumer, None)
+
+    def _fail(self, failure: ContradaError, is_meant: Callable[[_PendingRequest], bool]) -> None:
+        """These are not answered any more."""
+        for number, each in list(self._asked.items()):
+            if is_meant(each):
+                del self._asked[number]
+                if not each.answer.done():
+                    each.answer.set_exception(failure)
+
+
+def _seen(answer: "asyncio.Future[Any]") -> None:
+    """Also where nobody waits for it any more."""
+    if not answer.cancelled():
+        answer.exception()

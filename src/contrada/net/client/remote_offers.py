@@ -1,0 +1,188 @@
+"""What a client advertises and follows at its broker, on whichever connection is there.
+
+Advertisements keep their identity when they are made again on another connection. The
+advertisements on offer there are compared with those on offer before: followers are told of the
+difference.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Hashable, Iterable
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
+from contrada.net.wire.endpoint import GOODBYE_WAIT_S
+from contrada.net.wire.frames import Offers, Reply
+from contrada.net.wire.message_codec import packed
+from contrada.net.wire.payload_codec import offer_from
+from contrada.routing.router_messages import Advertise, Follow, Offer, Unadvertise, Unfollow
+from contrada.routing.tables.poset import form_of
+from contrada.service.offers import FollowedOffers
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class AsksBroker(Protocol):
+    """What is needed of a client."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether what is asked goes to a broker."""
+        ...
+
+    async def ready(self) -> None:
+        """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
+        ...
+
+    def request(self, message: msgspec.Raw) -> asyncio.Future[Reply]:
+        """Ask the broker for something, now."""
+        ...
+
+    def demand(self, message: msgspec.Raw) -> None:
+        """The same, where nobody waits for the answer."""
+        ...
+
+
+async def refused_of(
+    asked: Iterable[tuple[T, asyncio.Future[Reply]]],
+) -> AsyncIterator[tuple[T, ServiceError]]:
+    """Waits for the answers to what was asked; gives what was refused, and why.
+
+    Raises ConnectionFailedError.
+    """
+    for what, answer in asked:
+        try:
+            await answer
+        except ConnectionFailedError:
+            raise
+        except ServiceError as error:
+            yield what, error
+
+
+class RemoteMarket:
+    """What is on offer at a broker."""
+
+    def __init__(self, client: AsksBroker) -> None:
+        self.on_offer: dict[Hashable, Offer] = {}
+        self._client = client
+        self._identities = itertools.count(1)
+        self._offered: dict[str, Offer] = {}
+        self._following: dict[FollowedOffers, None] = {}
+        self._asking = asyncio.Lock()
+        self._is_followed = False
+        self._at_first: dict[Hashable, Offer] | None = None
+
+    async def advertise(self, offer: Offer) -> str:
+        """Put an advertisement in force at the broker."""
+        await self._client.ready()
+        identity = str(next(self._identities))
+        message = packed(Advertise(identity, offer))
+        self._offered[identity] = offer
+        try:
+            await self._client.request(message)
+        except BaseException as error:
+            del self._offered[identity]
+            if isinstance(error, asyncio.CancelledError):
+                # It may be in force; nobody waits.
+                self._client.demand(packed(Unadvertise(identity)))
+            raise
+        return identity
+
+    async def unadvertise(self, identity: str) -> None:
+        """Withdraw an advertisement; without a connection it has ended already."""
+        if self._offered.pop(identity, None) is not None:
+            await self._ask_if_there(packed(Unadvertise(identity)))
+
+    async def follow(self, following: FollowedOffers) -> None:
+        """Tell of each change from now on."""
+        async with self._asking:
+            await self._client.ready()
+            if not self._is_followed:
+                await self._begin_to_follow()
+                self._is_followed = True
+            self._following[following] = None
+
+    async def unfollow(self, following: FollowedOffers) -> None:
+        """Tell no longer; the broker tells until nobody follows here."""
+        self._following.pop(following, None)
+        async with self._asking:
+            if self._is_followed and not self._following:
+                self._is_followed = False
+                await self._ask_if_there(packed(Unfollow()))
+                self.on_offer.clear()
+
+    async def take_up(self) -> None:
+        """Put all advertisements in force at the broker of the new connection.
+
+        Raises ConnectionFailedError.
+
+        All are sent at once, so that no withdrawal comes between.
+        """
+        asked = [
+            (offer, self._client.request(packed(Advertise(identity, offer))))
+            for identity, offer in self._offered.items()
+        ]
+        async for offer, error in refused_of(asked):
+            _LOG.warning(
+                "%(advertisement)s is not advertised any longer: %(reason)s",
+                {"advertisement": offer, "reason": error},
+            )
+        if self._is_followed:
+            await self._begin_to_follow()
+
+    def end(self, failure: ContradaError | None = None) -> None:
+        """The service has ended: iterations end after what waits."""
+        following, self._following = self._following, {}
+        for each in following:
+            each.end(failure)
+
+    def received(self, frame: Offers) -> None:
+        """The broker has told what is on offer, or how that has changed."""
+        for data, is_on_offer in frame.changes:
+            try:
+                offer = offer_from(data)
+            except ContradaError as error:
+                raise FrameError("malformed", f"what is on offer: {error}") from None
+            if self._at_first is None:
+                self._change(form_of(offer), offer, is_on_offer)
+            elif is_on_offer:
+                self._at_first[form_of(offer)] = offer
+            else:
+                self._at_first.pop(form_of(offer), None)
+
+    async def _begin_to_follow(self) -> None:
+        self._at_first = {}
+        try:
+            await self._client.request(packed(Follow()))
+            now, before = self._at_first, dict(self.on_offer)
+        except asyncio.CancelledError:
+            self._client.demand(packed(Unfollow()))  # It may tell; nobody listens.
+            raise
+        finally:
+            self._at_first = None
+        for form in before.keys() - now.keys():
+            self._change(form, before[form], is_on_offer=False)
+        for form, offer in now.items():
+            if form not in before:
+                self._change(form, offer, is_on_offer=True)
+
+    def _change(self, form: Hashable, offer: Offer, is_on_offer: bool) -> None:
+        if is_on_offer:
+            self.on_offer[form] = offer
+        else:
+            self.on_offer.pop(form, None)
+        for each in self._following:
+            each.changed(offer, is_on_offer)
+
+    async def _ask_if_there(self, message: msgspec.Raw) -> None:
+        if self._client.is_there:
+            try:
+                async with asyncio.timeout(GOODBYE_WAIT_S):
+                    await self._client.request(message)
+            except (ServiceError, TimeoutError):
+                return  # It has ended with the connection, or the broker takes its time.

@@ -1,0 +1,81 @@
+"""What a client asks at its broker, and is asked there, on whichever connection is there.
+
+Sources are offered again on another connection. A question that is under way when one is lost ends:
+whoever was asked is reported as lost, and to ask anew is up to who asked.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from contrada.errors import ContradaError, FrameError, ServiceError
+from contrada.net.client.reconnection import Reconnecting
+from contrada.net.client.remote_offers import AsksBroker, refused_of
+from contrada.net.wire.endpoint import GOODBYE_WAIT_S
+from contrada.net.wire.frames import AboutQuestions, QuestionDelivery
+from contrada.net.wire.message_codec import packed
+from contrada.net.wire.query_codec import packed_answers, unpacked_about, unpacked_question
+from contrada.routing.router_messages import Answer, Ask, Cancel, Describe, More, Undescribe
+from contrada.service.envelope_factory import Stamp
+from contrada.service.query.query_engine import Questioning
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class RemoteQuestioning(Questioning):
+    """What a client asks and is asked, at its broker."""
+
+    def __init__(self, client: AsksBroker, stamp: Stamp, reconnecting: Reconnecting) -> None:
+        super().__init__(stamp)
+        self._client, self._reconnecting = client, reconnecting
+
+    def require_open(self) -> None:
+        """See `QuestionPort`."""
+        self._reconnecting.check()
+
+    async def describe(self, message: Describe | Undescribe) -> None:
+        """Put a source in force at the broker, or withdraw it."""
+        if isinstance(message, Describe):
+            await self._client.ready()
+            await self._client.request(packed(message))
+        elif self._client.is_there:
+            try:
+                async with asyncio.timeout(GOODBYE_WAIT_S):
+                    await self._client.request(packed(message))
+            except (ServiceError, TimeoutError):
+                return  # It has ended with the connection, or the broker takes its time.
+
+    async def ask(self, question: Ask) -> None:
+        """Ask the broker."""
+        await self._client.ready()
+        await self._client.request(packed(question))
+
+    def say(self, message: Answer | More | Cancel) -> None:
+        """Say something of a question, where a connection is there."""
+        if not self._client.is_there:
+            return
+        if isinstance(message, Answer):
+            for each in packed_answers(message):
+                self._reconnecting.send(AboutQuestions([packed(each)]))
+        else:
+            self._reconnecting.send(AboutQuestions([packed(message)]))
+
+    def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
+        """A frame has come. Raises FrameError for one that says nothing."""
+        try:
+            if isinstance(frame, QuestionDelivery):
+                self.answerer.asked(frame.sources, unpacked_question(frame.message))
+                return
+            for each in frame.messages:
+                self.told(unpacked_about(each))
+        except ContradaError as error:
+            raise FrameError("malformed", f"of a question: {error}") from None
+
+    async def take_up(self) -> None:
+        """Offer all sources at the broker of the new connection. Raises ConnectionFailedError."""
+        asked = [(each, self._client.request(packed(each))) for each in self.answerer.in_force()]
+        async for message, error in refused_of(asked):
+            _LOG.warning(
+                "source %(source)s is not offered any longer: %(reason)s",
+                {"source": message.identity, "reason": error},
+            )

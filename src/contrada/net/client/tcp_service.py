@@ -1,0 +1,534 @@
+"""A service at the other end of a TCP connection, with the interface of the embedded one.
+
+A lost connection is made anew (`net/client/reconnection.py`), and every subscription is taken up on
+it under the identity that it had. What was published at best effort and is unanswered fails with
+ConnectionFailedError: it is never sent twice. What is promised goes on
+(`net/client/durable_client.py`). Who publishes or subscribes meanwhile waits.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contrada.delivery.delivery_class import delivery_class
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    NotPermittedError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.notification import Body
+from contrada.model.codec import notification_from_msgpack
+from contrada.model.languages.atoms import failures
+from contrada.model.languages.decision import safe_answers
+from contrada.net.client.publish_window import (
+    PUBLISH_FRAMES_MAX,
+    PUBLISH_NOTIFICATIONS_MAX,
+    Batch,
+    Publishing,
+    packed_by,
+)
+from contrada.net.client.reconnection import Reconnecting
+from contrada.net.client.remote_offers import RemoteMarket
+from contrada.net.client.tcp_subscription import (
+    CREDIT_BYTES,
+    TcpSubscription,
+    subscription_of,
+    taken_up,
+    taking_up,
+)
+from contrada.net.wire.address import Address, parse_addresses
+from contrada.net.wire.endpoint import GOODBYE_WAIT_S, TCP, Approach
+from contrada.net.wire.frames import (
+    AboutQuestions,
+    Credit,
+    CutOff,
+    Delivery,
+    Frame,
+    InspectReply,
+    InspectRequest,
+    LogDelivery,
+    LogReply,
+    MatchDelivery,
+    Offers,
+    QuestionDelivery,
+    Reply,
+    Request,
+    StatisticsReply,
+    StatisticsRequest,
+)
+from contrada.net.wire.inspection import Inspection
+from contrada.net.wire.message_codec import packed
+from contrada.net.wire.payload_codec import encoding_of, packed_content
+from contrada.net.wire.tokens import publisher_under
+from contrada.routing.router_messages import Unsubscribe
+from contrada.service import (
+    Advertisements,
+    ConnectionState,
+    Item,
+    Offered,
+    Offering,
+    ServiceStatistics,
+    WhenFull,
+    dissemination_of,
+    is_promised,
+    notification_of,
+    offer_of,
+    promised,
+    publication_of,
+    trace_spans,
+)
+from contrada.service.connection_states import ConnectionStates
+from contrada.service.dissemination_service import DisseminatingService, Sorting, check_standing
+from contrada.service.envelope_factory import Stamp, identified, runs_of, stamp_of
+from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
+from contrada.service.offers import FollowedOffers, HeldOffering
+from contrada.service.security.signatures import Signer
+from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
+
+if TYPE_CHECKING:  # Loaded when something is promised, or asked.
+    from contrada.net.client.durable_client import TcpLogs
+    from contrada.net.client.remote_queries import RemoteQuestioning
+
+
+class TcpService(DisseminatingService):
+    """An access point to a broker."""
+
+    credit_bytes = CREDIT_BYTES  # Delivered for a subscription before its subscriber has read it.
+
+    def __init__(
+        self,
+        address: str | Sequence[str] | Address,
+        *,
+        publisher: str | Signer | None = None,
+        publish_wait_s: float = PUBLISH_WAIT_S,
+        reconnect: bool = True,
+        reconnect_wait_s: float | None = None,
+        on_connection: Callable[[ConnectionState], object] | None = None,
+        approach: Approach = TCP,
+    ) -> None:
+        """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
+
+        Raises AddressError, ServiceError.
+        """
+        self._states = ConnectionStates(on_connection)
+        give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
+        self._stamp = _stamp_of(publisher, approach.token)
+        self._reconnecting = Reconnecting(
+            *(parse_addresses(address), self, self._states, give_up_after_s, approach),
+            self._stamp.go_below,
+        )
+        self.now_us = self._stamp.now_us
+        self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
+        self._publishing: Publishing | None = None
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._subscriptions: dict[str, TcpSubscription] = {}
+        self._market = RemoteMarket(self)
+        self._numbers = 0
+        self._published = 0
+        self._dropped: Counter[str] = Counter()
+        self._logs: TcpLogs | None = None
+        self._questions: RemoteQuestioning | None = None
+
+    async def open(self) -> None:
+        """Connect. Raises ConnectionFailedError when no broker answers there."""
+        if self.connection.state == "new":
+            self._publishing = Publishing(self._reconnecting.send_now, self._wait_ms)
+        await self._reconnecting.open()
+
+    async def aclose(self) -> None:
+        """Say goodbye and close; iterations of its subscriptions end after what they hold."""
+        self._reconnecting.check_loop()
+        for subscription in list(self._subscriptions.values()):
+            subscription.end()
+        self._subscriptions.clear()
+        self._market.end()
+        if self._questions is not None:
+            await self._questions.aclose()
+        if self._logs is not None:
+            self._logs.end()
+            await self._logs.settle()
+        await self._reconnecting.aclose()
+        if self._logs is not None:
+            self._logs.give_up(ServiceClosedError("the service is closed"))
+
+    @property
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+        return self._states.current
+
+    def connection_states(self) -> AsyncIterator[ConnectionState]:
+        """How it is connected at this moment, then each change; ends after "closed"."""
+        return self._states.follow()
+
+    async def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+        delivery: str | None = None,
+    ) -> Envelope:
+        """Publish one notification; see `Service.publish`."""
+        notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        if trace_spans.is_on:
+            notification = trace_spans.published(notification)
+        if (elsewhere := dissemination_of(item)) is not None:
+            return await self._publish_elsewhere(elsewhere, notification, delivery)
+        if is_promised((notification,)) and _is_reliable(notification):
+            (stamped,) = await self.delivery().publish([identified(notification)])
+            return stamped.envelope
+        if not self._reconnecting.is_up:
+            await self._reconnecting.ready()
+        (stamped,) = self._stamp.stamped((notification,), self._stamp.now_us())
+        await self._send_all((packed_content(stamped),))
+        return stamped.envelope
+
+    async def publish_batch(
+        self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
+    ) -> int:
+        """Publish many, in order; see `Service.publish_batch`."""
+        taken = 0
+        unsettled: dict[Batch, int] = {}
+        sorting = Sorting(self._publish_elsewhere, _making(self._stamp, delivery))
+
+        async def settle(batch: Batch) -> int:
+            size = unsettled.pop(batch)
+            await self._settled(batch, size)
+            return size
+
+        try:
+            try:
+                async for every in batches_of(items, PUBLISH_NOTIFICATIONS_MAX, sorting.made):
+                    made = await sorting.own(every, delivery)
+                    taken += len(every) - len(made)
+                    looked_at = [each for each in made if not isinstance(each, bytes)]
+                    if is_promised(looked_at):
+                        while unsettled:  # So that each comes in its order.
+                            taken += await settle(next(iter(unsettled)))
+                        taken += await self._publish_runs([*map(_looked_at, made)])
+                        continue
+                    encodings: Any = map(encoding_of, made) if looked_at else made
+                    if not self._reconnecting.is_up:
+                        await self._reconnecting.ready()
+                    self._send(encodings, unsettled)
+                    while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
+                        taken += await settle(next(iter(unsettled)))
+            except asyncio.CancelledError:
+                unsettled.clear()  # It is published, but nobody waits for it.
+                raise
+            finally:
+                # Also when an item is invalid: those before it are published.
+                for batch in list(unsettled):
+                    taken += await settle(batch)
+        except Exception as error:
+            tell_published(error, taken + (getattr(error, "published", None) or 0))
+            raise
+        return taken
+
+    async def _publish_runs(self, notifications: Sequence[Notification]) -> int:
+        """Publishes runs of one class and publisher, one after the other; how many these are."""
+        taken = 0
+        for run in runs_of(notifications):
+            try:
+                if _is_reliable(run[0]):
+                    await self.delivery().publish(run)
+                else:
+                    await self._reconnecting.ready()
+                    await self._send_all(packed_by(self._stamp, run))
+            except ContradaError as error:
+                error.published = taken + (error.published or 0)
+                raise
+            taken += len(run)
+        return taken
+
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Any = None,
+        *,
+        when_full: WhenFull = BLOCK,
+        **standing: Any,
+    ) -> Any:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        if standing:
+            from contrada.service.durable_reader import standing_subscription
+
+            check_standing(subject)
+            return standing_subscription(self, subject, where, when_full, standing)
+        merged = self._merged(subject, where, when_full, partial(subscription_of, self))
+        return merged or subscription_of(self, subject, where, when_full)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription; see `Service.unsubscribe`."""
+        await self.delivery().unsubscribe(durable)
+
+    def delivery(self) -> "TcpLogs":
+        """What is done so that delivery can be promised, from now on."""
+        self._reconnecting.check()
+        if self._logs is None:
+            from contrada.net.client.durable_client import TcpLogs
+
+            self._logs = TcpLogs(self._reconnecting, self._stamp, self._wait_ms)
+        return self._logs
+
+    def name_of_request(self) -> str:
+        """A name that no other reader has, at whatever client."""
+        return self.delivery().name_of_request()
+
+    def advertise(self, offered: Offered) -> Offering:
+        """An advertisement, in force inside `async with`; see `Service.advertise`."""
+        return HeldOffering(self._market, offer_of(offered))
+
+    def advertisements(self) -> Advertisements:
+        """What is on offer at the broker, as it changes."""
+        return FollowedOffers(self._market)
+
+    def _questioning(self) -> "RemoteQuestioning":
+        if self._questions is None:
+            from contrada.net.client.remote_queries import RemoteQuestioning
+
+            self._questions = RemoteQuestioning(self, self._stamp, self._reconnecting)
+        return self._questions
+
+    def statistics(self) -> ServiceStatistics:
+        """What this access point published, and how much of that was lost at the broker."""
+        dropped = Counter(self._dropped)
+        if self._logs is not None:
+            dropped[QUEUE_FULL] += self._logs.dropped
+        return ServiceStatistics(
+            self._published + (self._logs.published if self._logs is not None else 0),
+            len(self._subscriptions),
+            None,
+            dict(+dropped),
+            dict(safe_answers),
+            dict(failures),
+        )
+
+    # ----------------------------------------------------------------- used by subscriptions
+
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
+        """Put a subscription in force at the broker, under an identity of its own."""
+        await self.ready()
+        self._numbers += 1
+        subscription.identity = identity = str(self._numbers)
+        self._subscriptions[identity] = subscription
+        try:
+            await self.request(subscription.message(), credit, subscription.when_full)
+        except BaseException as error:
+            self._subscriptions.pop(identity, None)
+            if isinstance(error, asyncio.CancelledError):
+                self.demand(packed(Unsubscribe(identity)))  # It may be in force; nobody waits.
+            raise
+
+    async def renew(self, subscription: "TcpSubscription") -> None:
+        """Have the broker take what a subscription asks for now for what it asked for before.
+
+        If the connection is lost meanwhile, that is taken up on the next one.
+        """
+        wanted, message = subscription.wanted, subscription.message()
+        while True:
+            await self.ready()
+            if subscription.refusal is not None:
+                raise subscription.refusal
+            if subscription.taken_up is wanted:
+                return
+            try:
+                with contextlib.suppress(ConnectionFailedError):
+                    await self.request(message)
+                    return
+            finally:  # Where it was cut off meanwhile, the broker takes this for a new one.
+                if subscription.identity not in self._subscriptions:
+                    self.demand(packed(Unsubscribe(subscription.identity)))
+
+    async def leave(self, identity: str) -> tuple[int, int]:
+        """Take a subscription out at the broker; returns how many found no room or time there."""
+        if identity not in self._subscriptions or not self.is_there:
+            self._subscriptions.pop(identity, None)
+            return 0, 0
+        try:
+            async with asyncio.timeout(GOODBYE_WAIT_S):
+                reply = await self.request(packed(Unsubscribe(identity)))
+            return reply.dropped, reply.expired
+        except (ServiceError, TimeoutError):
+            # It ended with the connection, this broker has not taken it up, or takes its time.
+            return 0, 0
+        finally:
+            self._subscriptions.pop(identity, None)
+
+    def grant(self, identity: str, credit: int) -> None:
+        """Let the broker deliver more for a subscription."""
+        self._reconnecting.send(Credit(identity, credit))
+
+    # ------------------------------------------------------------------------ the connection
+
+    @property
+    def is_there(self) -> bool:
+        """Whether what is asked goes to a broker."""
+        return self._reconnecting.is_there
+
+    async def ready(self) -> None:
+        """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
+        await self._reconnecting.ready()
+
+    def request(
+        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
+    ) -> asyncio.Future[Reply]:
+        """Ask the broker for something, now."""
+        return self.answered(lambda number: Request(number, message, credit, when_full=when_full))
+
+    def demand(self, message: msgspec.Raw) -> None:
+        """The same, where nobody waits for the answer."""
+        self._reconnecting.send(Request(0, message))
+
+    def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
+        """Queues stamped notifications to be sent; counts how many are in which batch."""
+        self._reconnecting.check()
+        assert self._publishing is not None, "it was opened"
+        self._publishing.add(encodings, placed)
+
+    async def _send_all(self, encodings: Iterable[bytes]) -> None:
+        """Sends what is stamped, and waits until it is answered."""
+        placed: dict[Batch, int] = {}
+        self._send(encodings, placed)
+        for batch, count in placed.items():
+            await self._settled(batch, count)
+
+    async def _settled(self, batch: Batch, count: int) -> None:
+        # Shielded: the answer is shared by all who published in this frame.
+        await asyncio.shield(batch.answer)
+        self._published += count
+
+    async def broker_statistics(self) -> dict[str, Any]:
+        """What the broker did so far: the fields of its `BrokerStatistics` by name."""
+        await self.ready()
+        return (await self.answered(StatisticsRequest)).statistics  # type: ignore[no-any-return]
+
+    async def inspection(self, notification: bytes = b"") -> Inspection:
+        """What the broker holds, and where this notification would go. Raises ServiceError."""
+        await self.ready()
+        answer = self.answered(lambda number: InspectRequest(number, notification))
+        return (await answer).held  # type: ignore[no-any-return]
+
+    def answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
+        """What a frame with a number of its own is answered; it is sent now, or that raises."""
+        self._numbers += 1
+        number = 2 * self._numbers
+        self._reconnecting.ask(asking(number))
+        answer = self._requests[number] = asyncio.get_running_loop().create_future()
+        return answer
+
+    def received(self, frame: Frame) -> None:
+        """A frame has come."""
+        match frame:
+            case Delivery() | MatchDelivery():
+                if subscription := self._subscriptions.get(frame.subscription):
+                    subscription.arrived(frame)
+            case Reply():
+                self._replied(frame)
+            case CutOff():
+                if cut := self._subscriptions.pop(frame.subscription, None):
+                    cut.cut_off(frame)
+            case Offers():
+                self._market.received(frame)
+            case QuestionDelivery() | AboutQuestions():
+                self._questioning().received(frame)
+            case LogReply() if self._logs is not None:
+                self._logs.replied(frame)
+            case LogDelivery() if self._logs is not None:
+                self._logs.delivered(frame)
+            case StatisticsReply() | InspectReply():
+                self._answer(frame.number, frame)
+
+    def _answer(self, number: int, frame: Frame, error: ServiceError | None = None) -> None:
+        answer = self._requests.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(frame) if error is None else answer.set_exception(error)
+
+    def _replied(self, frame: Reply) -> None:
+        error = _refusal_in(frame, self._reconnecting.address)
+        if self._publishing is not None and self._publishing.answered(
+            frame.number, frame.dropped, error
+        ):
+            if frame.dropped:
+                self._dropped[QUEUE_FULL] += frame.dropped
+            return
+        self._answer(frame.number, frame, error)
+
+    def broken(self, unanswered: ServiceError, unsent: ServiceError) -> None:
+        """The connection was lost, or is closed: nothing that was asked is answered any more."""
+        if self._publishing is not None:
+            self._publishing.fail(unanswered, unsent)
+        for answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(unsent)
+                answer.exception()  # Seen: of many that are taken up the first one tells it.
+        self._requests.clear()
+        if self._questions is not None:
+            self._questions.lost("the connection to the broker was lost")
+        if self._logs is not None:
+            self._logs.broken(unsent)
+
+    async def take_up(self) -> None:
+        """Put all subscriptions in force at the broker of the new connection."""
+        subscriptions = self._subscriptions  # All at once, so that no unsubscribe comes between.
+        asked = [taking_up(self, each, each.begin_anew()) for each in subscriptions.values()]
+        await self._market.take_up()
+        if self._questions is not None:
+            await self._questions.take_up()
+        await taken_up(self, subscriptions, asked)
+        if self._logs is not None:
+            await self._logs.take_up()
+
+    def given_up(self, failure: ServiceError) -> None:
+        """There will be no connection any more: iterations end after what they hold."""
+        for subscription in list(self._subscriptions.values()):
+            subscription.end(failure)
+        self._market.end(failure)
+        if self._logs is not None:
+            self._logs.give_up(failure)
+
+
+def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
+    refused = f"{address} refused: {frame.reason}"
+    if frame.code == NotPermittedError.__name__:
+        return NotPermittedError(refused, frame.refused)
+    return ServiceError(refused) if frame.code else None
+
+
+def _stamp_of(publisher: str | Signer | None, token: str) -> Stamp:
+    """The stamp of a client.
+
+    Without a name it is one below its token's user, or as its broker tells.
+    """
+    stamp = stamp_of(publisher or publisher_under(token))
+    stamp.stays = bool(publisher)
+    return stamp
+
+
+def _making(stamp: Stamp, delivery: str | None) -> Callable[[Any], Any]:
+    """What makes of an item of a batch what is sent."""
+    promise = partial(_promised_of, stamp, delivery or "")
+    return trace_spans.made_by(stamp.packed if delivery is None else promise)
+
+
+def _promised_of(stamp: Stamp, delivery: str, item: Item) -> Notification:
+    return stamp.best_effort(promised(notification_of(item), delivery))
+
+
+def _looked_at(made: bytes | Notification) -> Notification:
+    return notification_from_msgpack(made) if isinstance(made, bytes) else made
+
+
+def _is_reliable(notification: Notification) -> bool:
+    """Whether more is promised than best effort. Raises InvalidValueError."""
+    return delivery_class(notification.envelope.delivery).is_reliable

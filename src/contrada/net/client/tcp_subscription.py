@@ -1,0 +1,262 @@
+"""A subscription at a broker, as its subscriber sees it."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from contrada.delivery.backlog import QueueEntry, transmission_of
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    FrameError,
+    ServiceError,
+    TooSlowError,
+)
+from contrada.model import Filter, FilterSet, Notification, Pattern
+from contrada.model.codec import notification_to_read
+from contrada.net.wire.frames import CutOff, Delivery, MatchDelivery, Reply
+from contrada.net.wire.message_codec import packed
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, match_from
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.router_messages import Subscribe
+from contrada.service import WhenFull, reading_of
+from contrada.service.loop_guards import checked_when_full
+from contrada.service.queued_subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
+from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
+
+CREDIT_BYTES: Final = 4 * 2**20
+"""Bytes delivered for one subscription that its subscriber has not read yet, where its service says
+no other number. Beyond it: the broker keeps the rest."""
+
+_CREDIT_STEPS: Final = 8
+"""In so many parts credit is renewed."""
+
+
+class SubscriptionHost(Protocol):
+    """The access point of a subscription."""
+
+    now_us: Callable[[], int]
+    credit_bytes: int
+    """Bytes that may be delivered for a subscription before its reader takes them."""
+
+    async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
+        """Put it in force at the broker."""
+
+    async def renew(self, subscription: "TcpSubscription") -> None:
+        """Have it ask for something else."""
+
+    async def leave(self, identity: str) -> tuple[int, int]:
+        """Take it out; how many found no room or time at the broker."""
+        ...
+
+    def grant(self, identity: str, credit: int) -> None:
+        """Let the broker deliver more."""
+
+    def request(
+        self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
+    ) -> "asyncio.Future[Reply]":
+        """Ask the broker for something, now."""
+        ...
+
+
+class TcpSubscription(QueuedSubscription[Any]):
+    """A subscription at a broker; its queue here is bounded by the credit it grants."""
+
+    __slots__ = (
+        "_lost_there",
+        "_pattern",
+        "_read_bytes",
+        "_service",
+        "identity",
+        "refusal",
+        "taken_up",
+        "when_full",
+    )
+
+    def __init__(
+        self,
+        service: SubscriptionHost,
+        filters: Filter | FilterSet,
+        reader: Callable[[Any], Any] | None,
+        residue: Callable[[Notification], bool] | None = None,
+        pattern: Pattern | None = None,
+        *,
+        when_full: WhenFull = BLOCK,
+    ) -> None:
+        # The credit is the bound: the broker sends one notification past it at most.
+        outlet: Outlet[Any] = Outlet(
+            notifications_max=service.credit_bytes // ENTRY_BYTES + 1,
+            bytes_max=service.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
+            clock=service.now_us,
+        )
+        outlet.keeper = self
+        super().__init__(filters, outlet, reader, residue)
+        self._service = service
+        self.when_full: WhenFull = when_full
+        self._pattern = pattern
+        self.identity = ""
+        self.taken_up: Filter | FilterSet | None = None
+        """What was taken up on the last connection, where there was another one before."""
+        self.refusal: ServiceError | None = None
+        """Why what it is updated to was not."""
+        self._read_bytes = 0
+        self._lost_there = 0, 0
+
+    @property
+    def wanted(self) -> Filter | FilterSet:
+        """What the broker is to take: where it is being updated, what follows."""
+        return self._filters if self._next is None else self._next
+
+    def refused(self, wanted: Filter | FilterSet, error: ServiceError) -> bool:
+        """A broker does not take up what is wanted; whether there is something else to be asked."""
+        if self._next is wanted:
+            self.refusal, self._next = error, None
+        return self.wanted is not wanted
+
+    def message(self) -> msgspec.Raw:
+        """What asks for it."""
+        if self._pattern is not None:
+            return packed(SubscribePattern(self.identity, self._pattern))
+        return packed(Subscribe(self.identity, self.wanted))
+
+    def arrived(self, frame: Delivery | MatchDelivery) -> None:
+        """The broker has delivered. Raises FrameError when it ignores the credit."""
+        self._lost_there = frame.dropped, frame.expired
+        is_matches = isinstance(frame, MatchDelivery)
+        if is_matches != (self._pattern is not None):
+            raise FrameError("protocol", "the broker delivered something else than was asked for")
+        if self.outlet.finished:  # It was sent before our unsubscribe came.
+            came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
+            self.count_dropped(UNSUBSCRIBED, len(came))
+            return
+        entries = (
+            self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
+        )
+        if self.outlet.offer_all(entries) < len(entries):
+            raise FrameError("protocol", "the broker delivered more than it was granted")
+
+    def _matched(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
+        pattern = self._pattern
+        entries: list[QueueEntry[Any]] = []
+        assert pattern is not None, "it was checked"
+        for each in frame.matches:
+            size = sum(ENTRY_BYTES + len(data) for data in each[1])
+            try:
+                found = match_from(self.identity, each)
+                if len(found.notifications) != len(pattern.filters):
+                    raise FrameError("protocol", "the broker delivered no match of the pattern")
+                if frame.is_undecided and not all(
+                    map(Filter.matches, pattern.filters, found.notifications)
+                ):
+                    self._taken(size)
+                else:
+                    entries.append((found, size, None))
+            except FrameError:
+                raise
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(size)
+        return entries
+
+    def _delivered_by(self, frame: Delivery) -> list[QueueEntry[Any]]:
+        entries: list[QueueEntry[Any]] = []
+        for data in frame.notifications:
+            try:
+                found, is_plain = notification_to_read(data)
+                if frame.is_undecided and not self.is_asked(found):
+                    self._taken(ENTRY_BYTES + len(data))
+                else:
+                    waits = None if is_plain else transmission_of(found.envelope)
+                    entries.append((found, ENTRY_BYTES + len(data), waits))
+            except ContradaError:
+                self.count_dropped(UNREADABLE, 1)
+                self._taken(ENTRY_BYTES + len(data))
+        return entries
+
+    def cut_off(self, frame: CutOff) -> None:
+        """The broker has ended it: more waited there than it has room for."""
+        self._lost_there = frame.dropped, frame.expired
+        self.end(TooSlowError())
+
+    def begin_anew(self) -> int:
+        """The subscription is put in force anew, at a broker that does not know it.
+
+        Returns the credit. The credit is what the notifications that wait here leave of it.
+        """
+        self._reconnects += 1
+        full, expired = self._lost_there
+        self.count_dropped(QUEUE_FULL, full)
+        self.count_dropped(EXPIRED, expired)
+        self._lost_there = 0, 0
+        left = self._service.credit_bytes - self.outlet.held_bytes
+        self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
+        return max(left, 0)
+
+    async def _enter(self) -> None:
+        await self._service.enter(self, self._service.credit_bytes)
+
+    async def _replace(self) -> None:
+        self.refusal = self.taken_up = None
+        await self._service.renew(self)
+
+    async def _leave(self) -> None:
+        self._lost_there = max(self._lost_there, await self._service.leave(self.identity))
+
+    def count_lost(self, reason: str, count: int, size: int) -> None:
+        """So many were dropped in the outlet: the broker may send as much again."""
+        self.count_dropped(reason, count)
+        self._taken(size)
+
+    def _taken(self, size: int) -> None:
+        self._read_bytes += size
+        if self._read_bytes * _CREDIT_STEPS >= self._service.credit_bytes:
+            self._service.grant(self.identity, self._read_bytes)
+            self._read_bytes = 0
+
+    def _lost_before(self) -> tuple[int, int]:
+        return self._lost_there
+
+
+def subscription_of(
+    service: SubscriptionHost, subject: Any, where: Any, when_full: WhenFull
+) -> TcpSubscription:
+    """What `Service.subscribe` gives; raises as it does."""
+    checked_when_full(when_full)
+    return TcpSubscription(service, *reading_of(subject, where), when_full=when_full)
+
+
+TakingUp: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
+"""A subscription that is asked for anew: what it wants, with so much credit, and the answer."""
+
+
+def taking_up(host: SubscriptionHost, subscription: TcpSubscription, credit: int) -> TakingUp:
+    """Has the broker that is there now put a subscription in force."""
+    answer = host.request(subscription.message(), credit, subscription.when_full)
+    return subscription, subscription.wanted, credit, answer
+
+
+async def taken_up(
+    host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[TakingUp]
+) -> None:
+    """Waits until subscriptions are in force, each with its present filters.
+
+    Those that the broker refuses end, the others go on. Raises ConnectionFailedError.
+    """
+    for subscription, wanted, credit, answer in asked:
+        while subscription.identity in in_force:
+            try:
+                await answer
+            except ConnectionFailedError:
+                raise
+            except ServiceError as error:
+                if not subscription.refused(wanted, error):
+                    in_force.pop(subscription.identity, None)
+                    subscription.end(error)
+                    break
+            else:
+                subscription.taken_up, credit = wanted, 0
+            if subscription.wanted is wanted:
+                break
+            _, wanted, credit, answer = taking_up(host, subscription, credit)

@@ -1,0 +1,1 @@
+"""Wire protocol: frames, messages and payloads, and the connections that carry them."""

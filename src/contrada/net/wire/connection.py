@@ -1,0 +1,225 @@
+"""One end of a connection as a pure state machine: bytes in, frames out; frames in, bytes out.
+
+It knows no socket and no clock: the time comes as an argument. It checks what every peer must
+keep to, whatever it asks for: hello first and once, only frames that its role may send, signs
+of life in time. After a FrameError the owner sends what `outgoing` still holds and closes.
+
+    NEW --our hello sent--> GREETED --their hello--> OPEN --goodbye or fault--> CLOSED
+
+The model is h2: the protocol without input and output.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.errors import FrameError
+from contrada.net.wire.frames import (
+    AboutQuestions,
+    Credit,
+    CutOff,
+    Delivery,
+    Failure,
+    Frame,
+    FrameReader,
+    Goodbye,
+    Hello,
+    Hop,
+    HopCredit,
+    HopPart,
+    InspectReply,
+    InspectRequest,
+    LogDelivery,
+    LogHop,
+    LogReply,
+    LogRequest,
+    MatchDelivery,
+    Offers,
+    Ping,
+    Pong,
+    QuestionDelivery,
+    Reply,
+    Request,
+    StatisticsReply,
+    StatisticsRequest,
+    encode,
+)
+
+CLIENT: Final = "client"
+BROKER: Final = "broker"
+NEIGHBOUR: Final = "neighbour"
+"""A broker that has come to another one to be its neighbour."""
+
+PUBLISHER: Final = "publisher"
+"""The capability by which a broker tells a client below which name it may publish."""
+
+HELLO_WAIT_S: Final = 10.0
+"""How long a peer may take to say hello. Beyond it: it is told and closed."""
+
+PING_AFTER_S: Final = 20.0
+"""How long a peer may be silent until it is asked for a sign of life. Beyond it: it gets a
+ping."""
+
+SILENT_S_MAX: Final = 60.0
+"""How long a peer may be silent. Beyond it: it is taken for dead, told and closed."""
+
+_NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+_LAST: Final = (Goodbye, Failure)
+_ALIVE: Final = (Ping, Pong)
+_ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
+    (CLIENT, BROKER): (
+        *(Request, Credit, AboutQuestions, StatisticsRequest, InspectRequest, LogRequest),
+        *(*_ALIVE, *_LAST),
+    ),
+    (BROKER, CLIENT): (
+        *(Reply, Delivery, MatchDelivery, CutOff, Offers, StatisticsReply, InspectReply),
+        *(LogReply, LogDelivery, QuestionDelivery, AboutQuestions, *_ALIVE, *_LAST),
+    ),
+    (NEIGHBOUR, BROKER): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
+    (BROKER, NEIGHBOUR): (Hop, HopPart, HopCredit, LogHop, *_ALIVE, *_LAST),
+}
+"""By pair of sides (sender, receiver), the frames that the sender may send."""
+
+
+class Phase(Enum):
+    """Where a connection stands."""
+
+    NEW = "new"
+    GREETED = "greeted"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Connection:
+    """The state of one end of a connection."""
+
+    def __init__(self, hello: Hello, peer_roles: tuple[str, ...], now_s: float) -> None:
+        """`hello` is what this side says of itself; `peer_roles` what the other side may be."""
+        self._hello = hello
+        self._peer_roles = peer_roles
+        self._reader = FrameReader(expects_hello=True)
+        self._outgoing: list[bytes] = []
+        self._began_s = now_s
+        self._heard_s = now_s
+        self._pinged = False
+        self.state = Phase.NEW
+        self.peer: Hello | None = None
+        self.greets_at_once = True
+        """Whether a hello is answered as it comes; else by `welcome`, later."""
+
+    def greet(self) -> None:
+        """Say hello, once."""
+        assert self.state is Phase.NEW, "hello is said once"
+        self.state = Phase.GREETED
+        self.send(self._hello)
+
+    def welcome(self, said: Mapping[str, str] = _NOTHING_MORE) -> None:
+        """Answers the other side's hello, where that is not done yet; `said` is for it alone."""
+        if self.state is Phase.NEW:
+            if said:
+                capabilities = {**self._hello.capabilities, **said}
+                self._hello = replace(self._hello, capabilities=capabilities)
+            self.greet()
+            self.state = Phase.OPEN
+
+    def send(self, frame: Frame) -> None:
+        """Append a frame to the outgoing bytes; a closed connection sends nothing."""
+        if self.state is not Phase.CLOSED:
+            self._outgoing.append(encode(frame))
+
+    def outgoing(self) -> bytes:
+        """The bytes to send now; they are handed out once."""
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Bytes have come; `next` gives their frames."""
+        if self.state is not Phase.CLOSED:
+            self._heard_s = now_s
+            self._pinged = False
+            self._reader.feed(data)
+
+    def next(self) -> Frame | None:
+        """The next frame, in order, or None; hello and pings have been dealt with here.
+
+        Raises FrameError when the peer broke the protocol: a Failure that says so is then the
+        last of the outgoing bytes, and the connection is closed. What stands before is unharmed.
+        """
+        if self.state is Phase.CLOSED:
+            return None
+        try:
+            frame = self._reader.next()
+            if frame is not None:
+                self._check(frame)
+        except FrameError as error:
+            self.fail(error)
+            raise
+        return frame
+
+    @property
+    def unread_bytes(self) -> int:
+        """What has come and was not asked for by `next`, unfinished frames too."""
+        return len(self._reader)
+
+    @property
+    def given_bytes(self) -> int:
+        """Bytes of the frame that `next` gave last, with everything that came along with it."""
+        return self._reader.given_bytes
+
+    def tick(self, now_s: float) -> None:
+        """Ask a silent peer for a sign of life. Raises FrameError when it is taken for dead."""
+        silent_s = now_s - self._heard_s
+        try:
+            if self.peer is None and now_s - self._began_s >= HELLO_WAIT_S:
+                raise FrameError("no hello", f"no hello within {HELLO_WAIT_S:g} s")
+            if silent_s >= SILENT_S_MAX:
+                raise FrameError("silent", f"nothing heard for {SILENT_S_MAX:g} s")
+        except FrameError as error:
+            self.fail(error)
+            raise
+        if silent_s >= PING_AFTER_S and not self._pinged:
+            self._pinged = True
+            self.send(Ping(0))
+
+    def fail(self, error: FrameError) -> None:
+        """Tell the peer what it did wrong, as the last frame."""
+        self.send(Failure(error.code, error.reason))
+        self._closed()
+
+    def close(self, reason: str = "") -> None:
+        """Say goodbye, as the last frame."""
+        self.send(Goodbye(reason))
+        self._closed()
+
+    def _closed(self) -> None:
+        self.state = Phase.CLOSED
+        self._reader = FrameReader()  # Unread bytes will never be read.
+
+    def _check(self, frame: Frame) -> None:
+        if isinstance(frame, _LAST):
+            self._closed()
+        elif self.peer is None:
+            self._meet(frame)
+        elif not isinstance(frame, _ALLOWED[self.peer.role, self._hello.role]):
+            raise FrameError(
+                "unexpected", f"a {self.peer.role} may not send {type(frame).__name__} now"
+            )
+        elif isinstance(frame, Ping):
+            self.send(Pong(frame.token))
+
+    def _meet(self, frame: Frame) -> None:
+        if not isinstance(frame, Hello):
+            raise FrameError("no hello", f"the first frame is {type(frame).__name__}, not Hello")
+        if frame.role not in self._peer_roles:
+            expected = " or a ".join(self._peer_roles)
+            raise FrameError("role", f"the other side is a {frame.role!r}, expected a {expected}")
+        self.peer = frame
+        self._reader.expects_hello = False
+        if self.state is Phase.GREETED:
+            self.state = Phase.OPEN
+        elif self.greets_at_once:
+            self.welcome()

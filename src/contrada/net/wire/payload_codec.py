@@ -1,0 +1,139 @@
+"""What stands within messages as bytes: notifications, filters, advertisements, patterns, matches.
+
+They are those of `model.codec`, so that a broker forwards what the publisher sent, unchanged.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from contrada.errors import EncodingError, FrameError, LimitError
+from contrada.matching.packed import Bundle
+from contrada.model import Advertisement, Filter, Notification, Pattern, Query, Value
+from contrada.model.codec import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.model.languages.work_budget import spend
+from contrada.patterns import Match
+from contrada.routing.router_messages import Notifications, Offer
+from contrada.service.subscription_queue import Passed
+
+CONTENT_BYTES_MAX: Final = 8 * 2**20
+"""Bytes of one notification, or of the filters of one subscription. Beyond it: a LimitError, or it
+is refused."""
+
+_NOTIFICATION_WORK: Final = 6
+"""Steps of work to read a notification, and one for so many bytes of it."""
+
+_BYTES_PER_STEP: Final = 2_000
+
+PackedMatch: TypeAlias = tuple[bytes, list[bytes]]
+"""A match as it travels: the values of `by`, and its notifications."""
+
+
+def packed_content(content: Any) -> bytes:
+    """The bytes of a notification or of filters. Raises LimitError when a frame cannot hold them.
+
+    They fit into a frame also beside others.
+    """
+    data = checked_content(to_msgpack(content))
+    return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
+
+
+def checked_content(data: bytes) -> bytes:
+    """The bytes themselves. Raises LimitError where they are too many."""
+    if len(data) > CONTENT_BYTES_MAX:
+        raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
+    return data
+
+
+def notifications_from(each: Sequence[bytes]) -> tuple[Notification, ...]:
+    """Notifications from their bytes, checked. Raises EncodingError, LimitError."""
+    _spend_on(each)
+    return tuple(map(notification_from_msgpack, each))
+
+
+def published_from(each: list[bytes]) -> Notifications:
+    """As `notifications_from`, a bundle of what need not be looked at one by one."""
+    _spend_on(each)
+    return Bundle.of(each) or tuple(map(notification_from_msgpack, each))
+
+
+def _spend_on(each: Sequence[bytes]) -> None:
+    spend(_NOTIFICATION_WORK * len(each) + sum(map(len, each)) // _BYTES_PER_STEP)
+    checked_content(max(each, key=len, default=b""))
+
+
+def as_notification(passed: Passed) -> Notification:
+    """What an outlet holds, as a notification."""
+    return notification_from_msgpack(passed) if type(passed) is bytes else passed  # type: ignore[return-value]
+
+
+def encoding_of(notification: Passed) -> bytes:
+    """The encoding of what an outlet holds."""
+    return notification if type(notification) is bytes else to_msgpack(notification)  # type: ignore[arg-type]
+
+
+def decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
+    """What the bytes say, of the types that a decoder takes. Raises EncodingError."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EncodingError("a message", str(error)) from None
+    except RecursionError:
+        raise EncodingError("a message", "nested too deeply") from None
+
+
+def offer_from(data: bytes) -> Offer:
+    """An advertisement from its bytes. Raises EncodingError, LimitError, FrameError."""
+    offer = from_msgpack(checked_content(data))
+    if not isinstance(offer, Advertisement | Filter):
+        raise FrameError("unsupported", f"expected an advertisement, found {_kind_of(offer)}")
+    return offer
+
+
+def query_from(data: bytes) -> Query:
+    """A query from its bytes. Raises as `offer_from`."""
+    query = from_msgpack(checked_content(data))
+    if not isinstance(query, Query):
+        raise FrameError("unsupported", f"expected a query, found {_kind_of(query)}")
+    return query
+
+
+def pattern_from(data: bytes) -> Pattern:
+    """A pattern from its bytes. Raises as `offer_from`."""
+    pattern = from_msgpack(checked_content(data))
+    if not isinstance(pattern, Pattern):
+        raise FrameError("unsupported", f"expected a pattern, found {_kind_of(pattern)}")
+    return pattern
+
+
+def packed_values(values: Sequence[Value]) -> bytes:
+    """Values of `by`, as a notification holds them under their places."""
+    if not values:
+        return b""
+    return to_msgpack(Notification({str(place): each for place, each in enumerate(values)}))
+
+
+def values_from(data: bytes) -> tuple[Value, ...]:
+    """Values of `by` from their bytes. Raises EncodingError."""
+    if not data:
+        return ()
+    held = notification_from_msgpack(data).attributes
+    values = [held.get(str(place), ()) for place in range(len(held))]
+    if any(isinstance(each, tuple) for each in values):
+        raise EncodingError("msgpack", "not one value for each name of `by`")
+    return tuple(values)  # type: ignore[arg-type]
+
+
+def packed_match(match: Match[Any]) -> PackedMatch:
+    """A match as it travels."""
+    return packed_values(match.by), [bytes(to_msgpack(each)) for each in match.notifications]
+
+
+def match_from(key: str, packed: PackedMatch) -> Match[str]:
+    """A match from its bytes. Raises EncodingError, LimitError."""
+    return Match(key, values_from(packed[0]), notifications_from(packed[1]))
+
+
+def _kind_of(thing: object) -> str:
+    return type(thing).__name__.lower()

@@ -1,0 +1,412 @@
+"""`ArrayRuns`: many patterns over batches of notifications that were told apart by columns.
+
+    batch ──► rows (time, group, steps, notification) ──► waiting ──► runs ──► matches
+                 `Steps`: which places of which patterns      (watermark)  (kernels)
+
+The results are those of `contrada.patterns.pattern_engine`, whose meanings are these, with arrays
+in place of objects. All that is held is arrays, too: `saved` writes it down, and what goes on from
+there does the same again. A notification that takes part in several groups comes as a row for each.
+
+Where a batch is taken by several, each has the groups that fall to it, and all are told one
+watermark. Then each of them holds the limits for itself. Limits of runs in a group are held at
+each notification; those of groups, of all runs and of what waits, at the end of a batch: what a
+batch itself needs is not bounded by them. A duplicate is counted in each group.
+
+Source: PODC 2000 §2, figure 4.
+"""
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from contrada.errors import EncodingError
+from contrada.matching.arrow_pack import Blobs, blobs_of, joined, starts_of
+from contrada.model import Pattern
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns import pattern_kernels
+from contrada.patterns.pattern_engine import DUPLICATE, LATE
+from contrada.patterns.runs import (
+    DEFAULT_LIMITS,
+    GROUP_FULL,
+    PATTERN_FULL,
+    TABLE_FULL,
+    PatternLimits,
+)
+
+FORCED: Final = "forced"
+"""How often more notifications waited for the watermark than `pending_max`."""
+
+_SPAN_MAX_US: Final = 2**60
+"""A span that no two times are apart."""
+
+
+class StepRows(NamedTuple):
+    """Notifications, each in one group: its time, the group, which places its filters match.
+
+    The steps of row i are `steps[begins[i] : begins[i + 1]]`, pairs of a pattern's number and a
+    set of places, a bit for each. `packed` are the notifications.
+    """
+
+    times: Any
+    groups: Blobs
+    begins: Any
+    steps: Any
+    packed: Blobs
+
+    def taken(self, rows: Any) -> "StepRows":
+        """Some of the rows."""
+        begins, places = spread(self.begins, rows)
+        steps, groups = self.steps[places], self.groups.taken(rows)
+        return StepRows(self.times[rows], groups, begins, steps, self.packed.taken(rows))
+
+
+def rows_joined(some: Sequence[StepRows]) -> StepRows:
+    """All of the rows. Cost: a copy."""
+    if len(some) == 1:
+        return some[0]
+    times = np.concatenate([each.times for each in some])
+    begins = starts_of(np.concatenate([np.diff(each.begins) for each in some]))
+    steps = np.concatenate([each.steps for each in some])
+    groups, packed = ([each[field] for each in some] for field in (1, 4))
+    return StepRows(times, joined(groups), begins, steps, joined(packed))
+
+
+NO_ROWS: Final = StepRows(
+    np.zeros(0, dtype=np.int64),
+    blobs_of([]),
+    np.zeros(1, dtype=np.int64),
+    np.zeros((0, 2), dtype=np.int64),
+    blobs_of([]),
+)
+
+
+class FoundRuns(NamedTuple):
+    """Matches: of which pattern, in which group, and their notifications, one for each filter.
+
+    Those of match i are `rows[begins[i] : begins[i + 1]]`, in `packed` and `times`.
+    """
+
+    patterns: Any
+    groups: Any
+    begins: Any
+    rows: Any
+    group_names: Blobs
+    packed: Blobs
+    times: Any
+
+
+class ArrayRuns:
+    """The runs of many patterns, which goes on batch by batch.
+
+    `key_of` gives, from a notification's bytes, the key that orders it among those of the same time
+    and group. Two copies of one notification have equal keys.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[Pattern],
+        key_of: Callable[[bytes], Any],
+        limits: PatternLimits = DEFAULT_LIMITS,
+    ) -> None:
+        spans = [
+            -1 if each.within_us is None else min(each.within_us, _SPAN_MAX_US) for each in patterns
+        ]
+        lengths = [len(each.filters) for each in patterns]
+        self._count = len(patterns)
+        table = lengths, spans, [each.every for each in patterns]
+        self._patterns = tuple(np.array(each, dtype=np.int64) for each in table)
+        self._key_of = key_of
+        self._limits = limits
+        self.watermark_us = TIME_MIN_US
+        self.dropped: Counter[str] = Counter()
+        self.matched = 0
+        none = np.zeros(0, dtype=np.int64)
+        self._runs: tuple[Any, ...] = (none,) * 5
+        """As kernels take them: automata, starts, stages, begins, rows."""
+        self._groups = blobs_of([])
+        """Each once; its place is its number."""
+        self._held = _HeldRows(none, none, starts_of(none), none.reshape(0, 2), blobs_of([]))
+
+    def advance(self, rows: StepRows, watermark_us: int) -> FoundRuns:
+        """Takes a batch in, and then learns that nothing below the watermark will come.
+
+        Cost: some hundred nanoseconds for each row that it brings or that waits, and a copy of all
+        that is held. Raises EncodingError for what orders notifications where it is malformed.
+        """
+        held = self._taken_in(rows)
+        self.watermark_us = max(self.watermark_us, watermark_us)
+        self._force(held)
+        order = self._in_order(held, np.flatnonzero(held.waits & (held.times < self.watermark_us)))
+        runs, matches = self._follow(held, order)
+        waits = held.waits & (held.times >= self.watermark_us)
+        found = self._found(held, matches)
+        self.matched += len(found.patterns)
+        self._runs = self._within_limits(runs)
+        self._keep(held, waits)
+        return found
+
+    # --- taking in ----------------------------------------------------------------------------
+
+    def _taken_in(self, rows: StepRows) -> "_HeldRows":
+        """What is held, and a batch after it, with the numbers of its groups."""
+        late = rows.times < self.watermark_us
+        if late.any():
+            self.dropped[LATE] += int(late.sum())
+            rows = rows.taken(np.flatnonzero(~late))
+        held, known = self._held, self._groups.size
+        names = joined([self._groups, rows.groups])
+        # Numbers are in the order of first rows, and known groups come first: they keep theirs.
+        codes, firsts = names.codes()
+        self._groups = names.taken(firsts) if len(firsts) < names.size else names
+        return _HeldRows(
+            np.concatenate([held.times, rows.times]),
+            np.concatenate([held.groups, codes[known:]]),
+            np.concatenate([held.begins, rows.begins[1:] + held.begins[-1]]),
+            np.concatenate([held.steps, rows.steps]),
+            joined([held.packed, rows.packed]),
+        )
+
+    def _force(self, held: "_HeldRows") -> None:
+        """Raises the watermark where more would wait than may."""
+        waiting = held.times[held.waits & (held.times >= self.watermark_us)]
+        excess = len(waiting) - self._limits.pending_max
+        if excess > 0:
+            self.watermark_us = int(np.partition(waiting, excess - 1)[excess - 1]) + 1
+            self.dropped[FORCED] += 1
+
+    def _in_order(self, held: "_HeldRows", ready: Any) -> Any:
+        """Rows by group, and in a group in the order of all notifications, none twice."""
+        # By time, and then by group without changing that order.
+        by_time = ready[np.argsort(held.times[ready], kind="stable")]
+        order = np.empty_like(by_time)
+        places = starts_of(np.bincount(held.groups[ready], minlength=self._groups.size))
+        pattern_kernels.regroup(by_time, held.groups, places, order)
+        times, groups = held.times[order], held.groups[order]
+        tied = (times[1:] == times[:-1]) & (groups[1:] == groups[:-1])
+        if not tied.any():
+            return order
+        is_begin = np.flatnonzero(np.concatenate([[True], ~tied]))
+        lengths = np.diff(np.append(is_begin, len(order)))
+        keep = np.ones(len(order), dtype=bool)
+        for begin, length in zip(is_begin.tolist(), lengths.tolist(), strict=True):
+            if length > 1:
+                self._part_tied(held, order[begin : begin + length], keep[begin : begin + length])
+        return order[keep]
+
+    def _part_tied(self, held: "_HeldRows", rows: Any, keep: Any) -> None:
+        """Puts rows of one group and time in order, and keeps one row of each set of duplicates."""
+        packed = {row: held.packed.at(row) for row in rows.tolist()}
+        keys = {row: self._key_of(each) for row, each in packed.items()}
+        rows[:] = sorted(packed, key=lambda row: (keys[row], packed[row]))
+        for place in range(1, len(rows)):
+            if keys[int(rows[place])] == keys[int(rows[place - 1])]:
+                keep[place] = False
+                self.dropped[DUPLICATE] += 1
+
+    # --- going on -----------------------------------------------------------------------------
+
+    def _follow(self, held: "_HeldRows", order: Any) -> tuple[Any, Any]:
+        """Steps the runs through rows in order; the runs that go on, and the matches."""
+        begins, places = spread(held.begins, order)
+        rows = np.repeat(order, np.diff(begins))
+        patterns, steps = held.steps[places, 0], held.steps[places, 1].copy()
+        automata = held.groups[rows] * self._count + patterns
+        if self._count > 1:
+            by_automaton = np.argsort(automata, kind="stable")
+            automata, rows = automata[by_automaton], rows[by_automaton]
+            steps, patterns = steps[by_automaton], patterns[by_automaton]
+        # A run was there before or is opened by a start, and goes on or becomes a match: so many of
+        # each at most, with as many notifications as their patterns have filters.
+        starts = np.bincount(patterns[(steps & 1) == 1], minlength=self._count)
+        starts += np.bincount(self._runs[0] % self._count, minlength=self._count)
+        room, refs = int(starts.sum()), int(starts @ self._patterns[0])
+        sizes = (room, room, room, room, refs)
+        out = tuple(tuple(np.empty(size, dtype=np.int64) for size in sizes) for _ in range(2))
+        counts = np.zeros(pattern_kernels.COUNTS, dtype=np.int64)
+        entries = automata, held.times[rows], steps, rows
+        capacity = self._limits.runs_per_group_max
+        pattern_kernels.follow(entries, self._runs, self._patterns, capacity, out, counts)
+        if counts[pattern_kernels.DROPPED]:
+            self.dropped[GROUP_FULL] += int(counts[pattern_kernels.DROPPED])
+        ends = counts[
+            [
+                pattern_kernels.RUNS,
+                pattern_kernels.RUN_REFS,
+                pattern_kernels.MATCHES,
+                pattern_kernels.MATCH_REFS,
+            ]
+        ]
+        return _cut(out[0], *ends[:2]), _cut(out[1], *ends[2:])
+
+    def _within_limits(self, runs: Any) -> Any:
+        """The runs that are not outlived, within the limits of groups and of all."""
+        automata, starts = runs[0], runs[1]
+        patterns = automata % self._count
+        spans = self._patterns[1][patterns]
+        runs = _chosen(runs, (spans < 0) | (starts + spans >= self.watermark_us))
+        return self._dropped_oldest(self._dropped_groups(runs))
+
+    def _dropped_groups(self, runs: Any) -> Any:
+        """Without the groups of a pattern beyond the limit: those that opened a run longest ago."""
+        automata, starts = runs[0], runs[1]
+        # The runs of an automaton lie oldest first, so its last one is its newest.
+        lasts = np.flatnonzero(np.append(automata[1:] != automata[:-1], True)[: len(automata)])
+        patterns = automata[lasts] % self._count
+        limit = self._limits.groups_per_pattern_max
+        many = np.flatnonzero(np.bincount(patterns, minlength=self._count) > limit)
+        if not len(many):
+            return runs
+        gone = []
+        for pattern in many.tolist():
+            own = lasts[patterns == pattern]
+            newest = np.argsort(starts[own], kind="stable")
+            gone.append(automata[own[newest[: len(own) - limit]]])
+        keep = ~np.isin(automata, np.concatenate(gone))
+        self.dropped[PATTERN_FULL] += int((~keep).sum())
+        return _chosen(runs, keep)
+
+    def _dropped_oldest(self, runs: Any) -> Any:
+        """Without the oldest runs beyond the limit of all."""
+        excess = len(runs[0]) - self._limits.runs_max
+        if excess <= 0:
+            return runs
+        keep = np.ones(len(runs[0]), dtype=bool)
+        keep[np.argsort(runs[1], kind="stable")[:excess]] = False
+        self.dropped[TABLE_FULL] += excess
+        return _chosen(runs, keep)
+
+    def _found(self, held: "_HeldRows", matches: Any) -> FoundRuns:
+        automata, _, lengths, _, rows = matches
+        used, places = np.unique(rows, return_inverse=True)
+        packed, times = held.packed.taken(used), held.times[used]
+        patterns, groups = automata % self._count, automata // self._count
+        names, of = np.unique(groups, return_inverse=True)
+        group_names = self._groups.taken(names)
+        return FoundRuns(patterns, of, starts_of(lengths), places, group_names, packed, times)
+
+    def _keep(self, held: "_HeldRows", waits: Any) -> None:
+        """Keeps the rows that wait or that a run has, and their groups."""
+        automata, starts, stages, begins, refs = self._runs
+        needed = waits.copy()
+        needed[refs] = True
+        rows = np.flatnonzero(needed)
+        new_row = np.cumsum(needed) - 1  # of each row that is kept, its place among these
+        lengths = np.where(waits, np.diff(held.begins), 0)[rows]
+        _, places = spread(held.begins, np.flatnonzero(waits))
+        used = np.zeros(self._groups.size, dtype=bool)
+        used[held.groups[rows]] = True
+        new_group = np.cumsum(used) - 1
+        self._groups = self._groups.taken(np.flatnonzero(used))
+        patterns = automata % self._count
+        automata = new_group[automata // self._count] * self._count + patterns
+        self._runs = automata, starts, stages, begins, new_row[refs]
+        self._held = _HeldRows(
+            held.times[rows],
+            new_group[held.groups[rows]],
+            starts_of(lengths),
+            held.steps[places],
+            held.packed.taken(rows),
+        )
+
+    # --- what is held -------------------------------------------------------------------------
+
+    @property
+    def run_count(self) -> int:
+        """How many runs are open."""
+        return len(self._runs[0])
+
+    @property
+    def waiting_count(self) -> int:
+        """How many notifications wait for the watermark."""
+        return int(self._held.waits.sum())
+
+    def counts(self) -> dict[str, Any]:
+        """What is held and was done so far, as `PatternMatcher.statistics` calls it."""
+        return {
+            "groups": self._groups.size,
+            "runs": self.run_count,
+            "pending": self.waiting_count,
+            "watermark_us": self.watermark_us,
+            "matched": self.matched,
+            "dropped": dict(self.dropped),
+        }
+
+    def saved(self) -> bytes:
+        """All that is held, for `restore`: the same bytes for the same, on any machine."""
+        held = self._held
+        arrays = {
+            "patterns": np.stack(self._patterns),
+            "watermark": np.array([self.watermark_us, self.matched]),
+            "dropped": np.array(sorted(self.dropped.items()), dtype="U64,i8"),
+            "groups": self._groups.data,
+            "group_starts": self._groups.starts,
+            **dict(zip(_RUN_NAMES, self._runs, strict=True)),
+            **dict(zip(_HELD_NAMES, held[:4], strict=True)),
+            "packed": held.packed.data,
+            "packed_starts": held.packed.starts,
+        }
+        out = io.BytesIO()
+        np.savez(out, **arrays)
+        return out.getvalue()
+
+    def restore(self, saved: bytes) -> None:
+        """Goes on from what was saved. Raises EncodingError where that is of other patterns."""
+        try:
+            with np.load(io.BytesIO(saved)) as arrays:
+                of = dict(arrays)
+            if not np.array_equal(of["patterns"], np.stack(self._patterns)):
+                raise EncodingError("patterns", "this was saved of other patterns")
+            self.watermark_us, self.matched = of["watermark"].tolist()
+            self.dropped = Counter({str(name): int(count) for name, count in of["dropped"]})
+            self._groups = Blobs(of["group_starts"], of["groups"])
+            self._runs = tuple(of[name] for name in _RUN_NAMES)
+            packed = Blobs(of["packed_starts"], of["packed"])
+            self._held = _HeldRows(of["times"], of["row_groups"], of["begins"], of["steps"], packed)
+        except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise EncodingError("patterns", f"this is no saved state: {error}") from None
+
+
+_RUN_NAMES: Final = ("automata", "run_times", "run_stages", "run_begins", "run_rows")
+_HELD_NAMES: Final = ("times", "row_groups", "begins", "steps")
+
+
+class _HeldRows(NamedTuple):
+    """As `StepRows`, with the number of each row's group. What waits has steps."""
+
+    times: Any
+    groups: Any
+    begins: Any
+    steps: Any
+    packed: Blobs
+
+    @property
+    def waits(self) -> Any:
+        """Which rows wait for the watermark, or have just been released."""
+        return np.diff(self.begins) > 0
+
+
+def spread(begins: Any, rows: Any) -> tuple[Any, Any]:
+    """Where the items of some rows begin when put one behind another, and which items these are."""
+    lengths = (begins[1:] - begins[:-1])[rows]
+    starts = starts_of(lengths)
+    return starts, np.arange(starts[-1]) + np.repeat(begins[:-1][rows] - starts[:-1], lengths)
+
+
+def _cut(table: Any, rows: int, refs: int) -> tuple[Any, ...]:
+    """The part of a table that was filled."""
+    return (*(column[:rows] for column in table[:4]), table[4][:refs])
+
+
+def _chosen(runs: Any, keep: Any) -> Any:
+    """Some of the runs, without what only others have."""
+    if keep.all():
+        return runs
+    automata, starts, stages, begins, refs = runs
+    rows = np.flatnonzero(keep)
+    ends = np.append(begins, len(refs))
+    new_begins, places = spread(ends, rows)
+    return automata[rows], starts[rows], stages[rows], new_begins[:-1], refs[places]

@@ -1,0 +1,159 @@
+"""`Assembly`: one pattern whose parts come from several sides, each with a watermark of its own.
+
+    singles   a    b         from here, in any order
+    chains           (c d)   from whoever assembles a part
+                |
+                `---> in order, up to the watermark that the owner tells ---> runs ---> matches
+
+All that it has can be taken out as *pieces*, single notifications for one place, and handed to
+another assembly of the same pattern, or of a part of it.
+
+Source: PODC 2000 §4 (servers assemble sequences from small subsequences or single notifications).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from contrada.model import Notification, Pattern, Value
+from contrada.model.domains.values import key_of, value_of
+from contrada.patterns.reorder_buffer import Order, ReorderBuffer, order_of
+from contrada.patterns.runs import Group, Run, RunBudget, Runs, groups_of
+
+GATHERED_FULL: Final = "gathered by a delegate"
+"""Why a notification takes no part: `pending_max`, where the watermark cannot be forced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A notification for one place of a pattern, counted from 0.
+
+    `by` is the one group for which it is still needed, by the values of the pattern's `by`; None
+    where it is needed for each of its groups.
+    """
+
+    place: int
+    by: tuple[Value, ...] | None
+    notification: Notification
+
+
+class _HeldChain(NamedTuple):
+    """A chain that waits; a single notification is for all of its groups where `group` is None."""
+
+    place: int
+    group: Group | None
+    chain: Run
+
+    def singles(self) -> Iterator[tuple[int, Group | None, Notification]]:
+        """Its notifications, each for its place."""
+        for place, notification in enumerate(self.chain, start=self.place):
+            yield place, self.group, notification
+
+
+class Assembly:
+    """What waits for one pattern, and its runs.
+
+    While it `gathers`, all is held and nothing assembled: beyond `pending_max` chains the newest is
+    dropped. Otherwise the watermark is forced then, as in any `ReorderBuffer`.
+
+    Invariant: the watermark never falls.
+    """
+
+    def __init__(self, pattern: Pattern, budget: RunBudget, *, refuses: bool = False) -> None:
+        self.pattern = pattern
+        self.gathers = False
+        self._budget = budget
+        self.runs = Runs(pattern, budget, refuses=refuses)
+        self.waiting: ReorderBuffer[_HeldChain] = ReorderBuffer(budget.limits.pending_max)
+
+    def __len__(self) -> int:
+        """How many chains wait."""
+        return len(self.waiting)
+
+    @property
+    def watermark_us(self) -> int:
+        """All below it is assembled."""
+        return self.waiting.watermark_us
+
+    # --- taking in ----------------------------------------------------------------------------
+
+    def is_late(self, time_us: int) -> bool:
+        """Whether the watermark has passed a time."""
+        return self.waiting.is_late(time_us)
+
+    def hold(self, place: int, chain: Run, group: Group | None = None) -> None:
+        """Takes a chain that fills the places from `place` on. Cost: O(log waiting)."""
+        part = _HeldChain(place, group, chain)
+        # Of one notification the later place comes first, so that it fills one place of a run.
+        if not self.waiting.hold(order_of(chain[-1]), part, -place, forces=not self.gathers):
+            self._budget.dropped[GATHERED_FULL] += 1
+
+    def hold_pieces(self, first: int, pieces: Iterable[Piece]) -> None:
+        """Takes what another held of places from `first` on, also below the watermark."""
+        for piece in pieces:
+            group = None if piece.by is None else tuple(map(key_of, piece.by))
+            self.hold(first + piece.place, (piece.notification,), group)
+
+    def begin(self, watermark_us: int, pieces: Iterable[Piece]) -> None:
+        """Begins with what another has gathered: all that it has below its watermark."""
+        self.waiting.take_out(lambda part: part.chain[-1].envelope.at_us < watermark_us)
+        self.waiting.raise_watermark(watermark_us)
+        self.hold_pieces(0, pieces)
+
+    # --- going on -----------------------------------------------------------------------------
+
+    def advance(
+        self, watermark_us: int, *, has_all_starts: bool = True
+    ) -> list[tuple[tuple[Value, ...], Run]]:
+        """Goes on up to a watermark; the matches, each with the values of `by`.
+
+        `has_all_starts` says that no start will come from below the watermark.
+        Cost: what is released, and the runs that it moves.
+        """
+        waiting, runs, by_names = self.waiting, self.runs, self.pattern.by
+        waiting.raise_watermark(watermark_us)
+        matches: list[tuple[tuple[Value, ...], Run]] = []
+        for _, (place, group, chain) in waiting.release():
+            for each in groups_of(chain[0], by_names, self._budget) if group is None else (group,):
+                by = tuple(map(value_of, each))
+                matches += [(by, run) for run in runs.take(each, (place,), chain)]
+        runs.expire(waiting.watermark_us)
+        if has_all_starts:
+            runs.forget_ends(waiting.watermark_us)
+        elif self.pattern.within_us is not None:
+            runs.forget_ends(waiting.watermark_us - self.pattern.within_us)
+        return matches
+
+    # --- handing over -------------------------------------------------------------------------
+
+    def take_out(self, first: int, end: int) -> tuple[Piece, ...]:
+        """Takes out all that fills the places from `first` to before `end`: who gets it has it all.
+
+        The pieces count from `first`. Cost: all that is held.
+        """
+        taken = list(self.runs.roll_back(first, end))
+        held: list[tuple[int, Group | None, Notification]] = [*taken]
+        for part in self.waiting.take_out(lambda each: first <= each.place < end):
+            held += part.singles()
+        pieces: dict[tuple[int, Group | None, Order], Piece] = {}
+        for place, group, notification in held:
+            by = None if group is None else tuple(map(value_of, group))
+            piece = Piece(place - first, by, notification)
+            pieces[place, group, order_of(notification)] = piece
+        return tuple(pieces.values())
+
+    def take_apart(self, first: int, end: int) -> None:
+        """Makes single notifications of the chains that wait at the places up to before `end`."""
+        for part in self.waiting.take_out(lambda each: first <= each.place < end):
+            for place, group, notification in part.singles():
+                self.hold(place, (notification,), group)
+
+    def clear(self) -> None:
+        """Drops all that is held."""
+        self.runs.clear()
+        self.waiting.clear()
+
+    def validate(self) -> int:
+        """Checks the invariants; the number of runs. Cost: all that is held."""
+        self.waiting.validate()
+        return self.runs.validate()

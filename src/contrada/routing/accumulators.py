@@ -1,0 +1,489 @@
+"""What is held of the items of one group while they are combined: a count, a sum, the best ones.
+
+An *accumulator* takes items in and other accumulators of its kind, in any order and any grouping:
+what it then says is always the same. Sums are exact: every finite double is a whole multiple of
+2^-1074, and Python's integers have no end. So only the result is rounded, once, and correctly.
+What is distinct is kept as the smallest hashes (a theta sketch), which are the same in any order
+too.
+
+Each says itself as a plain value for msgpack, and is read from one again, checked.
+
+Source: CU-CS-948-03 §8 (aggregation inside the network).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import Annotated, Any, Final, Self
+
+import msgspec
+
+from contrada.errors import EncodingError, MissingRequirementError
+from contrada.model import Notification, to_msgpack
+from contrada.model.codec import notification_from_msgpack
+from contrada.model.domains.values import (
+    ABSENT,
+    ABSENT_KEY,
+    BOOL,
+    INT_MAX,
+    INT_MIN,
+    NAN,
+    NULL,
+    NUMBER,
+    TEXT,
+    TIME,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    Key,
+    plain_number,
+    value_of,
+)
+
+TOTAL_BYTES_MAX: Final = 272
+"""Bytes of an exact sum that is read: 2^63 of the largest doubles have so many. Beyond it:
+EncodingError."""
+
+SKETCH_HASHES_LOG2: Final = 12
+"""The logarithm of how many distinct values are counted exactly: 4,096. Beyond it: their number is
+estimated, with a standard error of 1.6 %."""
+
+_SCALE: Final = 1074
+"""Every finite double is a whole multiple of 2^-1074."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Accumulator(ABC):
+    """What is held of the values of one attribute in the items of one group."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, keys: tuple[Key, ...], item: Notification) -> int:
+        """Takes an item in whose attribute has these values; says by how many bytes it grew."""
+
+    @abstractmethod
+    def combine(self, other: Self) -> int:
+        """Takes in all that another has taken in; says by how many bytes it grew."""
+
+    @abstractmethod
+    def packed(self) -> Any:
+        """All that it holds, for msgpack."""
+
+    @abstractmethod
+    def restore(self, packed: msgspec.Raw) -> int:
+        """What was packed, into a new one. Raises EncodingError, and as msgspec for other types."""
+
+    @abstractmethod
+    def result(self) -> Any:
+        """What is asked for; None where no value gives it."""
+
+    @property
+    def skipped(self) -> int:
+        """How many values it could not take."""
+        return 0
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Where the result is an estimate: between these it lies, of 20 times 19."""
+        return None
+
+
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
+_PackedKey = tuple[_Natural, bool | int | float | bytes]
+
+
+class Counted(Accumulator):
+    """How many items there are, or how many of them have the attribute."""
+
+    __slots__ = ("_count", "_every")
+
+    def __init__(self, *, every: bool) -> None:
+        self._every = every
+        self._count = 0
+
+    def add(self, keys: tuple[Key, ...], item: Notification) -> int:
+        """See the class."""
+        self._count += bool(keys) or self._every
+        return 0
+
+    def combine(self, other: Self) -> int:
+        """See the class."""
+        self._count += other._count
+        return 0
+
+    def packed(self) -> int:
+        """The count."""
+        return self._count
+
+    def restore(self, packed: msgspec.Raw) -> int:
+        """See `Accumulator`."""
+        self._count = msgspec.msgpack.decode(packed, type=_Natural)
+        return 0
+
+    def result(self) -> int:
+        """The count."""
+        return self._count
+
+
+class _PackedTotal(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    integers: _Natural
+    doubles: _Natural
+    highest: _Natural
+    lowest: _Natural
+    skipped: _Natural
+    whole: Annotated[bytes, msgspec.Meta(max_length=TOTAL_BYTES_MAX)]
+    parts: Annotated[bytes, msgspec.Meta(max_length=TOTAL_BYTES_MAX)]
+
+
+class Total(Accumulator):
+    """The sum or the mean of numbers, exact until it is said.
+
+    Other values, NaN among them, are skipped and counted. An infinity is the sum; of both kinds it
+    is NaN. A sum is an int where all numbers are, of any size; else the double that is nearest to
+    the exact sum, an infinity where that is beyond the doubles. A mean always is such a double.
+    """
+
+    __slots__ = (
+        "_doubles",
+        "_highest",
+        "_integers",
+        "_is_mean",
+        "_lowest",
+        "_parts",
+        "_skipped",
+        "_whole",
+    )
+
+    def __init__(self, *, is_mean: bool = False) -> None:
+        self._is_mean = is_mean
+        self._integers = self._doubles = self._highest = self._lowest = self._skipped = 0
+        self._whole = self._parts = 0
+
+    def add(self, keys: tuple[Key, ...], item: Notification) -> int:
+        """Each value counts. Cost: about a microsecond for a double that is no integer."""
+        for tag, number in keys:
+            if tag != NUMBER:
+                self._skipped += 1
+            elif type(number) is int:
+                self._integers += 1
+                self._whole += number
+            elif math.isinf(number):  # type: ignore[arg-type]
+                self._highest += number > 0  # type: ignore[operator]
+                self._lowest += number < 0  # type: ignore[operator]
+            else:
+                over, under = number.as_integer_ratio()  # type: ignore[union-attr]
+                self._doubles += 1
+                self._parts += over << (_SCALE + 1 - under.bit_length())
+        return 0
+
+    def combine(self, other: Self) -> int:
+        """See the class."""
+        self._integers += other._integers
+        self._doubles += other._doubles
+        self._highest += other._highest
+        self._lowest += other._lowest
+        self._skipped += other._skipped
+        self._whole += other._whole
+        self._parts += other._parts
+        return 0
+
+    def packed(self) -> _PackedTotal:
+        """The counts, and both sums."""
+        return _PackedTotal(
+            self._integers,
+            self._doubles,
+            self._highest,
+            self._lowest,
+            self._skipped,
+            _bytes_of(self._whole),
+            _bytes_of(self._parts),
+        )
+
+    def restore(self, packed: msgspec.Raw) -> int:
+        """See `Accumulator`."""
+        held = msgspec.msgpack.decode(packed, type=_PackedTotal)
+        self._integers, self._doubles = held.integers, held.doubles
+        self._highest, self._lowest, self._skipped = held.highest, held.lowest, held.skipped
+        self._whole = int.from_bytes(held.whole, "little", signed=True)
+        self._parts = int.from_bytes(held.parts, "little", signed=True)
+        return 0
+
+    def result(self) -> int | float | None:
+        """The sum; or the mean, which is None where there is no number."""
+        count = self._integers + self._doubles + self._highest + self._lowest
+        if self._is_mean and not count:
+            return None
+        if self._highest and self._lowest:
+            return math.nan
+        if self._highest or self._lowest:
+            return math.inf if self._highest else -math.inf
+        if not self._is_mean and not self._doubles:
+            return self._whole
+        exact = (self._whole << _SCALE) + self._parts
+        try:
+            return exact / ((count if self._is_mean else 1) << _SCALE)  # Correctly rounded.
+        except OverflowError:
+            return math.inf if exact > 0 else -math.inf
+
+    @property
+    def skipped(self) -> int:
+        """How many values are no numbers."""
+        return self._skipped
+
+
+class Extreme(Accumulator):
+    """The least or the greatest value, in the order of the line of all values.
+
+    That is null, false, true, NaN, numbers, times, texts.
+    """
+
+    __slots__ = ("_key", "_least")
+
+    def __init__(self, *, least: bool) -> None:
+        self._least = least
+        self._key: Key | None = None
+
+    def add(self, keys: tuple[Key, ...], item: Notification) -> int:
+        """See the class."""
+        for key in keys:
+            self._take(key)
+        return 0
+
+    def combine(self, other: Self) -> int:
+        """See the class."""
+        if other._key is not None:
+            self._take(other._key)
+        return 0
+
+    def _take(self, key: Key) -> None:
+        if self._key is None or (key < self._key if self._least else key > self._key):
+            self._key = key
+
+    def packed(self) -> Key | None:
+        """The value, as a key."""
+        return self._key
+
+    def restore(self, packed: msgspec.Raw) -> int:
+        """See `Accumulator`."""
+        held = msgspec.msgpack.decode(packed, type=_PackedKey | None)
+        self._key = None if held is None else read_key(held)
+        if held is not None and held[0] == ABSENT:
+            raise EncodingError("a partial result", "an extreme value that is absent")
+        return 0
+
+    def result(self) -> Any:
+        """The value."""
+        return None if self._key is None else value_of(self._key)
+
+
+class Best(Accumulator):
+    """The k items with the least or the greatest values of the attribute, the best first.
+
+    Values are in the order of `Extreme`. An item with several values stands at its best one. Of
+    equal values the item comes first whose encoding is less, byte by byte. The same item may be
+    held several times. Items without the attribute are not among the k. Where there is room they
+    are held behind the others, for callers who want all items in an order.
+    """
+
+    __slots__ = ("_attribute", "_bound", "_held", "_items_max", "_least")
+
+    def __init__(self, attribute: str, items_max: int, *, least: bool) -> None:
+        self._attribute = attribute
+        self._items_max = items_max
+        self._least = least
+        self._held: list[tuple[Key, bytes]] = []
+        self._bound: Key | None = None
+        """Values worse than this cannot be among the k."""
+
+    def add(self, keys: tuple[Key, ...], item: Notification) -> int:
+        """Cost: an encoding of what may be among the best; else a comparison."""
+        key, bound = self._key(keys), self._bound
+        if bound is not None and (key > bound if self._least else key < bound):
+            return 0
+        packed = bytes(to_msgpack(item))
+        self._held.append((key, packed))
+        return len(packed) + self._trim_in_time()
+
+    def _key(self, keys: tuple[Key, ...]) -> Key:
+        return (min if self._least else max)(keys) if keys else ABSENT_KEY
+
+    def combine(self, other: Self) -> int:
+        """See the class."""
+        self._held += other._held
+        return sum(len(packed) for _, packed in other._held) + self._trim_in_time()
+
+    def _trim_in_time(self) -> int:
+        return self._trim() if len(self._held) >= 2 * self._items_max else 0
+
+    def _trim(self) -> int:
+        """Only the best, in their order; says by how many bytes it grew."""
+        held = self._held
+        held.sort(key=lambda each: each[1])
+        held.sort(key=lambda each: each[0], reverse=not self._least)
+        held.sort(key=lambda each: each[0] == ABSENT_KEY)
+        left = held[self._items_max :]
+        del held[self._items_max :]
+        if len(held) == self._items_max and held[-1][0] != ABSENT_KEY:
+            self._bound = held[-1][0]
+        return -sum(len(packed) for _, packed in left)
+
+    def packed(self) -> list[bytes]:
+        """The items."""
+        self._trim()
+        return [packed for _, packed in self._held]
+
+    def restore(self, packed: msgspec.Raw) -> int:
+        """See `Accumulator`."""
+        items = msgspec.msgpack.decode(packed, type=list[bytes])
+        if len(items) > self._items_max:
+            raise EncodingError("a partial result", f"more than {self._items_max} best items")
+        for each in items:
+            keys = present_keys(notification_from_msgpack(each), self._attribute)
+            self._held.append((self._key(keys), each))
+        self._trim()
+        return sum(map(len, items))
+
+    def result(self) -> list[Notification]:
+        """The items."""
+        return [each for each in self.ordered() if self._attribute in each]
+
+    def ordered(self) -> list[Notification]:
+        """The items, and behind them those without the attribute."""
+        self._trim()
+        return [notification_from_msgpack(packed) for _, packed in self._held]
+
+
+class Distinct(Accumulator):
+    """How many distinct values there are: exact as far as 2^SKETCH_HASHES_LOG2, then estimated.
+
+    Hashes of 63 bits stand for values; that two are the same is as good as excluded.
+    """
+
+    __slots__ = ("_known", "_retained", "_sketch")
+
+    def __init__(self) -> None:
+        self._sketch = _datasketches().update_theta_sketch(SKETCH_HASHES_LOG2)
+        self._known: Any = None
+        """The sketch of what came from others."""
+        self._retained = 0
+
+    def add(self, keys: tuple[Key, ...], item: Notification) -> int:
+        """See the class."""
+        for key in keys:  # Texts are hashed as UTF-8, so that distinct bytes stay distinct.
+            self._sketch.update(_encode(key).decode("latin-1"))
+        return self._growth()
+
+    def combine(self, other: Self) -> int:
+        """See the class."""
+        self._known = _union(self._known, other._whole())
+        return self._growth()
+
+    def _growth(self) -> int:
+        known = 0 if self._known is None else self._known.num_retained
+        before, self._retained = self._retained, self._sketch.num_retained + known
+        return int(8 * (self._retained - before))
+
+    def _whole(self) -> Any:
+        """The smallest hashes of all values, and only they: so many of them in any order."""
+        self._sketch.trim()
+        own = self._sketch.compact(True)
+        return own if self._known is None else _union(self._known, own)
+
+    def packed(self) -> bytes:
+        """The hashes, as Apache DataSketches has them in any language."""
+        return bytes(self._whole().serialize())
+
+    def restore(self, packed: msgspec.Raw) -> int:
+        """See `Accumulator`."""
+        self._known = _sketch_from(msgspec.msgpack.decode(packed, type=bytes))
+        return self._growth()
+
+    def result(self) -> int:
+        """Their number."""
+        estimate: float = self._whole().get_estimate()
+        return round(estimate)
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Two standard deviations below and above."""
+        whole = self._whole()
+        if not whole.is_estimation_mode():
+            return None
+        return math.floor(whole.get_lower_bound(2)), math.ceil(whole.get_upper_bound(2))
+
+
+def present_keys(item: Notification, name: str) -> tuple[Key, ...]:
+    """The values of an attribute; none where it is absent."""
+    keys = item.keys_of(name)
+    return () if keys[0][0] == ABSENT else keys
+
+
+def read_key(packed: tuple[int, Any]) -> Key:
+    """A key that came from elsewhere, as `key_of` makes it. Raises EncodingError."""
+    tag, at = packed
+    kind = type(at)
+    if tag in (ABSENT, NULL, NAN):
+        good = kind is int and at == 0
+    elif tag == NUMBER:
+        good = (kind is int and INT_MIN <= at <= INT_MAX) or (kind is float and at == at)
+        at = plain_number(at) if kind is float else at
+    elif tag == TIME:
+        good = kind is int and TIME_MIN_US <= at <= TIME_MAX_US
+    else:
+        good = (tag, kind) in ((BOOL, bool), (TEXT, bytes))
+    if not good:
+        raise EncodingError("a partial result", f"no value: domain {tag} with {kind.__name__}")
+    return tag, at
+
+
+def _bytes_of(number: int) -> bytes:
+    return number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
+
+
+@cache
+def _datasketches() -> Any:
+    """The library of sketches, loaded with the first distinct count."""
+    try:
+        import datasketches
+    except ImportError:
+        remedy = "pip install 'contrada[query]', which counts distinct values"
+        raise MissingRequirementError("datasketches", remedy) from None
+    return datasketches
+
+
+def _union(one: Any, other: Any) -> Any:
+    union = _datasketches().theta_union(SKETCH_HASHES_LOG2)
+    if one is not None:
+        union.update(one)
+    union.update(other)
+    return union.get_result(True)
+
+
+_VERSION: Final = bytes((3, 3))
+"""The form's version, and the kind of sketch."""
+
+
+def _sketch_from(data: bytes) -> Any:
+    """A sketch from elsewhere. The library, which is C++, is given none whose sizes do not fit."""
+    import numpy as np
+
+    longs = data[0] if len(data) >= 8 and data[1:3] == _VERSION else 0
+    count = int.from_bytes(data[8:12], "little") if longs > 1 else (len(data) - 8) // 8
+    if (
+        not 1 <= longs <= 3
+        or len(data) != 8 * (longs + count)
+        or count > (1 if longs == 1 else 1 << SKETCH_HASHES_LOG2)
+    ):
+        raise EncodingError("a partial result", "no sketch")
+    try:
+        sketch = _datasketches().compact_theta_sketch.deserialize(data)
+        is_same = sketch.serialize() == data
+    except (RuntimeError, ValueError, MemoryError) as error:
+        raise EncodingError("a partial result", f"no sketch: {error}") from None
+    hashes = np.frombuffer(data, "<u8", offset=8 * longs)
+    in_order = bool((hashes[1:] > hashes[:-1]).all())
+    in_range = not len(hashes) or 0 < hashes[0] <= hashes[-1] < sketch.theta64
+    if not (is_same and in_order and in_range):
+        raise EncodingError("a partial result", "a sketch whose hashes are not in order")
+    return sketch

@@ -1,0 +1,301 @@
+"""What a question may have computed on the way: counts, sums, extremes, best items, by group.
+
+A source combines its own items first, and each server what comes from below; so one *partial
+result* goes up each link, whatever the number of items. Any grouping and any order of combining
+gives the same: see `accumulating`. What does not fit is an error with which the question fails;
+nothing is approximated in silence.
+
+Source: CU-CS-948-03 §8 (Site-Select: aggregation inside the network).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from contrada.errors import (
+    EncodingError,
+    InvalidCombinationError,
+    InvalidNameError,
+    LimitError,
+    shortened,
+)
+from contrada.model import Notification
+from contrada.model.domains.values import ABSENT, ABSENT_KEY, Key, check_name, value_of
+from contrada.model.languages.work_budget import spend
+from contrada.routing.accumulators import (
+    Accumulator,
+    Best,
+    Counted,
+    Distinct,
+    Extreme,
+    Total,
+    present_keys,
+    read_key,
+)
+
+AGGREGATES_MAX: Final = 16
+"""Aggregates of one question. Beyond it: InvalidCombinationError."""
+
+GROUPS_MAX: Final = 10_000
+"""Groups of a partial result. Beyond it: LimitError, with which the question fails."""
+
+TOP_MAX: Final = 1_000
+"""Items that are asked for as the largest or smallest. Beyond it: InvalidCombinationError."""
+
+PARTIAL_BYTES_MAX: Final = 4 * 2**20
+"""Bytes of a partial result, and of the items and hashes that it holds. Beyond it: LimitError, with
+which the question fails; EncodingError where it is read."""
+
+_BYTES_PER_STEP: Final = 64
+"""So that reading the largest partial result fits into a request's work."""
+
+
+class AggregateKind(StrEnum):
+    """What is computed."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    MEAN = "mean"
+    TOP = "top"
+    BOTTOM = "bottom"
+    DISTINCT = "distinct"
+
+
+class Aggregate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One thing to be computed of the items that answer, of an attribute.
+
+    `aggregate_of` reads one: `count` counts items, `count(price)` those with a price; `sum`,
+    `mean`, `min`, `max`, `distinct` take an attribute; `top 3(price)` gives the three items with
+    the largest prices, `bottom 3(price)` those with the smallest. Of an attribute's
+    several values each counts. What each says exactly is told in `accumulating`. Raises
+    InvalidCombinationError.
+    """
+
+    kind: AggregateKind
+    attribute: str = ""
+    items: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            msgspec.structs.force_setattr(self, "kind", AggregateKind(self.kind))
+            if self.attribute or self.kind is not AggregateKind.COUNT:
+                check_name(self.attribute)
+        except (ValueError, InvalidNameError) as error:
+            raise InvalidCombinationError(self, str(error)) from None
+        most = TOP_MAX if self.kind in (AggregateKind.TOP, AggregateKind.BOTTOM) else 0
+        if type(self.items) is not int or not min(most, 1) <= self.items <= most:
+            raise InvalidCombinationError(self, f"items: expected {min(most, 1)} to {most}")
+
+    @property
+    def name(self) -> str:
+        """What its result is called: `count`, `sum(price)`, `top 3(price)`."""
+        number = f" {self.items}" if self.items else ""
+        return f"{self.kind}{number}" + (f"({self.attribute})" if self.attribute else "")
+
+
+_AGGREGATE: Final = re.compile(r"\s*(\w+)(?:\s+(\d+))?\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+def aggregate_of(said: Aggregate | str) -> Aggregate:
+    """What a text as `count`, `sum(price)` or `top 3(price)` stands for: the name of its result.
+
+    Raises InvalidCombinationError.
+    """
+    if isinstance(said, Aggregate):
+        return said
+    given: object = said
+    found = _AGGREGATE.fullmatch(given) if isinstance(given, str) else None
+    if found is None or found[1] not in {*AggregateKind}:
+        known = ", ".join(AggregateKind)
+        raise InvalidCombinationError(said, f"expected one of {known}, as 'sum(price)'")
+    return Aggregate(AggregateKind(found[1]), found[3] or "", int(found[2] or 0))
+
+
+class Combination(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The aggregates to compute over all items that answer, for each value of `by`, if given.
+
+    An item with several values of `by` belongs to the group of each. Items without `by` form a
+    group of their own. Raises InvalidCombinationError where there is nothing to compute, too much,
+    or two results of one name.
+    """
+
+    aggregates: tuple[Aggregate, ...]
+    by: str = ""
+
+    def __post_init__(self) -> None:
+        aggregates = self.aggregates
+        given: object = aggregates
+        if not isinstance(given, tuple | list) or not 1 <= len(aggregates) <= AGGREGATES_MAX:
+            raise InvalidCombinationError(self, f"expected 1 to {AGGREGATES_MAX} aggregates")
+        if not all(isinstance(each, Aggregate) for each in aggregates):
+            raise InvalidCombinationError(self, "expected aggregates, as Aggregate('sum', 'price')")
+        msgspec.structs.force_setattr(self, "aggregates", tuple(aggregates))
+        names = [each.name for each in aggregates]
+        if self.by:
+            try:
+                names.append(check_name(self.by))
+            except InvalidNameError as error:
+                raise InvalidCombinationError(self, str(error)) from None
+        if len({*names, SKIPPED, ESTIMATED}) < len(names) + 2:
+            raise InvalidCombinationError(self, "two results of one name")
+
+
+SKIPPED: Final = "skipped"
+"""Under this name results say how many values an aggregate could not take."""
+
+ESTIMATED: Final = "estimated"
+"""Under this name results say between which numbers an estimate lies, 19 of 20 times."""
+
+_ACCUMULATORS: Final[Mapping[AggregateKind, Callable[[Aggregate], Accumulator]]] = {
+    AggregateKind.COUNT: lambda of: Counted(every=not of.attribute),
+    AggregateKind.SUM: lambda of: Total(),
+    AggregateKind.MEAN: lambda of: Total(is_mean=True),
+    AggregateKind.MIN: lambda of: Extreme(least=True),
+    AggregateKind.MAX: lambda of: Extreme(least=False),
+    AggregateKind.TOP: lambda of: Best(of.attribute, of.items, least=False),
+    AggregateKind.BOTTOM: lambda of: Best(of.attribute, of.items, least=True),
+    AggregateKind.DISTINCT: lambda of: Distinct(),
+}
+
+
+class _PackedGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    key: tuple[int, bool | int | float | bytes]
+    held: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=AGGREGATES_MAX)]
+
+
+_decoder: Final = msgspec.msgpack.Decoder(
+    Annotated[list[_PackedGroup], msgspec.Meta(max_length=GROUPS_MAX)]
+)
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class Partial:
+    """A combination's result so far. Items are added to it, and other partial results combined.
+
+    Combining is associative, commutative and exact: partial results of parts combine to the result
+    of all items. At a limit LimitError is raised, and the object is of no use afterwards.
+    """
+
+    def __init__(self, combination: Combination) -> None:
+        self.combination = combination
+        self._groups: dict[Key, list[Accumulator]] = {}
+        self._bytes = 0
+        if not combination.by:
+            self._group(ABSENT_KEY)  # There is one result then, even of no items.
+
+    def add(self, item: Notification | Mapping[str, Any]) -> None:
+        """Takes an item in. Cost: some microseconds. Raises LimitError."""
+        if not isinstance(item, Notification):
+            item = Notification(item)
+        combination = self.combination
+        keys = [
+            present_keys(item, each.attribute) if each.attribute else ()
+            for each in combination.aggregates
+        ]
+        for group in item.keys_of(combination.by) if combination.by else (ABSENT_KEY,):
+            for held, values in zip(self._group(group), keys, strict=True):
+                self._bytes += held.add(values, item)
+        self._check_bytes()
+
+    def add_all(self, items: Iterable[Notification | Mapping[str, Any]]) -> None:
+        """Takes several items in."""
+        for item in items:
+            self.add(item)
+
+    def combine(self, other: "Partial") -> None:
+        """Takes in what another one has taken in. Raises LimitError, InvalidCombinationError."""
+        if other.combination != self.combination:
+            reason = "combined with a partial result of another combination"
+            raise InvalidCombinationError(other.combination, reason)
+        for key, theirs in other._groups.items():
+            for held, each in zip(self._group(key), theirs, strict=True):
+                self._bytes += held.combine(each)
+        self._check_bytes()
+
+    def to_bytes(self) -> bytes:
+        """All of it, the combination apart. Raises LimitError beyond PARTIAL_BYTES_MAX."""
+        packed = _encoder.encode(
+            [(key, [each.packed() for each in held]) for key, held in self._sorted()]
+        )
+        if len(packed) > PARTIAL_BYTES_MAX:
+            raise LimitError("PARTIAL_BYTES_MAX", PARTIAL_BYTES_MAX, len(packed))
+        return packed
+
+    @classmethod
+    def from_bytes(cls, combination: Combination, data: bytes) -> "Partial":
+        """The partial result that `to_bytes` gave, of the same combination.
+
+        Raises EncodingError for all other bytes. Cost: linear.
+        """
+        if len(data) > PARTIAL_BYTES_MAX:
+            reason = f"{len(data)} bytes, more than PARTIAL_BYTES_MAX = {PARTIAL_BYTES_MAX}"
+            raise EncodingError("a partial result", reason)
+        spend(len(data) // _BYTES_PER_STEP)
+        partial = cls(combination)
+        try:
+            for packed in _decoder.decode(data):
+                partial._restore(packed)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LimitError) as error:
+            raise EncodingError("a partial result", shortened(str(error))) from None
+        return partial
+
+    def _restore(self, packed: _PackedGroup) -> None:
+        key = read_key(packed.key)
+        if len(packed.held) != len(self.combination.aggregates):
+            raise EncodingError("a partial result", "another number of aggregates")
+        # Each group comes once; without `by` there is only one.
+        if key in self._groups if self.combination.by else key != ABSENT_KEY:
+            raise EncodingError("a partial result", "a group that is not due")
+        for held, each in zip(self._group(key), packed.held, strict=True):
+            self._bytes += held.restore(each)
+        self._check_bytes()
+
+    def results(self) -> list[dict[str, Any]]:
+        """A mapping for each group, in the order of the line of `by`; without `by` always one.
+
+        It has the group's value under the name of `by`, where the group has one, and each result
+        under its aggregate's name. Under `skipped` it tells of values that could not be taken,
+        under `estimated` of results that are estimates, by the name of the result.
+        """
+        return [self._result(key, held) for key, held in self._sorted()]
+
+    def ordered(self) -> list[Notification]:
+        """The items of its first aggregate, `top` or `bottom`, and behind them those without."""
+        best = self._group(ABSENT_KEY)[0]
+        assert isinstance(best, Best), "its items are in no order"
+        return best.ordered()
+
+    def _result(self, key: Key, held: list[Accumulator]) -> dict[str, Any]:
+        combination = self.combination
+        result = {} if key[0] == ABSENT else {combination.by: value_of(key)}
+        named = [(of.name, each) for of, each in zip(combination.aggregates, held, strict=True)]
+        result |= {name: each.result() for name, each in named}
+        skipped = {name: each.skipped for name, each in named if each.skipped}
+        estimated = {name: bounds for name, each in named if (bounds := each.bounds)}
+        return (
+            result
+            | ({SKIPPED: skipped} if skipped else {})
+            | ({ESTIMATED: estimated} if estimated else {})
+        )
+
+    def _sorted(self) -> list[tuple[Key, list[Accumulator]]]:
+        return sorted(self._groups.items(), key=lambda each: each[0])
+
+    def _group(self, key: Key) -> list[Accumulator]:
+        held = self._groups.get(key)
+        if held is None:
+            if len(self._groups) >= GROUPS_MAX:
+                raise LimitError("GROUPS_MAX", GROUPS_MAX)
+            made = [_ACCUMULATORS[each.kind](each) for each in self.combination.aggregates]
+            self._groups[key] = held = made
+            self._bytes += len(key[1]) if isinstance(key[1], bytes) else 0
+        return held
+
+    def _check_bytes(self) -> None:
+        if self._bytes > PARTIAL_BYTES_MAX:
+            raise LimitError("PARTIAL_BYTES_MAX", PARTIAL_BYTES_MAX, self._bytes)

@@ -1,0 +1,113 @@
+"""`DelegatedSegments`: the segments that a server has delegated, and its messages about them.
+
+Invariant: a segment is filed under its delegate and its identity exactly while its pattern has it.
+
+Source: PODC 2000 §4 (upstream evaluation of patterns).
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from contrada.model import Filter
+from contrada.routing.assembly.delegation_phase import DelegationPhase
+from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern
+from contrada.routing.delegation import (
+    AskWatermark,
+    HandOver,
+    RecallPattern,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from contrada.routing.router_messages import DeliverMatch, Neighbour, Send
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Subscribe this server to a filter, under a number."""
+
+    number: int
+    filter: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Unwant:
+    """Withdraw that."""
+
+    number: int
+
+
+Action: TypeAlias = Want | Unwant | Send | DeliverMatch
+"""What is to be done for patterns, by the router."""
+
+
+class DelegatedSegments:
+    """The segments of all patterns of a server, by neighbour and identity."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Neighbour, str], tuple[SplitPattern, Segment]] = {}
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return (segment for _, segment in self._known.values())
+
+    def get(self, neighbour: Neighbour, identity: str) -> tuple[SplitPattern, Segment] | None:
+        """The segment of which a neighbour speaks, with its pattern; None where there is none."""
+        return self._known.get((neighbour, identity))
+
+    def at(self, neighbour: Neighbour) -> list[tuple[SplitPattern, Segment]]:
+        """What is delegated to a neighbour. Cost: the segments of all."""
+        return [known for (at, _), known in self._known.items() if at == neighbour]
+
+    def offer(self, pattern: SplitPattern, span: Span) -> list[Action]:
+        """Asks a neighbour to gather a part."""
+        segment = Segment(str(next(self._numbers)), span)
+        pattern.segments[segment.identity] = segment
+        self._known[span.neighbour, segment.identity] = pattern, segment
+        message = SubscribePattern(segment.identity, pattern.part(span), pattern.hops + 1)
+        return [Send(span.neighbour, message)]
+
+    def hand_over(self, pattern: SplitPattern, segment: Segment) -> list[Action]:
+        """Gives what was gathered to the delegate, which assembles it from now on."""
+        span = segment.span
+        segment.watermark_us = pattern.watermark_us
+        pieces = pattern.take_out(span.first, span.end)
+        return [Send(span.neighbour, HandOver(segment.identity, pattern.watermark_us, pieces))]
+
+    def ask(self, segment: Segment, own_us: int, learned_us: int) -> list[Action]:
+        """Asks a delegate for its watermark, where it is behind and was not asked."""
+        is_asked = segment.asked_us > segment.watermark_us
+        is_behind = segment.watermark_us < own_us
+        if segment.phase is not DelegationPhase.DELEGATED or is_asked or not is_behind:
+            return []
+        segment.asked_us, segment.waits_us = own_us, None  # The report says anew what waits.
+        return [Send(segment.span.neighbour, AskWatermark(segment.identity, learned_us))]
+
+    def withdraw(self, pattern: SplitPattern, segment: Segment) -> list[Action]:
+        """Takes back what was only offered: all of it is here still."""
+        self.end(pattern, segment)
+        return [Send(segment.span.neighbour, UnsubscribePattern(segment.identity))]
+
+    def recall(self, segment: Segment) -> list[Action]:
+        """Asks for all that the delegate has. What the segment needs is subscribed to already."""
+        segment.waits_us = None
+        return [Send(segment.span.neighbour, RecallPattern(segment.identity))]
+
+    def end(self, pattern: SplitPattern, segment: Segment) -> None:
+        """Forgets a segment: its pattern is assembled here again."""
+        del self._known[segment.span.neighbour, segment.identity]
+        pattern.end(segment)
+
+    def leave(self, pattern: SplitPattern) -> list[Action]:
+        """Forgets the segments of a pattern that was withdrawn, here and at its delegates."""
+        actions: list[Action] = []
+        for segment in pattern.segments.values():
+            del self._known[segment.span.neighbour, segment.identity]
+            if segment.phase is not DelegationPhase.RETURNING:
+                gone = UnsubscribePattern(segment.identity)
+                actions.append(Send(segment.span.neighbour, gone))
+        return actions

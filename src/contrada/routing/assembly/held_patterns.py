@@ -1,0 +1,354 @@
+"""`HeldPatterns`: the patterns of one server, and how they go on with notifications and time.
+
+Where sources are unknown, as with subscription forwarding, the clients' patterns are assembled
+here: all in one `PatternEngine`, fed from one buffer. Where sources are known, each pattern is
+split by itself (`SplitPattern`), since it waits for its own delegates.
+
+Something may wait for time to pass, here or, as the delegate has said, at the delegate. Then the
+server tells the delegate the time that it has learned, and the delegate answers with its watermark;
+one question at a time. So a quiet delegate holds nothing up, and where nothing waits no message is
+sent. The time in a report is learned, too. All servers of a network have the same slack.
+
+Invariant: a filter is wanted while some place needs it.
+
+Source: PODC 2000 §4 (upstream evaluation of patterns).
+"""
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from contrada.model import Notification, Pattern
+from contrada.model.domains.values import TIME_MIN_US
+from contrada.patterns import Match
+from contrada.patterns.pattern_engine import LATE, PatternEngine, SharedFilters
+from contrada.patterns.reorder_buffer import ReorderBuffer, check_slack
+from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
+from contrada.routing.assembly.delegated_segments import Action, DelegatedSegments, Unwant, Want
+from contrada.routing.assembly.delegation_phase import DelegationPhase
+from contrada.routing.assembly.source_map import RouterOutlook
+from contrada.routing.assembly.split_pattern import SplitPattern
+from contrada.routing.delegation import HandBack, ReportMatches
+from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
+
+CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
+"""How far a timestamp may be ahead of a server's clock where its owner says nothing else: a
+day, to allow for other zones. Everything after it would be late. Beyond it: it is not believed; the
+notification is delivered and takes part in no pattern, counted."""
+
+AHEAD: Final = "ahead of the clock"
+"""Why a notification takes part in no pattern, and why a time is not learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblerStatistics:
+    """What an assembler holds, and what it did.
+
+    `delegated` segments of `patterns` are assembled elsewhere, `runs` and `waiting` chains are held
+    here, `filters` are wanted. `reported` matches went to neighbours, `matched` to clients; `stale`
+    counts answers for what was withdrawn, `dropped` what was lost, by reason.
+    """
+
+    patterns: int
+    delegated: int
+    filters: int
+    runs: int
+    waiting: int
+    learned_us: int
+    reported: int
+    matched: int
+    forced: int
+    stale: int
+    dropped: Mapping[str, int]
+
+
+class WholePattern(NamedTuple):
+    """A pattern in the engine, under a number, and the client that asked for it."""
+
+    number: int
+    requester: Client
+    identity: str
+    pattern: Pattern
+
+
+class HeldPatterns:
+    """The patterns of one server. `slack_us` is how late a notification may come.
+
+    `clock_us` is the server's clock, which its owner tells: no notification is believed to be of
+    much later. What the notifications say of the time may be long before it.
+    The limits are those of the pattern matcher; a delegate that reaches one refuses the newest
+    start and hands the sub-pattern back.
+    """
+
+    def __init__(
+        self,
+        outlook: RouterOutlook,
+        *,
+        slack_us: int = 0,
+        ahead_max_us: int = CLOCK_AHEAD_MAX_US,
+        limits: PatternLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.learned_us = TIME_MIN_US
+        self.clock_us = 0
+        self.ahead_max_us = ahead_max_us
+        self._outlook = outlook
+        self._slack_us = check_slack(slack_us)
+        self._budget = RunBudget(limits)
+        self._filters = SharedFilters()
+        self._engine = PatternEngine(self._filters, self._budget)
+        self._whole: dict[int, WholePattern] = {}
+        self._split: dict[int, SplitPattern] = {}
+        self.by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
+        self._places: dict[int, dict[tuple[int, int], SplitPattern]] = {}
+        self._segments = DelegatedSegments()
+        self._numbers = itertools.count()
+        self._due: list[tuple[int, int]] = []
+        self._reported = self._matched = self._stale = self._forced = 0
+
+    def __len__(self) -> int:
+        return len(self._whole) + len(self._split)
+
+    def __contains__(self, origin: object) -> bool:
+        """Whether an origin has asked for a pattern."""
+        return origin in self.by_identity
+
+    def knows(self, origin: Origin, identity: str) -> bool:
+        """Whether an origin has asked for a pattern under an identity."""
+        return identity in self.by_identity.get(origin, ())
+
+    def pattern(self, origin: Origin, identity: str) -> Pattern | None:
+        """The pattern that an origin asked for."""
+        known = self.by_identity.get(origin, {}).get(identity)
+        return None if known is None else known.pattern
+
+    def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
+        """Asks a neighbour, once, to recall a pattern: this server has too much to do.
+
+        It is assembled here until the neighbour does so.
+        """
+        split = self._split_of(neighbour, identity)
+        if split is None or split.phase is not DelegationPhase.DELEGATED:
+            return []
+        split.enter(DelegationPhase.HANDED_BACK)
+        return [Send(neighbour, HandBack(identity))]
+
+    def _split_of(self, neighbour: Neighbour, identity: str) -> SplitPattern | None:
+        known = self.by_identity.get(neighbour, {}).get(identity)
+        return known if isinstance(known, SplitPattern) else None
+
+    # --- notifications and time ---------------------------------------------------------------
+
+    def push(
+        self, notification: Notification, origin: Origin, numbers: Iterable[int] = ()
+    ) -> list[Action]:
+        """A notification has come from an origin, and matches the wanted filters of these numbers.
+
+        Cost: O(log waiting) for the engine and each place that takes the notification, and the
+        matches that it completes.
+        """
+        time_us = notification.envelope.at_us
+        actions: list[Action] = []
+        if not self._is_credible(time_us):
+            self._budget.dropped[AHEAD] += 1
+            return actions
+        if not self._budget.admits(notification):
+            return self.learn(time_us)
+        filters = self._filters.of(numbers)
+        if self._whole and filters and not self._engine.is_late(time_us):
+            self._engine.hold(notification, filters)
+        for shared in filters:
+            for (_, place), split in self._places.get(shared.number, {}).items():
+                # Who asks for a pattern adds what comes from its own side by itself.
+                if not self._outlook.counts(origin, split.requester):
+                    continue
+                if not split.accepts(place, origin):
+                    continue
+                if time_us < split.watermark_at(self._own_us):
+                    self._budget.dropped[LATE] += 1
+                    continue
+                split.hold(place, (notification,))
+                self._schedule(split)
+                actions += self._say_that_it_waits(split)
+        return [*actions, *self.learn(time_us)]
+
+    def learn(self, time_us: int) -> list[Action]:
+        """The server has learned of a timestamp. What has waited for it goes on."""
+        if time_us > self.learned_us:
+            if not self._is_credible(time_us):
+                self._budget.dropped[AHEAD] += 1
+                return []
+            self.learned_us = time_us
+        actions = self._advance_engine() if self._whole else []
+        while self._due and self._due[0][0] < self._own_us:
+            _, number = heapq.heappop(self._due)
+            split = self._split.get(number)
+            if split is not None:
+                split.scheduled_us = None
+                actions += self._advance(split)
+        return actions
+
+    def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
+        """As `learn`, of several notifications that match nothing here.
+
+        The latest time says as much as all, unless it is not credible. None is 0, as in filters.
+        """
+        if len(times_us) == 1:
+            return self.learn(times_us[0] or 0)
+        latest_us = max([time_us or 0 for time_us in times_us])
+        if self._is_credible(latest_us):
+            return self.learn(latest_us)
+        return [action for time_us in times_us for action in self.learn(time_us or 0)]
+
+    def _is_credible(self, time_us: int) -> bool:
+        return time_us <= self.clock_us + self.ahead_max_us
+
+    @property
+    def due_us(self) -> int | None:
+        """The earliest time of what waits here for a later one; None where nothing does."""
+        due_us = self._due[0][0] if self._due else None
+        times = [each for each in (self._engine.waiting.head_us, due_us) if each is not None]
+        return min(times, default=None)
+
+    @property
+    def _own_us(self) -> int:
+        """The watermark of what comes to this server singly."""
+        return self.learned_us - self._slack_us
+
+    def _advance_engine(self) -> list[Action]:
+        actions: list[Action] = []
+        for match in self._engine.advance(self._own_us):
+            whole = self._whole[match.key]
+            found = Match(whole.identity, match.by, match.notifications)
+            actions.append(DeliverMatch(whole.requester, found))
+        self._matched += len(actions)
+        return actions
+
+    def _schedule(self, split: SplitPattern) -> None:
+        """Notes to look at a pattern when what waits need not wait for this server."""
+        waits_us = split.waits_us
+        if waits_us is None or waits_us < self._own_us:
+            return  # It waits for nothing, or for delegates: their reports wake it.
+        if split.scheduled_us is None or waits_us < split.scheduled_us:
+            split.scheduled_us = waits_us
+            heapq.heappush(self._due, (waits_us, split.number))
+
+    def _advance(self, split: SplitPattern) -> list[Action]:
+        """Steps a pattern to the watermark.
+
+        Returns its matches, reports and questions to delegates.
+        """
+        if split.gathers:
+            return []
+        matches = split.go_on(self._own_us)
+        actions: list[Action] = []
+        if isinstance(split.requester, Client):
+            self._matched += len(matches)
+            actions += (DeliverMatch(split.requester, match) for match in matches)
+        else:
+            actions += self._report(split, split.requester, matches)
+        self._schedule(split)
+        return actions + self._ask(split)
+
+    def _report(
+        self, split: SplitPattern, asker: Neighbour, matches: list[Match[str]]
+    ) -> list[Action]:
+        """Reports matches, or only the watermark that was asked for, or that something waits."""
+        is_answer = TIME_MIN_US < split.asked_us <= split.watermark_us
+        if is_answer:
+            split.asked_us = TIME_MIN_US
+        actions: list[Action] = []
+        waits_us = split.waits_us
+        if matches or is_answer or (waits_us is not None and split.told_us is None):
+            split.told_us = waits_us
+            self._reported += len(matches)
+            report = ReportMatches(split.identity, tuple(matches), split.watermark_us, waits_us)
+            actions.append(Send(asker, report))
+        if split.runs.full:
+            actions += self.hand_back(asker, split.identity)
+        return actions
+
+    def _say_that_it_waits(self, split: SplitPattern) -> list[Action]:
+        """Tells who asked that something is held here until a later time is learned, once."""
+        if split.gathers or split.told_us is not None or isinstance(split.requester, Client):
+            return []
+        return self._report(split, split.requester, [])
+
+    def _ask(self, split: SplitPattern) -> list[Action]:
+        """Asks the delegates for whose watermark something waits, each once at a time."""
+        own_us, waits_us = self._own_us, split.waits_us
+        is_waiting = waits_us is not None and waits_us < own_us
+        if not is_waiting and split.asked_us <= split.watermark_us:
+            return []
+        ask, learned_us = self._segments.ask, self.learned_us
+        segments = split.segments.values()
+        return [action for each in segments for action in ask(each, own_us, learned_us)]
+
+    # --- filters ------------------------------------------------------------------------------
+
+    def _want(self, split: SplitPattern) -> list[Action]:
+        """Subscribes to the filters that a pattern needs and does not have yet."""
+        actions: list[Action] = []
+        for place in split.needed():
+            if place not in split.wanted:
+                shared = split.wanted[place] = self._filters.use(split.pattern.filters[place])
+                self._places.setdefault(shared.number, {})[split.number, place] = split
+                if shared.uses == 1:
+                    actions.append(Want(shared.number, shared.filter))
+        return actions
+
+    def _unwant(self, split: SplitPattern, places: Iterable[int]) -> list[Action]:
+        actions: list[Action] = []
+        for place in places:
+            shared = split.wanted.pop(place)
+            of_filter = self._places[shared.number]
+            del of_filter[split.number, place]
+            if not of_filter:
+                del self._places[shared.number]
+            if self._filters.leave(shared):
+                actions.append(Unwant(shared.number))
+        return actions
+
+    # --- what others may see ------------------------------------------------------------------
+
+    def statistics(self) -> AssemblerStatistics:
+        """A frozen view of what is held and was done. Cost: the number of patterns."""
+        waiting: list[ReorderBuffer[Any]] = [each.waiting for each in self._split.values()]
+        waiting.append(self._engine.waiting)
+        return AssemblerStatistics(
+            patterns=len(self),
+            delegated=len(self._segments),
+            filters=len(self._filters),
+            runs=self._budget.held,
+            waiting=sum(len(each) for each in waiting),
+            learned_us=self.learned_us,
+            reported=self._reported,
+            matched=self._matched,
+            forced=self._forced + sum(each.forced for each in waiting),
+            stale=self._stale,
+            dropped=MappingProxyType({k: n for k, n in self._budget.dropped.items() if n}),
+        )
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        self._filters.validate()
+        runs = self._engine.validate() + sum(each.validate() for each in self._split.values())
+        assert runs == self._budget.held, "the count of runs is wrong"
+        linked = {id(each) for each in self._segments}
+        held = {id(each) for split in self._split.values() for each in split.segments.values()}
+        assert linked == held, "a segment is unknown where its answers come"
+        held_by = [id(each) for of in self.by_identity.values() for each in of.values()]
+        patterns = [*map(id, self._whole.values()), *map(id, self._split.values())]
+        assert sorted(held_by) == sorted(patterns), "a pattern is lost"
+        wanted = {
+            (shared.number, split.number, place)
+            for split in self._split.values()
+            for place, shared in split.wanted.items()
+        }
+        found = {(number, *place) for number, of in self._places.items() for place in of}
+        assert wanted == found, "a filter is wanted that is not needed, or the other way round"
+        parts = sum(len(whole.pattern.filters) for whole in self._whole.values())
+        uses = sum(shared.uses for shared in self._filters)
+        assert uses == parts + len(wanted), "a filter is kept that nobody needs"

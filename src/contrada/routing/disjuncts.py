@@ -1,0 +1,86 @@
+"""What a question asks for, as it travels: alternatives, one of which an item has to meet.
+
+An alternative has a set for each attribute, and groups of attributes that must have equal values:
+what a variable in several attributes asks for. Only an item itself shows whether values are equal;
+so routing looks at the sets alone, which are as narrow as the groups make them, and a source
+decides exactly.
+
+Source: CU-CS-948-03 §4 (application and intersection) and §9 (variables, its future work).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from contrada.errors import InvalidFilterError, LimitError
+from contrada.model import Notification, Query, ValueSet
+from contrada.model.algebra.value_set import EVERYTHING, PRESENT, intersection
+from contrada.model.domains.values import ABSENT_KEY, check_name
+
+SAME_NAMES_MAX: Final = 256
+"""Attributes of an alternative that must be equal to others. Beyond it: LimitError."""
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """A set for each attribute, and groups of attributes whose values must be equal.
+
+    `alternative` makes one in normal form: groups have no attribute in common, and all attributes
+    of one have the same set, without *absent*.
+    """
+
+    query: Query
+    same: tuple[tuple[str, ...], ...] = ()
+
+    def matches(self, item: Notification) -> bool:
+        """Whether an item answers this alternative. Exact.
+
+        An item with several values of an attribute is taken as filters take it: it answers where
+        some choice of one value per attribute does. Values are equal as in the model: 5 = 5.0, NaN
+        is NaN, and nothing of two domains is equal. Raises UnknownOperatorError where an operator
+        is not registered here.
+        """
+        sets = self.query.sides
+        for name, values in sets.items():
+            if not any(map(values.holds, item.keys_of(name))):
+                return False
+        for group in self.same:
+            common = set.intersection(*(set(item.keys_of(name)) for name in group))
+            for name in group:
+                common = {key for key in common if sets.get(name, EVERYTHING).holds(key)}
+            if not common - {ABSENT_KEY}:
+                return False
+        return True
+
+
+def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()) -> Alternative:
+    """The alternative of these sets and of what must be equal, in normal form.
+
+    Groups that share an attribute are one; all attributes of a group get the intersection of their
+    sets, which is exact for each by itself; a group of one asks for any value. Raises LimitError
+    beyond SAME_NAMES_MAX, InvalidNameError and InvalidFilterError. Cost: linear.
+    """
+    narrowed = dict(sets)
+    groups = []
+    for group in _joined(same):
+        values = intersection([PRESENT, *(sets[name] for name in group if name in sets)])
+        narrowed |= dict.fromkeys(group, values)
+        if len(group) > 1:
+            groups.append(tuple(sorted(group)))
+    return Alternative(Query.of_sets(narrowed), tuple(sorted(groups)))
+
+
+def _joined(same: Iterable[Iterable[str]]) -> list[set[str]]:
+    """The groups, united where they share an attribute. Raises as `alternative`."""
+    joined: list[set[str]] = []
+    count = 0
+    for each in same:
+        if isinstance(each, str):
+            raise InvalidFilterError("same", (each,), "expected the names of attributes")
+        group = {check_name(name) for name in each}
+        count += len(group)
+        if count > SAME_NAMES_MAX:
+            raise LimitError("SAME_NAMES_MAX", SAME_NAMES_MAX)
+        apart = [other for other in joined if other.isdisjoint(group)]
+        joined = [*apart, group.union(*(other for other in joined if other not in apart))]
+    return [group for group in joined if group]

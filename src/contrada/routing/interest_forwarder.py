@@ -1,0 +1,335 @@
+"""`Forwarding`: subscriptions, advertisements and descriptions of a server, and their routes.
+
+    client or neighbour ==> Subscribe ==> table ==> poset (==> merging)
+                                                      ==> Subscribe to the ways that lack it
+
+With subscription forwarding, subscriptions go to every peer. With advertisement forwarding,
+advertisements do, and a subscription goes only to peers that advertised what it may match. To a
+parent both always go. For comparison a third: with flooding, nothing of this goes anywhere.
+Descriptions of data go to every peer, and to a parent, whatever the strategy, but for flooding.
+
+Invariants: the tables hold exactly what each party asked for and did not withdraw; each neighbour
+was told exactly what the poset forwards to it, merged where merging is on. A filter that becomes
+uncovered is sent before the filter that covered it is withdrawn, so that no notification is missed
+in between.
+
+Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
+"""
+
+from collections.abc import Callable, Iterable, Set
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from contrada.errors import UnsatisfiableFilterError
+from contrada.model import Filter, Product, Selection
+from contrada.model.algebra.product import product_meets
+from contrada.model.languages.work_budget import spend
+from contrada.routing.links.topology import Topology
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import (
+    Adjacency,
+    Advertise,
+    Client,
+    Describe,
+    Effect,
+    Message,
+    Neighbour,
+    Offer,
+    Party,
+    Reason,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+    Unadvertise,
+    Undescribe,
+    Unsubscribe,
+    Way,
+)
+from contrada.routing.tables.covering_index import FilterFront, MakeIndex, OfferFront
+from contrada.routing.tables.filter_merger import Merging
+from contrada.routing.tables.interest_table import AskedTable
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
+
+_FILTER_WORK: Final = 20
+"""Steps of work to enter a filter, or an advertisement."""
+
+_SIDE_WORK: Final = 10
+"""And for each attribute that it names."""
+
+EVERYTHING: Final = Filter({})
+
+_IMPLIED: Final = ""
+"""The identity under which a parent wants everything and may publish everything."""
+
+P = TypeVar("P", bound=Product)
+
+
+class Strategy(StrEnum):
+    """What is told to all peers. Source: PODC 2000 §4."""
+
+    SUBSCRIPTIONS = "subscription forwarding"
+    ADVERTISEMENTS = "advertisement forwarding"
+    FLOODING = "flooding"
+
+
+class Forwarding:
+    """What one server's neighbours are told. Each method gives the messages to send, in order."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        strategy: Strategy,
+        index: MakeIndex,
+        *,
+        covering: bool,
+        merging: bool,
+    ) -> None:
+        self.floods = strategy is Strategy.FLOODING
+        self.is_told = strategy is Strategy.ADVERTISEMENTS
+        self.wishes: AskedTable[Filter] = AskedTable(
+            index(), FilterFront(index) if covering else None
+        )
+        self.offers: AskedTable[Offer] = AskedTable(
+            index(), OfferFront(index) if covering else None
+        )
+        self.descriptions: AskedTable[Offer] = AskedTable(
+            index(), OfferFront(index) if covering else None
+        )
+        self.merging = Merging() if merging else None
+        self.touched: list[Node[Offer]] | None = None
+        """The advertisements about which something has changed, where somebody asks for them."""
+        self._topology = topology
+
+    # --- subscriptions ------------------------------------------------------------------------
+
+    def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+        """A party wants what one of the filters matches. Raises RefusedError."""
+        spend(entry_work(filters.filters))
+        return self.want(party, identity, filters)
+
+    def want(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+        """As `subscribe`, in the middle of something that was counted as work before."""
+        distinct: Iterable[Filter] = filters.filters
+        if len(filters.filters) > 1:
+            distinct = {form_of(each): each for each in distinct}.values()
+        wanted = [each for each in distinct if not each.is_empty]
+        if not wanted:
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
+        return self._route_filters(self.wishes.enter(party, identity, wanted))
+
+    def unsubscribe(self, party: Party, identity: str) -> list[Effect]:
+        """A party withdraws a subscription. Raises RefusedError."""
+        nodes = self.wishes.withdraw(party, identity)
+        if nodes is None:
+            raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
+        return self._route_filters(nodes)
+
+    def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
+        """Forwards what is new on a way, then withdraws what need not be there any longer."""
+        changes = self.wishes.update({node: self._ways(node) for node in nodes})
+        if self.merging is not None:
+            changes = self.merging.update(changes)
+        return self._tell(changes, Subscribe, Unsubscribe)
+
+    def _ways(self, node: Node[Filter]) -> Set[Way]:
+        """Where a filter is wanted."""
+        if self.floods:
+            return frozenset()
+        ways = self._topology.ways(node.subscribers.keys())
+        if not self.is_told:
+            return ways
+        # In a shared tree, notifications come by the same way on which their filter is wanted.
+        sources = {way: way if self._topology.is_shared else way.neighbour for way in ways}
+        able = {each for each in set(sources.values()) if self._may_come(each, node)}
+        return {way for way, source in sources.items() if source in able}
+
+    def _may_come(self, source: Neighbour | Way, node: Node[Filter]) -> bool:
+        """Whether a filter may match what was advertised there; a parent counts as offering all."""
+        offers = self.offers
+        return any(
+            product_meets(offer.product, node.product)
+            for way in ([source] if isinstance(source, Way) else offers.ledger.ways(source))
+            for offer in offers.nodes(way)
+        )
+
+    # --- advertisements -----------------------------------------------------------------------
+
+    def advertise(self, party: Party, identity: str, offer: Offer) -> list[Effect]:
+        """A party may publish this from now on. Raises RefusedError."""
+        spend(entry_work([offer]))
+        if offer.is_empty:
+            raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
+        nodes = self.offers.enter(party, identity, (offer,))
+        return self._route_offers(nodes) + self._reroute_filters(party, nodes)
+
+    def unadvertise(self, party: Party, identity: str) -> list[Effect]:
+        """A party withdraws an advertisement. Raises RefusedError."""
+        nodes = self.offers.withdraw(party, identity)
+        if nodes is None:
+            raise RefusedError(Reason.UNKNOWN_ADVERTISEMENT)
+        return self._route_offers(nodes) + self._reroute_filters(party, nodes)
+
+    def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
+        """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
+        if self.touched is not None:
+            nodes = list(nodes)
+            self.touched += nodes
+        ways = self._topology.ways_of_offers
+        changes = self.offers.update(
+            {node: ways(node.subscribers.keys() if self.is_told else ()) for node in nodes}
+        )
+        return self._tell(changes, Advertise, Unadvertise)
+
+    def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
+        """Sends to a neighbour the filters that its advertisements call for, and only those."""
+        if isinstance(party, Client) or not self.is_told:
+            return []
+        index, node = self.wishes.index, self.wishes.poset.node
+        numbers = {number for each in offers for number in index.meeting(each.product)}
+        return self._route_filters(map(node, sorted(numbers)))
+
+    # --- descriptions of data -----------------------------------------------------------------
+
+    def describe(self, party: Party, identity: str, offers: Iterable[Offer]) -> list[Effect]:
+        """Replaces the descriptions that a party gave under an identity.
+
+        Raises RefusedError; then the former descriptions stand.
+        """
+        given = list(offers)
+        spend(entry_work(given))
+        described = {form_of(each): each for each in given if not each.is_empty}
+        if not described:
+            raise RefusedError(Reason.UNSATISFIABLE)
+        self.descriptions.check_room(len(described))
+        before = self.descriptions.withdraw(party, identity) or ()
+        nodes = self.descriptions.enter(party, identity, described.values())
+        return self._route_descriptions(dict.fromkeys((*nodes, *before)))
+
+    def undescribe(self, party: Party, identity: str) -> list[Effect]:
+        """A party withdraws what describes its data. Raises RefusedError."""
+        nodes = self.descriptions.withdraw(party, identity)
+        if nodes is None:
+            raise RefusedError(Reason.UNKNOWN_SOURCE)
+        return self._route_descriptions(nodes)
+
+    def _route_descriptions(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
+        ways = self._topology.ways_of_offers
+        changes = self.descriptions.update(
+            {node: ways(() if self.floods else node.subscribers.keys()) for node in nodes}
+        )
+        return self._tell(changes, _described, Undescribe)
+
+    # --- clients ------------------------------------------------------------------------------
+
+    def forget(self, client: Client) -> list[Effect]:
+        """A client is gone, with its subscriptions, advertisements and descriptions."""
+        effects = self._route_filters(dict.fromkeys(self.wishes.withdraw_all(client)))
+        effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
+        gone = dict.fromkeys(self.descriptions.withdraw_all(client))
+        return effects + self._route_descriptions(gone)
+
+    # --- links --------------------------------------------------------------------------------
+
+    def link_up(self, neighbour: Neighbour, link: Adjacency) -> list[Effect]:
+        """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
+        self._topology.check(link)
+        self.wishes.check_room()
+        self.offers.check_room()
+        self.descriptions.check_room()
+        told: list[Effect] = [*self._topology.add(link), *self.renew_ways()]
+        if link.role is Role.PARENT:
+            parent = Way(neighbour)
+            told += self.subscribe(parent, _IMPLIED, EVERYTHING)
+            told += self.advertise(parent, _IMPLIED, EVERYTHING)
+            told += self.describe(parent, _IMPLIED, (EVERYTHING,))
+        return told
+
+    def link_down(self, neighbour: Neighbour) -> list[Effect]:
+        """Forgets all that came over a link; the others are told what that changes."""
+        if neighbour not in self._topology:
+            raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
+        told = self._topology.remove(neighbour)
+        filters: list[Node[Filter]] = []
+        offers: list[Node[Offer]] = []
+        described: list[Node[Offer]] = []
+        for way in self.ways_of(neighbour):
+            filters += self.wishes.withdraw_all(way)
+            offers += self.offers.withdraw_all(way)
+            described += self.descriptions.withdraw_all(way)
+        return [*told, *self.renew_ways(filters, offers, described)]
+
+    def renew_ways(
+        self,
+        filters: Iterable[Node[Filter]] = (),
+        offers: Iterable[Node[Offer]] = (),
+        described: Iterable[Node[Offer]] = (),
+    ) -> list[Effect]:
+        """After a change of links: routes these nodes, and all others whose ways have changed."""
+        before = self._topology.looped
+        homes = self._topology.choose_ways()
+        told: list[Effect] = [
+            Refused(self._topology.link_up(each), Reason.LOOP)
+            for each in sorted(self._topology.looped - before)
+        ]
+        # Advertisements first: by them subscriptions find their ways.
+        offers = [*offers, *self._at_home(self.offers.poset, homes)]
+        told += self._route_offers(dict.fromkeys(offers))
+        described = [*described, *self._at_home(self.descriptions.poset, homes)]
+        told += self._route_descriptions(dict.fromkeys(described))
+        filters = [*filters, *self._at_home(self.wishes.poset, homes)]
+        return told + self._route_filters(dict.fromkeys(filters))
+
+    def _at_home(self, poset: Poset[P], homes: Set[str] | None) -> Iterable[Node[P]]:
+        """The nodes with a subscriber whose home is one of these servers; None means any server."""
+        if homes is None:
+            return poset
+        if not homes:
+            return ()
+        home_of = self._topology.home_of
+        return (node for node in poset if not homes.isdisjoint(map(home_of, node.subscribers)))
+
+    def ways_of(self, neighbour: Neighbour) -> set[Way]:
+        """The ways on which a neighbour asks for something or offers it: one for each home."""
+        tables: tuple[AskedTable[Any], ...] = (self.wishes, self.offers, self.descriptions)
+        return {way for each in tables for way in each.ledger.ways(neighbour)}
+
+    def _tell(
+        self,
+        told: Iterable[ForwardingChange[Any]],
+        begin: Callable[[str, Any, str], Message],
+        end: Callable[[str, str], Message],
+    ) -> list[Effect]:
+        """The messages for filters that begin or end on each way; none over a dead link."""
+        effects: list[Effect] = []
+        for change in told:
+            neighbour, home = change.way.neighbour, change.way.home
+            if neighbour in self._topology:
+                message = (
+                    begin(change.identity, change.product, home)
+                    if change.begins
+                    else end(change.identity, home)
+                )
+                effects.append(Send(neighbour, message))
+        return effects
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        self.wishes.validate()
+        self.offers.validate()
+        self.descriptions.validate()
+        for node in self.wishes.poset:
+            assert node.wanted == self._ways(node), f"{node.product} is wanted elsewhere"
+        if self.merging is not None:
+            self.merging.validate()
+            roots = {(way, node.identity) for node in self.wishes.poset for way in node.forwarded}
+            assert self.merging.roots() == roots, "what is merged is not what is forwarded"
+
+
+def _described(identity: str, offer: Offer, home: str) -> Describe:
+    return Describe(identity, (offer,), home)
+
+
+def entry_work(products: Iterable[Product]) -> int:
+    """Steps of work to enter these."""
+    return sum(_FILTER_WORK + len(each.sides) * _SIDE_WORK for each in products)

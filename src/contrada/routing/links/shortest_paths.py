@@ -1,0 +1,250 @@
+"""Which links of a network are used, and the shortest path from a server to every other.
+
+**Loops.** In an acyclic topology the links that are used are a spanning forest, and in every
+topology the links to parents close no cycle: links are taken in order: those between peers first,
+then the cheaper ones, then by their names. A link that would close a cycle is left out. Servers
+that know the same links leave out the same ones.
+
+**Shortest paths.** The weight of a path is the sum of its links' costs, then a sum of powers of
+two, one for each link by its place in order: two paths never weigh the same, and which weighs less
+does not depend on other links. So there is one shortest path between two servers, the same from
+both ends, and parts of it are shortest. Hence the trees of all sources and homes agree:
+
+    the tree of s, along which its notifications go to h, and the tree of h, along which its
+    subscriptions go to s, join s and h by the same path
+
+and a server needs to know only for which servers each neighbour's path leads through it.
+
+That is one tree per server. A large mesh shares a few trees instead, see `shared`.
+
+Source: PODC 2000 §4 (general peer-to-peer; NST(f), the spanning tree rooted at a subscriber).
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+import msgspec
+
+from contrada.routing.links.shared_tree import SharedTree
+from contrada.routing.router_messages import Role
+
+Weights: TypeAlias = Mapping[str, Mapping[str, int]]
+"""The weight of the link between two servers."""
+
+_COST_AND_NAMES: Final = attrgetter("cost", "a", "b")
+
+
+class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
+    """A link that both ends name; a < b. `role` is what b is to a."""
+
+    a: str
+    b: str
+    role: Role
+    cost: int
+
+    @property
+    def is_between_peers(self) -> bool:
+        """Whether it is part of a mesh."""
+        return self.role is Role.PEER
+
+
+class Graph:
+    """The links of a network as they come and go, and which of them are used.
+
+    A new link that joins two separate parts is used, and changes nothing for the other links. So is
+    a new link in a mesh without links to parents. After any other change the used links are found
+    anew, when somebody asks. `trees`: how many trees all servers share over the links between
+    peers.
+    """
+
+    def __init__(self, *, general: bool, trees: int = 0) -> None:
+        self._is_general = general
+        self._edges: dict[tuple[str, str], ConfirmedLink] = {}
+        self._roots: dict[str, str] = {}
+        self._used: set[ConfirmedLink] | None = set()
+        self._parents = 0
+        self._costs: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self.trees = [SharedTree(number, self._costs) for number in range(trees)]
+
+    def add(self, edge: ConfirmedLink) -> None:
+        """A link comes, between servers that have none."""
+        self._edges[edge.a, edge.b] = edge
+        if not edge.is_between_peers:
+            self._parents += 1
+        elif self.trees:
+            self._costs[edge.a][edge.b] = self._costs[edge.b][edge.a] = edge.cost
+            for tree in self.trees:
+                tree.join(edge.a, edge.b)
+        if self._used is None:
+            return
+        if _join(self._roots, edge) or (self._is_general and not self._parents):
+            self._used.add(edge)
+        else:
+            self._used = None
+
+    def remove(self, edge: ConfirmedLink) -> None:
+        """A link that is there goes."""
+        del self._edges[edge.a, edge.b]
+        self._used = None
+        if not edge.is_between_peers:
+            self._parents -= 1
+        elif self.trees:
+            del self._costs[edge.a][edge.b], self._costs[edge.b][edge.a]
+            for tree in self.trees:
+                tree.part(edge.a, edge.b)
+            for end in (edge.a, edge.b):
+                if not self._costs[end]:
+                    del self._costs[end]
+
+    def edge(self, a: str, b: str) -> ConfirmedLink | None:
+        """The link between two servers; None where there is none."""
+        return self._edges.get((a, b) if a < b else (b, a))
+
+    @property
+    def used(self) -> Set[ConfirmedLink]:
+        """The links that are used. Cost: nothing where links only joined separate parts since."""
+        if self._used is None:
+            self._roots = {}
+            self._used = used_edges(self, self._roots, general=self._is_general)
+        return self._used
+
+    def __iter__(self) -> Iterator[ConfirmedLink]:
+        return iter(self._edges.values())
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all links."""
+        assert all(self.edge(each.b, each.a) is each for each in self), "a link is misplaced"
+        assert self.used == used_edges(self, {}, general=self._is_general), "others would be used"
+        for tree in self.trees:
+            tree.validate()
+
+
+def used_edges(
+    edges: Iterable[ConfirmedLink], roots: dict[str, str], *, general: bool
+) -> set[ConfirmedLink]:
+    """The links of a network that are used; `general` says that those between peers all are.
+
+    `roots` is empty at first; afterwards it unites the servers that the used links join.
+    """
+    used: set[ConfirmedLink] = set()
+    for edge in _in_order(edges):
+        if _join(roots, edge) or (general and edge.role is Role.PEER):
+            used.add(edge)
+    return used
+
+
+def _in_order(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
+    """Links between peers first, the cheaper first, then by name."""
+    ordered = sorted(edges, key=_COST_AND_NAMES)
+    ordered.sort(key=lambda edge: edge.role is not Role.PEER)
+    return ordered
+
+
+def _join(roots: dict[str, str], edge: ConfirmedLink) -> bool:
+    """Joins the ends of a link; whether they were apart."""
+    a, b = _root(roots, edge.a), _root(roots, edge.b)
+    roots[a] = b
+    return a != b
+
+
+def _root(roots: dict[str, str], server: str) -> str:
+    """The representative of the servers that are joined to this one (union-find)."""
+    while (above := roots.setdefault(server, server)) != server:
+        roots[server] = roots[above]  # Halves the path, so that later walks are short.
+        server = above
+    return server
+
+
+def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
+    """Weights with which no two paths between two servers weigh the same."""
+    ordered = _in_order(edges)
+    weights: dict[str, dict[str, int]] = {}
+    for place, edge in enumerate(ordered):
+        weight = (edge.cost << len(ordered)) | (1 << place)
+        weights.setdefault(edge.a, {})[edge.b] = weight
+        weights.setdefault(edge.b, {})[edge.a] = weight
+    return weights
+
+
+def distances(weights: Weights, start: str) -> dict[str, int]:
+    """The weight of the shortest path to each server that can be reached."""
+    found: dict[str, int] = {}
+    waiting = [(0, start)]
+    while waiting:
+        distance, server = heapq.heappop(waiting)
+        if server in found:
+            continue
+        found[server] = distance
+        for other, weight in weights.get(server, {}).items():
+            if other not in found:
+                heapq.heappush(waiting, (distance + weight, other))
+    return found
+
+
+def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
+    """For each server that can be reached, the neighbours whose path to it leads through here.
+
+    These are the neighbours below `here` in that server's tree. Cost: the paths from here, and for
+    each neighbour those of its paths that do not lead through here.
+    """
+    own = distances(weights, here)
+    found: dict[str, set[str]] = {server: set() for server in own}
+    for neighbour, weight in weights.get(here, {}).items():
+        if own[neighbour] != weight:
+            continue  # There is a shorter way than the link, so no path of it begins with the link.
+        for server in own.keys() - _nearer(weights, neighbour, weight, own):
+            found[server].add(neighbour)
+    return {server: frozenset(neighbours) for server, neighbours in found.items()}
+
+
+def _nearer(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> set[str]:
+    """The servers to which the path weighs less than one that is `far` from where `own` begins."""
+    found: set[str] = set()
+    waiting = [(0, start)]
+    while waiting:
+        distance, server = heapq.heappop(waiting)
+        if server in found:
+            continue
+        found.add(server)
+        for other, weight in weights[server].items():
+            # Where a path does not weigh less, nor does what follows.
+            if other not in found and distance + weight < far + own[other]:
+                heapq.heappush(waiting, (distance + weight, other))
+    return found
+
+
+def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:
+    """The neighbour to which the path from here to each other server leads first.
+
+    `own` are the distances from here.
+    """
+    steps: dict[str, str] = {}
+    # Nearer servers first, so that the step to the server before is known. Weights differ, so that
+    # there is one such server.
+    for server in sorted(own.keys() - {here}, key=own.__getitem__):
+        distance = own[server]
+        before = next(
+            other for other, weight in weights[server].items() if own[other] + weight == distance
+        )
+        steps[server] = server if before == here else steps[before]
+    return steps
+
+
+def beyond(weights: Weights, source: str, here: str) -> dict[str, str]:
+    """For each server to which the path from a source leads through here, the neighbour next on it.
+
+    Cost: the paths from the source and from here.
+    """
+    far = distances(weights, source)
+    if here not in far:
+        return {}
+    own = distances(weights, here)
+    steps = first_steps(weights, own, here)
+    return {
+        server: steps[server]
+        for server, distance in own.items()
+        if server != here and far[here] + distance == far[server]
+    }

@@ -1,0 +1,247 @@
+"""`Downstream`: where notifications go: to clients, onward, and to patterns.
+
+    Publish ==> admitted ==> index ==> Deliver, and one copy per link with interest
+
+Who wants what the same filters match is kept from one notification to the next, until the owner
+says that anything may have changed.
+
+Source: PODC 2000 §4 (downstream replication).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from typing import Final
+
+from msgspec.structs import replace
+
+from contrada.matching.packed import Bundle
+from contrada.model import Notification
+from contrada.model.algebra.product import product_covers
+from contrada.model.languages.work_budget import spend
+from contrada.routing.admission import Admission
+from contrada.routing.assembly.assembler import Assembler
+from contrada.routing.assembly.delegated_segments import Action
+from contrada.routing.interest_forwarder import Forwarding
+from contrada.routing.links.topology import Topology
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import (
+    VERSION,
+    Client,
+    Deliver,
+    Effect,
+    Neighbour,
+    Notifications,
+    Origin,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Send,
+)
+from contrada.routing.tables.next_hop_cache import ITSELF, NOBODY, NextHopCache, NextHops
+
+_FEW: Final = 8
+"""Subscriptions that a notification is delivered to without being counted as work."""
+
+_PAIR_WORK: Final = 4
+"""Steps of work to deliver a notification for a subscription."""
+
+_COVER_WORK: Final = 4
+"""Steps of work to look whether an advertisement covers a notification."""
+
+
+class Downstream:
+    """What travels through one server.
+
+    `taken` counts the notifications that were admitted, `expired` those that came too late.
+    """
+
+    def __init__(
+        self, topology: Topology, admission: Admission, forwarding: Forwarding, assembler: Assembler
+    ) -> None:
+        self.interests = NextHopCache(forwarding.wishes.poset.node)
+        self.taken = 0
+        self.expired = 0
+        self._name = topology.name
+        self._topology = topology
+        self._admission = admission
+        self._forwarding = forwarding
+        self._index = forwarding.wishes.index
+        self._assembler = assembler
+
+    # --- notifications ------------------------------------------------------------------------
+
+    def publish(
+        self, origin: Origin, message: Publish, now_us: int
+    ) -> tuple[list[Effect], list[Action]]:
+        """Delivers notifications, and sends one copy over each link where they are wanted.
+
+        And what is to be done for patterns. What a client gets in a row for the same subscriptions
+        is one effect, and what goes over a link is one message, so that a batch costs little more
+        than its matching.
+        """
+        # A client's own message, which has not travelled yet, passes all of these checks.
+        is_fresh = not message.hops and not message.source and message.version == VERSION
+        if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
+            self._admission.check_travelling(origin, message)
+        effects: list[Effect] = []
+        in_time = _in_time(message.notifications, now_us)  # All of a bundle are.
+        publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
+        # What is too much work is raised here, before anything is noted: it comes again in parts.
+        interests = self._interests_of(in_time)
+        refused = {} if publisher is None else self._not_advertised(publisher, in_time)
+        if in_time is not message.notifications:
+            self.expired += len(message.notifications) - len(in_time)
+            message = replace(message, notifications=in_time)
+        admitted, interests = self._admitted(origin, message, interests, refused, effects)
+        floods = self._forwarding.floods
+        onward: dict[Neighbour, list[Notifications]] = {}
+        actions: list[Action] = []
+        assembler = self._assembler
+        is_one = len(admitted) == 1  # As mostly.
+        runs = [(interests[0], admitted)] if is_one else _runs(admitted, interests)
+        for interest, batch in runs:
+            self.taken += len(batch)
+            effects += [
+                Deliver(client, identities, batch) for client, identities in interest.clients
+            ]
+            if interest.ways or floods:
+                ways = None if floods else interest.ways
+                for neighbour in self._topology.onward_from(origin, message.source, ways):
+                    onward.setdefault(neighbour, []).append(batch)
+            # Patterns take part one by one, in order: each may let others go on.
+            if interest.parts:
+                for each in batch:
+                    actions += assembler.push(each, origin, interest.parts)
+            else:
+                # Time goes on for patterns. Where there are none, as mostly, it needs no call.
+                is_simple = is_one and not assembler.by_identity
+                time_us = batch[0].envelope.time_us if is_simple else None
+                latest_us = assembler.clock_us + assembler.ahead_max_us
+                if time_us is not None and assembler.learned_us <= time_us <= latest_us:
+                    assembler.learned_us = time_us
+                else:
+                    actions += assembler.learn_all(_times_us(batch))
+        if onward:
+            effects += self._copies(message, onward)
+        return effects, actions
+
+    def _copies(
+        self, message: Publish, onward: dict[Neighbour, list[Notifications]]
+    ) -> Iterator[Send]:
+        """What goes over each link."""
+        for neighbour in sorted(onward):
+            source = self._topology.source_over(neighbour, message.source)
+            for copies in _together(onward[neighbour]):
+                further = replace(
+                    message, notifications=copies, hops=message.hops + 1, source=source
+                )
+                yield Send(neighbour, further)
+
+    def _admitted(
+        self,
+        origin: Origin,
+        message: Publish,
+        interests: Sequence[NextHops],
+        refused: dict[int, RefusedError],
+        effects: list[Effect],
+    ) -> tuple[Notifications, Sequence[NextHops]]:
+        """The notifications that come for the first time, each with its next hops.
+
+        Effects refuse the others one by one, with those in `refused` already.
+        """
+        notifications = message.notifications
+        if self._name:
+            for number, (sender, identity) in enumerate(_identities(notifications)):
+                if number not in refused:
+                    try:
+                        self._admission.take_once(Publish, sender, identity)
+                    except RefusedError as refusal:
+                        refused[number] = refusal
+        if not refused:  # As mostly.
+            return notifications, interests
+        for number, why in sorted(refused.items()):
+            event = Received(origin, replace(message, notifications=(notifications[number],)))
+            effects.append(Refused(event, why.reason, why.error))
+        admitted = [n for n in range(len(notifications)) if n not in refused]
+        return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
+
+    def _not_advertised(
+        self, publisher: Client, notifications: Notifications
+    ) -> dict[int, RefusedError]:
+        """By number, the notifications that no advertisement of their publisher covers."""
+        offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
+        spend(_COVER_WORK * len(offers) * len(notifications))
+        return {
+            number: RefusedError(Reason.NOT_ADVERTISED)
+            for number, each in enumerate(notifications)
+            if not any(product_covers(offer, each) for offer in offers)
+        }
+
+    def _interests_of(self, notifications: Notifications) -> Sequence[NextHops]:
+        """Who wants each of the notifications. Raises LimitError.
+
+        Answers are kept, so that the same is mostly the very same object.
+        """
+        if len(notifications) == 1:  # As of most that is published singly: at half the cost.
+            (each,) = notifications
+            numbers = self._index.match(each)
+            return [self.interests.of(numbers) if numbers else NOBODY]
+        interests: list[NextHops] = []
+        for numbers, count in self._index.match_runs(notifications):
+            interest = self.interests.of(numbers) if numbers else NOBODY
+            interests += [interest] * count
+            if interest.pairs > _FEW:
+                spend(_PAIR_WORK * interest.pairs * count)
+        return interests
+
+
+def _runs(
+    notifications: Notifications, interests: Sequence[NextHops]
+) -> Iterator[tuple[NextHops, Notifications]]:
+    """Who wants the notifications, in order; those in a row that the same want come together."""
+    interest, begin = NOBODY, 0
+    for end, found in enumerate(interests):
+        if found is not interest:
+            if end > begin:
+                yield interest, notifications[begin:end]
+            interest, begin = found, end
+    if len(notifications) > begin:
+        yield interest, notifications[begin:]
+
+
+def _together(batches: Iterable[Notifications]) -> Iterator[Notifications]:
+    """As few batches as these make in order; a bundle stays what it is."""
+    for is_bundle, run in groupby(batches, lambda each: type(each) is Bundle):
+        if is_bundle:
+            yield from run
+        else:
+            yield tuple(chain.from_iterable(run))
+
+
+def _times_us(notifications: Notifications) -> Sequence[int | None]:
+    if type(notifications) is Bundle:
+        return notifications.times_us
+    return [each.envelope.time_us for each in notifications]
+
+
+def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
+    """By what each is known again."""
+    if type(notifications) is Bundle:
+        return notifications.identities()
+    return [(each.envelope.publisher, each.envelope.id) for each in notifications]
+
+
+def _in_time(notifications: Notifications, now_us: int) -> Notifications:
+    """The notifications whose time to live is not over by this clock."""
+    if type(notifications) is Bundle:
+        return notifications
+    for each in notifications:
+        if each.envelope.ttl_us is not None:
+            return tuple(each for each in notifications if not _is_late(each, now_us))
+    return notifications  # By far the most, and the very same tuple.
+
+
+def _is_late(notification: Notification, now_us: int) -> bool:
+    expires_us = notification.envelope.expires_us
+    return expires_us is not None and now_us >= expires_us

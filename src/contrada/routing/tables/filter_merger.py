@@ -1,0 +1,298 @@
+"""`Merging`: replaces forwarded filters by fewer ones that match the same notifications.
+
+It stands between the poset and the messages. The poset forwards its *roots* on a way. Roots that
+differ in the set of one attribute only are joined in a *group*. For a group one filter is sent: it
+unites the sets of that attribute and has all others as they are.
+
+    roots of a way              sent
+    sym = A and price > 10  \
+    sym = B and price > 10  /   sym in (A, B) and price > 10
+    vol > 7                     vol > 7
+
+That is exact: a notification matches the one filter when it matches one of the members, also where
+an attribute has several values, of which one must be in the set. For advertisements it would not
+be, since all values must be in the set; they are not merged.
+
+A root is in one group, and a group of several is joined along one attribute. Where a root could
+join several groups it goes to the largest where it has room. When members go, the group is joined
+anew from those that stay, and goes into another where it has room.
+
+It saves tables and costs messages: a root that begins or ends in a group is a subscription and a
+withdrawal. Where a link comes up with all roots there, it saves both.
+
+Invariants: of any two groups that could be one the union is larger than `MERGED_SIZE_MAX`; a
+neighbour knows of each group one filter, its union; a new filter is sent before the one that it
+replaces is withdrawn, each under an identity of its own. Which groups there are depends on the
+order of events; which notifications they match together does not.
+
+Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this project's.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from contrada.model import Filter
+from contrada.model.algebra.boxes import Form, form
+from contrada.model.algebra.value_set import ValueSet, union
+from contrada.model.languages.language import NESTING_MAX, Language, Literal, Pieces, depth
+from contrada.routing.router_messages import Way
+from contrada.routing.tables.poset import ForwardingChange
+
+MERGED_SIZE_MAX: Final = 64
+"""Intervals of the attribute along which roots are joined, before they are united, an operator on
+text counted as 16; hence members of a group. Beyond it: the next root makes a group of its own."""
+
+ATOM_SIZE: Final = 16
+"""An operator on text that is no interval counts for so many: to decide about many takes long."""
+
+_MergeKey: TypeAlias = tuple[str, Form]
+"""An attribute, and the other sets."""
+
+
+_FilterChange: TypeAlias = ForwardingChange[Filter]
+
+
+@dataclass(frozen=True, slots=True)
+class MergingStatistics:
+    """Roots on all ways, filters sent for them, and filters that stand for several roots."""
+
+    roots: int = 0
+    sent: int = 0
+    merged: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _MergedRoots:
+    """A group of roots that are sent as one filter.
+
+    `name`: the attribute along which several are joined.
+
+    `filed`: the keys under which other roots find the group, each with the size of the united set
+    there. `identity` and `product`: the filter that the neighbour knows.
+    """
+
+    number: int
+    members: dict[str, Filter] = field(default_factory=dict)
+    name: str = ""
+    filed: dict[_MergeKey, int] = field(default_factory=dict)
+    identity: str = ""
+    product: Filter | None = None
+
+    def joined(self) -> Filter | None:
+        """What matches all that its members match; None where it has none."""
+        first = next(iter(self.members.values()), None)
+        if first is None or len(self.members) == 1:
+            return first
+        name = self.name
+        sides = union(member.sides[name] for member in self.members.values())
+        return Filter.of_sets({**first.sides, name: sides})
+
+    def size(self, name: str) -> int:
+        """How large the set of an attribute is, before it is united."""
+        return sum(_size(member.sides[name]) for member in self.members.values())
+
+    def keys(self) -> Iterator[tuple[_MergeKey, int]]:
+        """The keys under which the group can be joined, each with the size of the united set."""
+        first = next(iter(self.members.values()))
+        for name in (self.name,) if len(self.members) > 1 else first.sides:
+            size = self.size(name)
+            if size < MERGED_SIZE_MAX:
+                others = form({each: side for each, side in first.sides.items() if each != name})
+                yield (name, others), size
+
+
+class Merging:
+    """The groups on all ways, and what the neighbours were told of them."""
+
+    def __init__(self) -> None:
+        self._ways: dict[Way, _Groups] = {}
+        self._told = 0
+
+    def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
+        """Takes in which roots begin and end; what to send, what begins first.
+
+        Cost: per root the keys of its attributes, and per group that changes the union of its sets.
+        """
+        touched: dict[Way, _Groups] = {}
+        # Ends first: in a group that was full the next root finds room.
+        for change in sorted(changes, key=lambda each: each.begins):
+            groups = touched.get(change.way)
+            if groups is None:
+                groups = touched[change.way] = self._ways.setdefault(change.way, _Groups())
+            if change.begins:
+                groups.add(change.identity, change.product)
+            else:
+                groups.remove(change.identity)
+        begin: list[_FilterChange] = []
+        end: list[_FilterChange] = []
+        for way, groups in sorted(touched.items(), key=lambda each: each[0]):
+            for group in groups.settled():
+                self._tell(way, group, begin, end)
+            if not groups:
+                del self._ways[way]
+        return begin + end
+
+    def _tell(
+        self, way: Way, group: _MergedRoots, begin: list[_FilterChange], end: list[_FilterChange]
+    ) -> None:
+        """What the neighbour is to know of a group, where that is something else than before."""
+        product = group.joined()
+        if _form(product) == _form(group.product):
+            return
+        if group.product is not None:
+            end.append(ForwardingChange(way, group.identity, group.product, begins=False))
+        if product is not None:
+            self._told += 1
+            group.identity = str(self._told)
+            begin.append(ForwardingChange(way, group.identity, product, begins=True))
+        group.product = product
+
+    def roots(self) -> set[tuple[Way, str]]:
+        """The roots that are in a group, each by its way and identity."""
+        return {(way, root) for way, groups in self._ways.items() for root in groups.group_of}
+
+    def statistics(self) -> MergingStatistics:
+        """A frozen view of the groups."""
+        groups = [group for groups in self._ways.values() for group in groups]
+        several = sum(len(group.members) > 1 for group in groups)
+        return MergingStatistics(sum(len(group.members) for group in groups), len(groups), several)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all groups."""
+        identities = [(way, group.identity) for way, all_ in self._ways.items() for group in all_]
+        assert len(identities) == len(set(identities)), "an identity stands for two filters"
+        for groups in self._ways.values():
+            assert groups, "a way without roots is held"
+            groups.validate()
+
+
+class _Groups:
+    """The groups of one way. What changes is placed at `settled`."""
+
+    def __init__(self) -> None:
+        self.group_of: dict[str, _MergedRoots] = {}
+        self._groups: dict[int, _MergedRoots] = {}
+        self._numbered = 0
+        self._files: dict[_MergeKey, list[tuple[int, int]]] = {}
+        self._touched: dict[int, _MergedRoots] = {}
+
+    def add(self, root: str, product: Filter) -> None:
+        """A root begins: a group by itself at first."""
+        group = _MergedRoots(self._numbered, {root: product})
+        self._numbered += 1
+        self.group_of[root] = group
+        self._groups[group.number] = self._touched[group.number] = group
+
+    def remove(self, root: str) -> None:
+        """A root ends."""
+        group = self.group_of.pop(root)
+        del group.members[root]
+        self._unfile(group)
+        self._touched[group.number] = group
+
+    def settled(self) -> list[_MergedRoots]:
+        """Joins what can be joined; the groups that may be others now, in order."""
+        for _, group in sorted(self._touched.items()):
+            self._place(group)  # Which may touch others.
+        touched = [group for _, group in sorted(self._touched.items())]
+        self._touched = {}
+        return touched
+
+    def _place(self, group: _MergedRoots) -> None:
+        """Joins a group that is not filed to the largest that has room; the result is filed.
+
+        Any other group that could have been joined to one of the two has no room for both.
+        """
+        if not group.members:
+            del self._groups[group.number]
+            return
+        keys = dict(group.keys())
+        partner = self._partner(keys)
+        if partner is not None:
+            name, other = partner
+            self._unfile(other)
+            other.members |= group.members
+            other.name = name
+            for root in group.members:
+                self.group_of[root] = other
+            group.members = {}
+            del self._groups[group.number]
+            self._touched[other.number] = other
+            group, keys = other, dict(other.keys())
+        for key, size in keys.items():
+            insort(self._files.setdefault(key, []), (size, group.number))
+        group.filed = keys
+
+    def _partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
+        """The largest group that has room, and the attribute to join it along."""
+        found: list[tuple[int, str, int]] = []
+        for key, size in keys.items():
+            file = self._files.get(key, [])
+            place = bisect_right(file, (MERGED_SIZE_MAX - size + 1, -1))
+            if place:
+                found.append((file[place - 1][0], key[0], file[place - 1][1]))
+        if not found:
+            return None
+        _, name, number = max(found)
+        return name, self._groups[number]
+
+    def _unfile(self, group: _MergedRoots) -> None:
+        for key, size in group.filed.items():
+            file = self._files[key]
+            del file[bisect_left(file, (size, group.number))]
+            if not file:
+                del self._files[key]
+        group.filed = {}
+
+    def __iter__(self) -> Iterator[_MergedRoots]:
+        return iter(self._groups.values())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken."""
+        assert not self._touched, "a change is not settled"
+        members = {root: group for group in self for root in group.members}
+        assert members == self.group_of, "a root is in another group, or two"
+        assert sum(len(group.members) for group in self) == len(members), "a root is in two groups"
+        filed = {(key, size, each.number) for each in self for key, size in each.filed.items()}
+        held = {(key, *place) for key, file in self._files.items() for place in file}
+        assert filed == held, "a group is misfiled"
+        for file in self._files.values():
+            assert file == sorted(file), "groups are out of order"
+            smallest = [size for size, _ in file[:2]]
+            assert len(smallest) < 2 or sum(smallest) > MERGED_SIZE_MAX, "two groups could be one"
+        for group in self:
+            assert group.filed == dict(group.keys()), "a group is filed by what it was"
+            assert group.members, "a group without members is held"
+            is_small = len(group.members) == 1 or group.size(group.name) <= MERGED_SIZE_MAX
+            assert is_small, "a group is too large"
+            assert _form(group.joined()) == _form(group.product), "a group was told otherwise"
+
+
+def _form(product: Filter | None) -> Form | None:
+    """How a filter is written down, for comparing without deciding."""
+    return None if product is None else form(product.sides)
+
+
+def _size(side: ValueSet) -> int:
+    """How large a set counts: its intervals and operators; too large where it cannot be united.
+
+    A set with an unknown operator covers nothing, and a union with it would cover nothing either.
+    """
+    if side.text is None:
+        return (len(side.line) + 1) // 2
+    if depth(side.text) >= NESTING_MAX or side.unknown():
+        return MERGED_SIZE_MAX
+    return (len(side.line) + 1) // 2 + _text_size(side.text)
+
+
+def _text_size(text: Language) -> int:
+    if isinstance(text, Pieces):
+        return (len(text.cuts) + 1) // 2
+    if isinstance(text, Literal):
+        return ATOM_SIZE
+    return sum(map(_text_size, text.parts))

@@ -1,0 +1,154 @@
+"""`AskedTable`: the filters that clients and neighbours asked for, and which are forwarded.
+
+    party, identity ==> ledger: who asked for which nodes, so that exactly that can be withdrawn
+                        poset:  the nodes, each product once, and on which ways each is forwarded
+                        index:  the nodes by number, for notifications and for other products
+
+One table holds the subscriptions of a server, another its advertisements, which are asked for in
+the same sense.
+
+Invariant: all three hold the same nodes; a node without subscribers goes at `update`.
+
+Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Generic, TypeAlias, TypeVar
+
+from contrada.errors import LimitError
+from contrada.matching import Index
+from contrada.model import Product
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import (
+    FILTERS_MAX,
+    SUBSCRIPTION_FILTERS_MAX,
+    Neighbour,
+    Party,
+    Reason,
+    Way,
+)
+from contrada.routing.tables.covering_index import Front, indexed
+from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
+from contrada.routing.tables.registrations import Ledger
+
+P = TypeVar("P", bound=Product)
+
+Nodes: TypeAlias = tuple[Node[P], ...]
+"""What is asked for under one identity: a node per distinct product."""
+
+_HeldNodes: TypeAlias = Node[P] | Nodes[P]
+"""The nodes of one identity as the ledger holds them: one node stands alone, not in a tuple."""
+
+
+class AskedTable(Generic[P]):
+    """The filters asked for. `front` finds forwarded ones that cover one; None: no covering."""
+
+    def __init__(self, index: Index[int], front: Front | None) -> None:
+        self.index = index
+        self.ledger: Ledger[_HeldNodes[P]] = Ledger()
+        self.poset: Poset[P] = Poset(front)
+        self._front = front
+
+    def check_room(self, size: int = 1) -> None:
+        """Refuses so many more products where a table is full."""
+        _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, size)
+        self.ledger.check_room()
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self.poset.asked + size)
+
+    def enter(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
+        """Enters distinct products; their nodes, to be routed, or none where they are known.
+
+        Raises RefusedError where the identity stands for others, or a table is full; then nothing
+        has changed. Cost: some microseconds per constraint.
+        """
+        wanted = list(products)
+        known = self.known(party, identity)
+        if known is not None:
+            if {form_of(node.product) for node in known} == set(map(form_of, wanted)):
+                return ()
+            raise RefusedError(Reason.IDENTITY_IN_USE)
+        self.check_room(len(wanted))
+        nodes: list[Node[P]] = []
+        try:
+            for product in wanted:
+                nodes.append(self.poset.join(product, party, identity))
+                if len(self.index) < len(self.poset):  # It is a new one.
+                    self.index.add(nodes[-1].number, indexed(product))
+        except LimitError as error:
+            for node in nodes:
+                self.poset.leave(node, party, identity)
+            # Nobody else wants them otherwise than before: only what is new and empty goes.
+            self.update({node: node.wanted for node in nodes})
+            raise RefusedError(Reason.FULL, error) from None
+        self.ledger.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
+        return tuple(nodes)
+
+    def known(self, party: Party, identity: str) -> Nodes[P] | None:
+        """What a party asked for under an identity; None where it is unknown."""
+        held = self.ledger.get(party, identity)
+        return None if held is None else _all(held)
+
+    def nodes(self, party: Party) -> Iterator[Node[P]]:
+        """The nodes that a party asked for, one identity after the other."""
+        for held in self.ledger.of(party).values():
+            yield from _all(held)
+
+    def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
+        """Takes a party off what it asked for under an identity; what is to be routed anew."""
+        held = self.ledger.remove(party, identity)
+        if held is None:
+            return None
+        nodes = _all(held)
+        for node in nodes:
+            self.poset.leave(node, party, identity)
+        return nodes
+
+    def withdraw_all(self, party: Party) -> list[Node[P]]:
+        """Takes a party off all its nodes. Returns these, which must be routed anew."""
+        left: list[Node[P]] = []
+        for identity, held in self.ledger.remove_all(party).items():
+            for node in _all(held):
+                self.poset.leave(node, party, identity)
+                left.append(node)
+        return left
+
+    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
+        """As `Poset.update`: what is to be forwarded, and no longer."""
+        if not wanted:
+            return []
+        changes = self.poset.update(wanted)
+        for node in wanted:
+            if not node.subscribers:
+                self.index.remove(node.number)
+        return changes
+
+    def of(self, origin: Party | Neighbour) -> list[P]:
+        """The products that a client, a neighbour, or a party on one way asked for; each once."""
+        ledger = self.ledger
+        parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
+        nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))
+        return [node.product for node in nodes]
+
+    def maintain(self, units: int) -> bool:
+        """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
+        is_waiting = self._front is not None and self._front.maintain(units)
+        return self.index.maintain(units) or is_waiting
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
+        self.ledger.validate()
+        self.poset.validate()
+        self.index.validate()
+        assert len(self.index) == len(self.poset), "the index holds other products"
+        assert all(node.number in self.index for node in self.poset), "a product is not found"
+        asked = sum(len(_all(held)) for _, _, held in self.ledger)
+        assert self.poset.asked == asked, "the poset holds what nobody asked for"
+
+
+def _all(held: _HeldNodes[P]) -> Nodes[P]:
+    return held if isinstance(held, tuple) else (held,)
+
+
+def _check_limit(name: str, maximum: int, size: int) -> None:
+    if size > maximum:
+        raise RefusedError(Reason.FULL, LimitError(name, maximum, size))

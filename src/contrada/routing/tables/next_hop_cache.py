@@ -1,0 +1,101 @@
+"""`NextHopCache`: who wants a notification, by the filters that it matches.
+
+Many notifications match the same filters, so an answer is kept until a subscription changes: the
+owner says `clear` then. Matching itself is not kept.
+
+Invariant: what is kept is what would be found anew. At most `NEXT_HOPS_MAX` answers are kept, each
+of at most `NEXT_HOPS_SIZE_MAX` filters and identities.
+
+Source: PODC 2000 §4 (a notification goes to those whose subscriptions it matches).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contrada.model import Filter
+from contrada.routing.router_messages import Client, Way
+from contrada.routing.tables.poset import Node
+
+NEXT_HOPS_MAX: Final = 4_096
+"""Answers to who wants what some filters match, kept until a subscription changes. Beyond it: all
+are found anew."""
+
+NEXT_HOPS_SIZE_MAX: Final = 64
+"""Filters and identities of an answer that is kept. Beyond it: it is found anew each time."""
+
+ITSELF: Final = Client("@patterns")
+"""Who is subscribed here to the parts of patterns that this server assembles."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextHops:
+    """Who wants a notification.
+
+    `clients` in the order of their names, each with the identities of its subscriptions; `ways` on
+    which it is wanted; `parts` of patterns, in the order of their numbers, for which this server
+    wants it itself.
+    """
+
+    clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
+    ways: Sequence[Way] = ()
+    parts: Sequence[int] = ()
+    pairs: int = 0
+    """How many subscriptions of clients these are."""
+
+
+NOBODY: Final = NextHops()
+
+
+class NextHopCache:
+    """Answers by the numbers of filters; `node_of` gives the filter of a number."""
+
+    def __init__(self, node_of: Callable[[int], Node[Filter]]) -> None:
+        self._node_of = node_of
+        self._kept: dict[tuple[int, ...], NextHops] = {}
+
+    def of(self, numbers: list[int]) -> NextHops:
+        """Who asked for one of these filters. Cost: one look-up, or all who did."""
+        key = (*numbers,)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._find(key)
+            size = len(key) + found.pairs
+            if size <= NEXT_HOPS_SIZE_MAX:
+                if len(self._kept) >= NEXT_HOPS_MAX:
+                    self._kept.clear()
+                self._kept[key] = found
+        return found
+
+    def clear(self) -> None:
+        """Subscriptions may be others now."""
+        self._kept.clear()
+
+    def _find(self, numbers: Sequence[int]) -> NextHops:
+        """Clients go by their names here, and a way, which is one object, by its identity.
+
+        Both are slow to hash.
+        """
+        if not numbers:
+            return NOBODY
+        node_of = self._node_of
+        ways: dict[int, Way] = {}
+        clients: dict[str, tuple[Client, list[str]]] = {}
+        for number in numbers:
+            for party, identities in node_of(number).subscribers.items():
+                if isinstance(party, Way):
+                    ways[id(party)] = party
+                elif party.name in clients:
+                    clients[party.name][1].extend(identities)
+                else:
+                    clients[party.name] = party, [*identities]
+        _, parts = clients.pop(ITSELF.name, (ITSELF, []))
+        asked = [(each, (*sorted({*names}),)) for _, (each, names) in sorted(clients.items())]
+        pairs = sum(len(names) for _, names in asked)
+        return NextHops(asked, (*ways.values(),), (*sorted(map(int, parts)),), pairs)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
+        assert len(self._kept) <= NEXT_HOPS_MAX, "too many answers are kept"
+        for numbers, interest in self._kept.items():
+            assert interest == self._find(numbers), "an answer is kept too long"

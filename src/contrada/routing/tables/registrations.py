@@ -1,0 +1,128 @@
+"""`Ledger`: what every client and neighbour has asked for, by identity.
+
+The poset holds only what routing needs, and one filter there may stand for many subscriptions. The
+ledger keeps the filters of each party by identity, so that exactly these can be withdrawn.
+
+Invariants: a party in the ledger has at least one entry; `len` is the number of all entries.
+
+Source: PODC 2000 §4, where taken literally a neighbour's narrower filters are forgotten.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+from contrada.errors import LimitError
+from contrada.routing.refusals import RefusedError
+from contrada.routing.router_messages import Neighbour, Party, Reason, Way
+
+LEDGER_ENTRIES_MAX: Final = 1_000_000
+"""Subscriptions, or advertisements, that a router holds for clients and neighbours. Beyond it:
+refused, counted; a new link too."""
+
+E = TypeVar("E")
+
+_NONE: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStatistics:
+    """How many parties have entries, and how many these are."""
+
+    parties: int
+    entries: int
+
+
+class Ledger(Generic[E]):
+    """Entries by party and identity."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Party, dict[str, E]] = {}
+        self._ways: dict[Neighbour, dict[str, Way]] = {}
+        self._count = 0
+
+    def add(self, party: Party, identity: str, entry: E) -> None:
+        """Enters what is not there. Raises RefusedError where the ledger is full."""
+        self.check_room()
+        assert self.get(party, identity) is None, f"{party} {identity} is entered already"
+        if party not in self._entries:
+            self._entries[party] = {}
+            if isinstance(party, Way):
+                self._ways.setdefault(party.neighbour, {})[party.home] = party
+        self._entries[party][identity] = entry
+        self._count += 1
+
+    def check_room(self) -> None:
+        """Refuses one more entry where the ledger is full."""
+        if self._count >= LEDGER_ENTRIES_MAX:
+            error = LimitError("LEDGER_ENTRIES_MAX", LEDGER_ENTRIES_MAX)
+            raise RefusedError(Reason.FULL, error)
+
+    def get(self, party: Party, identity: str) -> E | None:
+        """The entry; None where there is none."""
+        return self.of(party).get(identity)
+
+    def remove(self, party: Party, identity: str) -> E | None:
+        """Takes an entry out; None where there is none."""
+        entries = self._entries.get(party)
+        if entries is None or identity not in entries:
+            return None
+        entry = entries.pop(identity)
+        if not entries:
+            self._remove_party(party)
+        self._count -= 1
+        return entry
+
+    def remove_all(self, party: Party) -> Mapping[str, E]:
+        """Takes out all entries of a party."""
+        entries = self._entries.get(party, {})
+        if entries:
+            self._remove_party(party)
+        self._count -= len(entries)
+        return entries
+
+    def _remove_party(self, party: Party) -> None:
+        del self._entries[party]
+        if isinstance(party, Way):
+            ways = self._ways[party.neighbour]
+            del ways[party.home]
+            if not ways:
+                del self._ways[party.neighbour]
+
+    def ways(self, neighbour: Neighbour) -> Collection[Way]:
+        """The ways from a neighbour that have entries."""
+        return self._ways.get(neighbour, {}).values()
+
+    def way(self, neighbour: Neighbour, home: str) -> Way:
+        """The way from a neighbour for a home: the very one in the ledger, where it has entries."""
+        return self._ways.get(neighbour, {}).get(home) or Way(neighbour, home)
+
+    def of(self, party: Party) -> Mapping[str, E]:
+        """The entries of a party by identity."""
+        return self._entries.get(party, _NONE)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[tuple[Party, str, E]]:
+        """All entries."""
+        for party, entries in self._entries.items():
+            for identity, entry in entries.items():
+                yield party, identity, entry
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, party: object) -> bool:
+        """Whether a party has entries."""
+        return party in self._entries
+
+    def statistics(self) -> LedgerStatistics:
+        """A frozen view of what the ledger holds."""
+        return LedgerStatistics(len(self._entries), self._count)
+
+    def validate(self) -> None:
+        """Checks the invariants; AssertionError says which is broken."""
+        assert all(self._entries.values()), "a party without entries is held"
+        ways = {way for each in self._ways.values() for way in each.values()}
+        assert all(self._ways.values()), "a neighbour without entries is held"
+        assert ways == {each for each in self._entries if isinstance(each, Way)}, "a way is lost"
+        assert self._count == sum(map(len, self._entries.values())), "the count is wrong"

@@ -1,0 +1,120 @@
+"""Handlers: functions that are called with what a subscription gives, in place of a loop."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from contrada.errors import ServiceError
+from contrada.service import trace_spans
+
+T = TypeVar("T")
+
+HANDLER_TURN_S: Final = 0.005
+"""Seconds of calls in a row of a handler that is a plain function. Beyond it: others on the event
+loop have their turn."""
+
+_CALLS_PER_LOOK: Final = 64
+
+HANDLERS_MAX: Final = 1_000
+"""Calls of one subscription's handler, or of one handle's, at a time. Beyond it: ServiceError."""
+
+
+class HandlerCalls:
+    """Calls of a handler that wait for something: tasks, so many at a time. Raises ServiceError."""
+
+    def __init__(self, most: int) -> None:
+        self._most = checked_concurrency(most)
+        self._running: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
+        """Begin a call, with something of a kind; returns when there is room for another."""
+        self._start(call)
+        await self._room()
+
+    def cancel(self) -> None:
+        """Let none go on."""
+        for task in self._running:
+            task.cancel()
+
+    async def finished(self) -> None:
+        """All that have begun are done; who is cancelled meanwhile cancels them."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _start(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(call)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._changed.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._running) >= self._most
+
+    async def _room(self) -> None:
+        while self._is_full:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+async def handle_all(
+    items: AsyncIterator[T],
+    function: Callable[[T], Awaitable[object] | object],
+    concurrency: int,
+    failed: Callable[[Exception, T], Awaitable[None]],
+) -> None:
+    """Call a function with each item, so many at a time; see `Subscription.handle`.
+
+    An item is taken only when its call can begin. `failed` is told what a call raised. Raises
+    what the items raise, once the calls that have begun are done, and ServiceError.
+    """
+    calls = HandlerCalls(concurrency)
+    if trace_spans.is_on:
+        function = trace_spans.handled(function)
+
+    async def finish(result: Awaitable[object], item: T) -> None:
+        try:
+            await result
+        except Exception as error:  # noqa: BLE001 - the subscriber's own code
+            await failed(error, item)
+
+    began_s, plain = monotonic(), 0
+    try:
+        async for item in items:
+            try:
+                result = function(item)
+            except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                await failed(error, item)
+                continue
+            if result is None or not inspect.isawaitable(result):
+                plain += 1
+                if plain % _CALLS_PER_LOOK == 0 and monotonic() - began_s >= HANDLER_TURN_S:
+                    await asyncio.sleep(0)
+                    began_s = monotonic()
+                continue
+            await calls.begin(finish(result, item))
+    except asyncio.CancelledError:
+        calls.cancel()
+        raise
+    finally:
+        await calls.finished()
+
+
+async def called(function: Callable[..., Awaitable[object] | object], *arguments: object) -> None:
+    """Call a function, and await what it gives where that can be awaited."""
+    result = function(*arguments)
+    if inspect.isawaitable(result):
+        await result
+
+
+def checked_concurrency(concurrency: int) -> int:
+    """The number of calls itself where it is allowed. Raises ServiceError."""
+    given: object = concurrency
+    if type(given) is not int or not 1 <= given <= HANDLERS_MAX:
+        raise ServiceError(f"concurrency = {concurrency!r}: expected 1 to {HANDLERS_MAX} calls")
+    return concurrency

@@ -1,0 +1,67 @@
+"""The followers of a service's connection states; the same for every kind of service."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+from weakref import WeakSet
+
+from contrada.service.interface import ConnectionState
+
+STATES_WAITING_MAX: Final = 1_000
+"""Connection states that wait for one follower. Beyond it: the oldest are passed over."""
+
+_LOG: Final = logging.getLogger("contrada.service")
+
+
+class ConnectionStates:
+    """The state of a service's connection, and all who follow it; nothing follows "closed"."""
+
+    def __init__(self, on_connection: Callable[[ConnectionState], object] | None = None) -> None:
+        """`on_connection` is called with each state; what it raises is logged."""
+        self.current = ConnectionState("new")
+        self._on_connection = on_connection
+        self._following: WeakSet[_FollowedStates] = WeakSet()
+
+    def tell(self, state: ConnectionState) -> None:
+        """This is the state from now on."""
+        if self.current.state == "closed":
+            return
+        self.current = state
+        for each in list(self._following):
+            each.add(state)
+        if self._on_connection is not None:
+            try:
+                self._on_connection(state)
+            except Exception:  # noqa: BLE001 - the owner's own code
+                _LOG.exception("on_connection raised when it was told: %(state)s", {"state": state})
+
+    def follow(self) -> AsyncIterator[ConnectionState]:
+        """The present state, then each that follows; ends after "closed"."""
+        followed = _FollowedStates(self.current)
+        self._following.add(followed)
+        return followed
+
+
+class _FollowedStates(AsyncIterator[ConnectionState]):
+    """The states that one reader has not read yet."""
+
+    def __init__(self, current: ConnectionState) -> None:
+        self._waiting = deque([current], STATES_WAITING_MAX)
+        self._arrived = asyncio.Event()
+        self._has_ended = False
+
+    def add(self, state: ConnectionState) -> None:
+        self._waiting.append(state)
+        self._arrived.set()
+
+    async def __anext__(self) -> ConnectionState:
+        while not self._waiting:
+            if self._has_ended:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        state = self._waiting.popleft()
+        self._has_ended = state.state == "closed"
+        return state

@@ -1,0 +1,43 @@
+"""`Deadlines`: has something done when the next of several deadlines has passed."""
+
+import asyncio
+from collections.abc import Callable
+
+from contrada.routing.router_messages import Ask, Message
+from contrada.service.envelope_factory import steady_clock_us, wall_clock_us
+
+
+class Deadlines:
+    """The next deadline by the steady clock, `due_us`; `expire` takes out what has passed."""
+
+    def __init__(self, due_us: Callable[[], int | None], expire: Callable[[], None]) -> None:
+        self._due_us = due_us
+        self._expire = expire
+        self._timer: asyncio.TimerHandle | None = None
+        self._until_us = 0
+
+    def look(self) -> None:
+        """Some deadline may be earlier now."""
+        due_us = self._due_us()
+        if due_us is None or (self._timer is not None and self._until_us <= due_us):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._until_us = due_us
+        wait_s = max(0, due_us - steady_clock_us()) / 1e6
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._passed)
+
+    def _passed(self) -> None:
+        self._timer = None
+        try:
+            self._expire()
+        finally:
+            self.look()
+
+
+def now_us_for(message: Message | None = None) -> int:
+    """What a router is told of time with a message; with a question, and its end, a steady one.
+
+    So deadlines do not jump when somebody sets the clock.
+    """
+    return steady_clock_us() if message is None or isinstance(message, Ask) else wall_clock_us()

@@ -1,0 +1,607 @@
+"""Where notifications meet subscriptions: a router, its clients and neighbours, and their outlets.
+
+The embedded service and the TCP broker both stand on an exchange: one server of the network.
+Messages of clients and neighbours become events of the `Router`. The notifications and matches that
+it delivers or sends on go into outlets, one for each subscription and link. Its other messages to a
+neighbour go at once.
+
+A subscription may be entered in parts, each a subscription of the router under a name that only
+the exchange knows. It is in force once all parts are there, and is out before the first is gone.
+
+Invariant: all subscriptions of clients in the router are parts of routes; the parts whose names
+`_routes` knows are in force.
+
+Source: PODC 2000 §2 (clients and their access point).
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from msgspec import structs
+
+from contrada.delivery.backlog import QueueEntry
+from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
+from contrada.matching import Index
+from contrada.model.languages.atoms import failures
+from contrada.model.languages.decision import safe_answers
+from contrada.patterns import Match
+from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
+from contrada.routing.router import Router, RouterStatistics
+from contrada.routing.router_messages import (
+    LABEL_CHARS_MAX,
+    Advertise,
+    Answer,
+    Ask,
+    Cancel,
+    Client,
+    ClientGone,
+    DeadlinePassed,
+    Deliver,
+    DeliverMatch,
+    DeliverQuestion,
+    Describe,
+    Effect,
+    LinkDown,
+    LinkUp,
+    Message,
+    More,
+    Neighbour,
+    Offer,
+    OfferChanged,
+    Origin,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Send,
+    Subscribe,
+    TellClient,
+    TimePassed,
+    Unadvertise,
+    Undescribe,
+    Unsubscribe,
+)
+from contrada.routing.tables.poset import form_of
+from contrada.service.deadlines import Deadlines, now_us_for
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.interface import ServiceStatistics
+from contrada.service.kernel_loader import load_beside
+from contrada.service.subscription_queue import (
+    EXPIRED,
+    QUEUE_FULL,
+    Outlet,
+    Passed,
+    entries_of,
+    size_of_all,
+)
+
+P = TypeVar("P")
+
+SUBSCRIPTIONS_MAX: Final = 1_000_000
+"""Subscriptions of an exchange. Beyond it: LimitError."""
+
+UPKEEP_UNITS: Final = 8
+"""Units of the router's upkeep that are done with each subscription that ends."""
+
+UPKEEP_UNITS_OF_NOTIFICATION: Final = 2
+"""Units of upkeep with each notification, so that the index adapts to what is published."""
+
+NOTIFICATIONS_PER_UPKEEP: Final = 16
+"""Notifications whose upkeep is done together: asking for it costs more than a unit."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+WAITS_PER_TURN: Final = 256
+"""Outlets that a publisher begins to wait for in one go. Beyond it: others get a turn."""
+
+LINK_FULL: Final = "link full"
+"""Why a notification is dropped: the neighbour took nothing."""
+
+LINK_DOWN: Final = "link down"
+"""Why a notification is dropped: the link that it had to go over, or came over, is gone."""
+
+DUPLICATE: Final = "duplicate"
+"""Why a notification is dropped: its publisher has published it before."""
+
+EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
+"""Why a notification is dropped: its time to live was over before it was known who asks for it."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Route(Generic[P]):
+    """One subscription of an exchange, its client and outlet, and how many it lost here.
+
+    `lost` counts for all of the exchange, by reason; `_names` is a single name by itself.
+    """
+
+    client: Client
+    identity: str
+    outlet: Outlet[P]
+    is_pattern: bool
+    lost: Counter[str]
+    is_in_force: bool = False
+    dropped: int = 0
+    expired: int = 0
+    _names: str | tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of its parts in the router."""
+        return (self._names,) if isinstance(self._names, str) else self._names
+
+    @names.setter
+    def names(self, names: tuple[str, ...]) -> None:
+        self._names = names[0] if len(names) == 1 else names
+
+    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+        """So many did not come through, in the outlet or before it."""
+        if reason == EXPIRED:
+            self.expired += count
+        else:
+            if not self.dropped:
+                _LOG.warning(
+                    "subscription %(subscription)s of client %(client)s does not keep up: "
+                    "what finds no room is dropped",
+                    {"subscription": self.identity, "client": self.client.name},
+                )
+            self.dropped += count
+        self.lost[reason] += count
+
+
+class Carried(NamedTuple):
+    """A notification on its way to a neighbour, with what belongs to the hop."""
+
+    notification: Passed
+    hops: int
+    source: str
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class LinkRoute:
+    """A neighbour of an exchange. `outlet` holds the notifications that are sent on to it.
+
+    `say` sends it any other message. `refuse` is called with each refusal of a message of its own.
+    """
+
+    neighbour: Neighbour
+    outlet: Outlet[Carried]
+    say: Callable[[Message], None]
+    refuse: Callable[[Refused], None]
+    lost: Counter[str]
+    is_in_force: bool = True
+
+    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+        """So many were not sent on."""
+        if reason == QUEUE_FULL:
+            reason = LINK_DOWN if self.outlet.finished else LINK_FULL
+        self.lost[reason] += count
+
+    def close(self) -> None:
+        """Nothing is sent any more; what waits for that is lost."""
+        self.count_lost(LINK_DOWN, self.outlet.discard())
+
+
+class Pending(NamedTuple, Generic[P]):
+    """Entries that found no room at the end of their route, oldest first."""
+
+    route: Route[P] | LinkRoute
+    entries: Sequence[QueueEntry[P]]
+
+
+class Exchange:
+    """Has a router match what is published, and fills the outlets that asked for it."""
+
+    def __init__(self, router: Router | None = None) -> None:
+        """`router` must be new; without one it is a server of no network."""
+        self._router = router or new_router()
+        self._links: dict[Neighbour, LinkRoute] = {}
+        self._routes: dict[str, dict[str, Route[Any]]] = {}
+        self._names = itertools.count(1)
+        self._subscriptions = 0
+        self._patterns = 0
+        self._published = 0
+        self._since_upkeep = 0
+        self._matched = 0
+        self._dropped: Counter[str] = Counter()
+        self.on_due: Callable[[int], None] | None = None
+        """Called with `due_us` when patterns wait for a time to pass."""
+        self._listeners: dict[str, Callable[[DeliverQuestion | TellClient], None]] = {}
+        self._deadlines = Deadlines(lambda: self._router.question_due_us, self._expire_questions)
+        self.on_offer: dict[Hashable, Offer] = {}
+        """What is on offer now, by its form."""
+        self.followers: dict[Callable[[Offer, bool], None], None] = {}
+        """Called when something is on offer that was not, or the other way round."""
+
+    def client(self) -> Client:
+        """A client that nobody else is."""
+        client = Client(str(next(self._names)))
+        self._routes[client.name] = {}
+        return client
+
+    def leave(self, client: Client) -> None:
+        """A client is gone: its subscriptions end."""
+        for route in dict.fromkeys(self._routes[client.name].values()):
+            self.unsubscribe(route)
+        del self._routes[client.name]
+        if self._listeners.pop(client.name, None) is not None and self._router.knows(client):
+            self._carry_out(self._router.handle(ClientGone(client), wall_clock_us()))
+
+    def subscribe(
+        self, client: Client, request: Subscribe | SubscribePattern, outlet: Outlet[P]
+    ) -> Route[P]:
+        """Put a subscription in force.
+
+        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
+        """
+        is_pattern = isinstance(request, SubscribePattern)
+        route = self.prepare(client, request.identity, outlet, is_pattern=is_pattern)
+        self.enter(route, request)
+        self.begin(route)
+        return route
+
+    def prepare(
+        self, client: Client, identity: str, outlet: Outlet[P], *, is_pattern: bool = False
+    ) -> Route[P]:
+        """A route that asks for nothing yet. Raises LimitError."""
+        if self._subscriptions >= SUBSCRIPTIONS_MAX:
+            raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
+        if len(identity) > LABEL_CHARS_MAX:
+            raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(identity))
+        route = Route(client, identity, outlet, is_pattern, self._dropped)
+        outlet.keeper = route
+        return route
+
+    def enter(self, route: Route[Any], request: Subscribe | SubscribePattern) -> None:
+        """A route asks for this too; nothing is handed over for it until `begin`.
+
+        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError, and has changed nothing.
+        """
+        name = str(next(self._names))
+        if isinstance(request, Subscribe):
+            for operator in request.filters.unknown():
+                raise UnknownOperatorError(operator)
+        self._ask(route.client, structs.replace(request, identity=name))
+        route.names += (name,)
+
+    def draft(self, route: Route[P]) -> Route[P]:
+        """What a route is to ask for in place of what it asks for now; nothing yet."""
+        return dataclasses.replace(route, _names=(), is_in_force=False)
+
+    def replace(self, route: Route[Any], draft: Route[Any]) -> None:
+        """A route asks at once for what is entered for its draft, without a gap.
+
+        What it asked for before is the draft's then, out of force, and to be withdrawn.
+        """
+        known = self._routes[route.client.name]
+        for name in route.names:
+            del known[name]
+        route.names, draft.names = draft.names, route.names
+        known.update(dict.fromkeys(route.names, route))
+
+    def update(self, route: Route[Any], request: Subscribe) -> None:
+        """A subscription asks for something else. Raises as `enter`, and has changed nothing."""
+        draft = self.draft(route)
+        self.enter(draft, request)
+        self.replace(route, draft)
+        while self.withdraw(draft):
+            pass
+
+    def begin(self, route: Route[Any]) -> None:
+        """All that a route asks for is entered: it is in force."""
+        self._routes[route.client.name].update(dict.fromkeys(route.names, route))
+        route.is_in_force = True
+        self._subscriptions += 1
+        self._patterns += route.is_pattern
+
+    @property
+    def due_us(self) -> int | None:
+        """What patterns hold waits for a time later than this; None where nothing waits."""
+        # What is assembled here for a neighbour waits for the time that the neighbour asks about.
+        return self._router.due_us if self._patterns else None
+
+    def pass_time(self, time_us: int) -> list[Pending[Any]]:
+        """Nothing earlier is published from now on: what waited for that goes on."""
+        return self._carry_out(self._router.handle(TimePassed(time_us), time_us))[0]
+
+    def _route_of(self, effect: DeliverMatch) -> Route[Any] | None:
+        """The route that a match is for; None where it is no longer in force."""
+        return self._routes[effect.client.name].get(effect.match.key)
+
+    def _place(
+        self,
+        route: Route[P] | LinkRoute,
+        entries: Sequence[QueueEntry[Any]],
+        pending: list[Pending[Any]],
+    ) -> None:
+        """Fill an outlet. Entries that must wait for room become pending."""
+        if route.outlet.finished:
+            if isinstance(route, LinkRoute):
+                route.count_lost(LINK_DOWN, len(entries))
+            return
+        self._matched += len(entries) if isinstance(route, Route) else 0
+        taken = route.outlet.offer_all(entries)
+        if taken < len(entries):
+            pending.append(Pending(route, entries[taken:]))
+
+    def unsubscribe(self, route: Route[Any]) -> None:
+        """Take a subscription out; twice is once. Publishers that wait for it go on."""
+        self.end(route)
+        while self.withdraw(route):
+            pass
+
+    def end(self, route: Route[Any]) -> None:
+        """Nothing more is handed over for a route; twice is once. Its parts are to be withdrawn."""
+        if route.is_in_force:
+            route.is_in_force = False
+            for name in route.names:
+                del self._routes[route.client.name][name]
+            self._subscriptions -= 1
+            self._patterns -= route.is_pattern
+        route.outlet.finish()
+
+    def withdraw(self, route: Route[Any]) -> bool:
+        """Take out one part of a route that is not in force; whether there are more."""
+        if route.names:
+            withdrawal = UnsubscribePattern if route.is_pattern else Unsubscribe
+            name, route.names = route.names[-1], route.names[:-1]
+            self._ask(route.client, withdrawal(name))
+            # What the removed leave behind is cleared in pieces, as they go.
+            self._router.maintain(UPKEEP_UNITS)
+        return bool(route.names)
+
+    def publish(self, client: Client, message: Publish, now_us: int) -> list[Pending[Any]]:
+        """As `take`, but raises the error of a refused notification."""
+        pending, error = self.take(client, message, now_us)
+        if error is not None:
+            raise error
+        return pending
+
+    def take(
+        self, origin: Origin, message: Publish, now_us: int
+    ) -> tuple[list[Pending[Any]], ContradaError | None]:
+        """Match and hand over at once; what found no room is returned, matches of patterns too.
+
+        And why the first of them was refused that was: of a client's not what is a duplicate, which
+        is dropped; a neighbour's link is told. Cost: one match for each notification, and little
+        for each entry of an outlet.
+        """
+        effects = self._router.handle(Received(origin, message), now_us)
+        self._since_upkeep += len(message.notifications)
+        if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
+            self._router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
+            self._since_upkeep = 0
+        pending, refused = self._carry_out(effects)
+        if isinstance(origin, Neighbour):
+            for each in refused:
+                self._links[origin].refuse(each)
+            return pending, None
+        self._published += len(message.notifications)
+        if not refused:  # As mostly.
+            return pending, None
+        faults = [each for each in refused if each.reason is not Reason.DUPLICATE]
+        self._dropped[DUPLICATE] += len(refused) - len(faults)
+        return pending, _error_of(faults[0]) if faults else None
+
+    def _carry_out(self, effects: Iterable[Effect]) -> tuple[list[Pending[Any]], list[Refused]]:
+        """Does what the router asks for: what found no room, and what it refused."""
+        # An outlet is filled once for a batch, whatever else was matched in between.
+        filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
+        refused: list[Refused] = []
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                routes = self._routes[effect.client.name]
+                entries = entries_of(effect.notifications)
+                for name in effect.subscriptions:
+                    route = routes.get(name)  # None where it is not in force.
+                    if route is not None:
+                        runs = filled.setdefault(route, [])
+                        if not runs or runs[-1] is not entries:  # Not those of another part.
+                            runs.append(entries)
+            elif isinstance(effect, Send):
+                link = self._links[effect.to]
+                if isinstance(effect.message, Publish):
+                    filled.setdefault(link, []).append(_entries_on(effect.message))
+                else:
+                    link.say(effect.message)
+            elif isinstance(effect, DeliverMatch):
+                watching = self._route_of(effect)
+                if watching is not None:
+                    filled.setdefault(watching, []).append([_entry_of_match(effect.match)])
+            elif isinstance(effect, Refused):
+                refused.append(effect)
+            elif isinstance(effect, OfferChanged):
+                self._tell(effect)
+            else:
+                self._listeners[effect.client.name](effect)
+        pending: list[Pending[Any]] = []
+        if self.on_due is not None and (due_us := self.due_us) is not None:
+            self.on_due(due_us)
+        for place, runs in filled.items():  # Mostly one run, which needs no copy.
+            run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
+            self._place(place, run, pending)
+        return pending, refused
+
+    # --- neighbours ---------------------------------------------------------------------------
+
+    def link_up(
+        self,
+        event: LinkUp,
+        outlet: Outlet[Carried],
+        say: Callable[[Message], None],
+        refuse: Callable[[Refused], None],
+    ) -> LinkRoute:
+        """There is a link to a neighbour. Raises ServiceError, LimitError where it is refused."""
+        link = LinkRoute(event.neighbour, outlet, say, refuse, self._dropped)
+        outlet.keeper = link
+        self._links[event.neighbour] = link
+        _, refused = self._carry_out(self._router.handle(event, wall_clock_us()))
+        for each in refused:
+            if each.event == event and each.reason is not Reason.LOOP:
+                del self._links[event.neighbour]
+                raise _error_of(each)
+            refuse(each)  # A link that closes a loop is kept, unused.
+        return link
+
+    def link_down(self, link: LinkRoute) -> None:
+        """A link is gone; twice is once."""
+        if link.is_in_force:
+            link.close()
+            link.is_in_force = False
+            effects = self._router.handle(LinkDown(link.neighbour), wall_clock_us())
+            del self._links[link.neighbour]
+            _count_lost(self._carry_out(effects)[0])
+
+    def ways(self) -> Mapping[str, str]:
+        """The next server on the way to each; the same object as long as nothing changes."""
+        return self._router.ways()
+
+    def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
+        """Handles any message of a neighbour but Publish. Returns matches that found no room."""
+        effects = self._router.handle(Received(link.neighbour, message), now_us_for(message))
+        self._router.maintain(UPKEEP_UNITS)
+        pending, refused = self._carry_out(effects)
+        if isinstance(message, Ask):
+            self._deadlines.look()
+        for each in refused:
+            link.refuse(each)
+        return pending
+
+    def advertise(
+        self, client: Client, message: Advertise | Unadvertise | Describe | Undescribe
+    ) -> None:
+        """Put an advertisement in force, or a source, or withdraw one.
+
+        Raises LimitError, UnsatisfiableFilterError, ServiceError.
+        """
+        self._ask(client, message)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def listen(self, client: Client, tell: Callable[[DeliverQuestion | TellClient], None]) -> None:
+        """From now on a client is told of questions to its sources, and what comes of its own."""
+        self._listeners[client.name] = tell
+
+    def ask(self, client: Client, question: Ask) -> None:
+        """Takes a question to the sources whose descriptions it meets, here and beyond links.
+
+        The client listens. Raises LimitError, UnsatisfiableFilterError, ServiceError.
+        """
+        self._ask(client, question)
+        self._router.maintain(4 * UPKEEP_UNITS)  # It looks at all descriptions.
+        self._deadlines.look()
+
+    def say(self, client: Client, message: Answer | More | Cancel) -> None:
+        """Does what a client that listens says of a question. Nothing of it is refused."""
+        self._ask(client, message)
+
+    def _expire_questions(self) -> None:
+        self._carry_out(self._router.handle(DeadlinePassed(), now_us_for()))
+
+    def _tell(self, change: OfferChanged) -> None:
+        form = form_of(change.offer)
+        if change.is_on_offer:
+            self.on_offer[form] = change.offer
+        else:
+            del self.on_offer[form]
+        for follow in list(self.followers):
+            follow(change.offer, change.is_on_offer)
+
+    async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
+        """Hand over pending entries, waiting for room; returns how many were lost.
+
+        All are waited for at the same time, so that many dead readers delay no more than one.
+        """
+        if len(pending) == 1:  # It needs no task of its own.
+            return await self._put(pending[0], wait_s)
+        tasks: list[asyncio.Task[int]] = []
+        async with asyncio.TaskGroup() as group:
+            for each in pending:
+                tasks.append(group.create_task(self._put(each, wait_s)))
+                if len(tasks) % WAITS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return sum(task.result() for task in tasks)
+
+    async def _put(self, waiting: Pending[Any], wait_s: float) -> int:
+        """Hand over what waits, or count it as lost, also when its publisher waits no longer."""
+        route, lost = waiting.route, len(waiting.entries)
+        try:
+            for entry in waiting.entries:
+                if await route.outlet.put(entry, wait_s):
+                    lost -= 1
+        finally:
+            if not route.is_in_force and isinstance(route, Route):
+                lost = 0  # Nobody waits for it any more.
+            if lost:
+                route.count_lost(QUEUE_FULL, lost)
+        return lost
+
+    @property
+    def router(self) -> Router:
+        """To be looked at only: what it is told and asks for goes through the exchange."""
+        return self._router
+
+    def routing(self) -> RouterStatistics:
+        """What its router holds and did. Cost: what is held of patterns."""
+        return self._router.statistics()
+
+    def statistics(self) -> ServiceStatistics:
+        """The counts so far."""
+        dropped = self._dropped + Counter(self._router.pattern_statistics().dropped)
+        dropped[EXPIRED_ON_ARRIVAL] = self._router.expired
+        return ServiceStatistics(
+            self._published,
+            self._subscriptions,
+            self._matched,
+            dict(+dropped),
+            dict(safe_answers),
+            dict(failures),
+        )
+
+    def _ask(self, client: Client, message: Message) -> None:
+        """Hand a client's request to the router; neighbours are told what they have to know.
+
+        Raises where it is refused.
+        """
+        effects = self._router.handle(Received(client, message), now_us_for(message))
+        pending, refused = self._carry_out(effects)
+        _count_lost(pending)
+        if refused:
+            raise _error_of(refused[0])
+
+
+def _entries_on(message: Publish) -> list[QueueEntry[Carried]]:
+    """What is sent on to a neighbour, as an outlet holds it."""
+    hops, source = message.hops, message.source
+    return [
+        (Carried(each, hops, source), size, transmission)
+        for each, size, transmission in entries_of(message.notifications)
+    ]
+
+
+def _count_lost(pending: Iterable[Pending[Any]]) -> None:
+    """Counts pending matches as lost, since nobody waits for room for them."""
+    for route, entries in pending:
+        route.count_lost(QUEUE_FULL, len(entries))
+
+
+def _entry_of_match(match: Match[str]) -> QueueEntry[Match[str]]:
+    return match, size_of_all(match.notifications), None
+
+
+def new_router(**options: Any) -> Router:
+    """A router that compiles indexes in the background and tells of changes on offer."""
+    return Router(index=_new_index, tells_offers=True, **options)
+
+
+def _new_index() -> "Index[int]":
+    return Index(load=load_beside)
+
+
+def _error_of(refused: Refused) -> ContradaError:
+    """What a client is told of a refusal."""
+    return refused.error or ServiceError(f"the router refused it: {refused.reason}")

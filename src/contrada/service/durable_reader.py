@@ -1,0 +1,438 @@
+"""`HostedSubscription`: a reader of a standing subscription whose log is here or at a broker.
+
+It prefetches records for its reader, within a credit that it renews as they are read.
+Acknowledgements are gathered, and sent once in each turn of the event loop.
+
+Invariant: the reader has each record that was given to it, until the record is acknowledged or
+given back. A prefetched record that was not given out comes again after the reader is closed, as if
+it had never come. The reader has unreadable records, too, those that its type cannot hold. They are
+acknowledged with the next later readable record, so that they hold up no log. A reader with the
+wrong class, which can read nothing, acknowledges only the unreadable records beyond UNREADABLE_MAX.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol, TypeVar, Unpack
+
+from contrada.delivery.delivery_messages import (
+    Closed,
+    CloseLog,
+    Done,
+    GiveBack,
+    Grant,
+    LogEntry,
+    ReadLog,
+    Records,
+)
+from contrada.delivery.durable_subscription import Retention
+from contrada.errors import (
+    ContradaError,
+    DeliveryError,
+    InvalidValueError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.model import Filter, FilterSet, Notification, Pattern
+from contrada.model.domains.values import time_us_of
+from contrada.service.delivery_host import LogHost
+from contrada.service.interface import (
+    Kept,
+    StandingOptions,
+    StandingSubscription,
+    SubscriptionStatistics,
+    WhenFull,
+)
+from contrada.service.loop_guards import check_loop, next_of
+from contrada.service.queued_subscription import why_dropped
+from contrada.service.requests import filters_of, narrowing_of, residue_of
+from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.security.signatures import standing_reader_of
+from contrada.service.subscription_queue import BLOCK, EXPIRED
+
+READ_AHEAD_MAX: Final = 256
+"""Records that a reader has before they are asked for. Beyond it: they stay in the log."""
+
+UNREADABLE_MAX: Final = 1_000
+"""Records that a reader cannot read and keeps, since it can read none that is later. Beyond it: the
+earliest is acknowledged."""
+
+DAMAGED: Final = "damaged"
+"""Why a record is dropped: it came back from the disk changed, or not at all."""
+
+_LOG: Final = logging.getLogger(__name__)
+IN_MEMORY: Final = "@reliable"
+"""The prefix of the names of subscriptions in memory."""
+
+_KINDS: Final[Mapping[str, tuple[Any, str]]] = {
+    "durable": (str, "a name"),
+    "retention": (Retention, "a Retention"),
+    "from_position": (int, "a position"),
+    "from_time": (datetime | int, "a time with a zone, or UTC microseconds since 1970"),
+}
+
+T = TypeVar("T")
+
+
+class Hosting(Protocol):
+    """The service through which it is read."""
+
+    now_us: Callable[[], int]
+
+    def delivery(self) -> LogHost:
+        """Where logs are read. Raises unless the service is open."""
+        ...
+
+    def name_of_request(self) -> str:
+        """A name that no other has."""
+        ...
+
+
+class HostedSubscription(StandingSubscription[T]):
+    """See `StandingSubscription`."""
+
+    def __init__(
+        self,
+        service: Hosting,
+        filters: Filter | FilterSet | None,
+        reader: Callable[[Any], T] | None,
+        residue: Callable[[Notification], bool] | None = None,
+        **options: Unpack[StandingOptions],
+    ) -> None:
+        """Raises ServiceError for options that do not go together."""
+        self._service = service
+        self._filters = filters
+        self._reader = reader
+        self._residue = residue
+        # None is the same as nothing said.
+        self._options: dict[str, Any] = {
+            name: said for name, said in options.items() if said is not None
+        }
+        self._is_durable = "durable" in self._options
+        self._check()
+        self._name: str = self._options.get("durable", "")
+        self._client = ""
+        self._host: LogHost | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_ended = False
+        self._failure: ContradaError | None = None
+        self._arrived = asyncio.Event()
+        self._ahead: deque[LogEntry] = deque()
+        self._read = READ_AHEAD_MAX  # since credit was granted
+        self._newest = 0  # the highest position that was given to the reader
+        self._has: dict[int, None] = {}
+        self._still_has: set[int] = set()  # of that, what comes again since it is read anew
+        self._last: int | None = None  # to be acknowledged when the next one is asked for
+        self._unreadable: list[int] = []  # a heap of what it has and cannot read
+        self._done: list[int] = []
+        self._is_flush_due = False
+        self._delivered = 0
+        self._reconnects = 0
+        self._dropped: Counter[str] = Counter()
+
+    def _check(self) -> None:
+        options = self._options
+        unknown = options.keys() - StandingOptions.__annotations__
+        if unknown:
+            raise ServiceError(f"a subscription has no option {', '.join(sorted(unknown))}")
+        for name, (kind, words) in _KINDS.items():
+            if name in options and not isinstance(options[name], kind):
+                raise ServiceError(f"{name} = {options[name]!r}: expected {words}")
+        if self._is_durable == bool(options.get("reliable")):
+            raise ServiceError("a standing subscription is either durable='name' or reliable=True")
+        if not self._is_durable and self._filters is None:
+            raise ServiceError("a subscription in memory needs filters")
+        if "from_position" in options and "from_time" in options:
+            raise ServiceError("read from_position or from_time, not from both")
+
+    @property
+    def name(self) -> str:
+        """The name of the subscription; of one in memory, once it is opened."""
+        return self._name
+
+    @property
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for."""
+        if self._filters is None:
+            raise ServiceError(f"open {self._name!r} first: its filters were not said again")
+        return self._filters
+
+    # --- in force -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin to read the subscription, and make it if it does not exist.
+
+        A second call does nothing.
+
+        Raises DeliveryError where it has other filters, there is no store, or it cannot be read
+        from that position; StoreError, LimitError, ServiceError, ServiceClosedError.
+        """
+        if self._has_ended:
+            raise ServiceClosedError("this reader is closed; subscribe anew")
+        if self._host is not None:
+            return
+        begin, retention = self._begin(), self._options.get("retention")
+        self._host = host = self._service.delivery()
+        self._client = self._service.name_of_request()
+        self._loop = asyncio.get_running_loop()
+        if not self._is_durable:
+            self._name = f"{IN_MEMORY}-{self._client}"
+        wanted = ReadLog(
+            self._name, self._client, self._filters, retention, self._is_durable, *begin
+        )
+        try:
+            standing = await host.read(self, wanted)
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self.end()
+            raise
+        if self._has_ended:
+            raise ServiceClosedError("it was closed while it was opened")
+        if self._filters is None:
+            self._filters = standing
+        self._renew()
+
+    def _begin(self) -> tuple[int | None, int | None]:
+        """The position and the time from which it is read again."""
+        time = self._options.get("from_time")
+        time_us = time_us_of(time) if isinstance(time, datetime) else time
+        return self._options.get("from_position"), time_us
+
+    async def __aexit__(self, kind: object = None, *_: object) -> None:
+        if kind is None:
+            self._acknowledge_last()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Read no longer; see `StandingSubscription.aclose`. Twice is once."""
+        host = self._host
+        if host is None or self._has_ended:
+            self._has_ended = True
+            return
+        self.end()
+        await host.parted(self._client)
+
+    def end(self, failure: ContradaError | None = None) -> None:
+        """Says what is to be said yet, and reads no longer; iteration ends, or fails."""
+        host = self._host
+        if host is None or self._has_ended:
+            return
+        self._failure = self._failure or failure
+        self._flush()
+        self._has_ended = True
+        ends, seen = not self._is_durable, tuple(self._has)
+        host.leave(CloseLog(self._name, self._client, ends, seen))
+        self._ahead.clear()
+        self._arrived.set()
+
+    @property
+    def newest(self) -> int:
+        """The highest position that was given to the reader."""
+        return self._newest
+
+    def begun_anew(self) -> None:
+        """The log is read on another connection.
+
+        Prefetched records come again; those already handed to the reader stay.
+        """
+        self._reconnects += 1
+        self._ahead.clear()
+        self._still_has.update(self._has)
+        self._read = READ_AHEAD_MAX
+        self._renew()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def given(self, said: Records | Closed) -> None:
+        """Gets records, or is told that it gets no more."""
+        if isinstance(said, Closed):
+            self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
+            self._ahead.clear()
+        else:
+            self._ahead.extend(said.records)
+        self._arrived.set()
+
+    async def __anext__(self) -> Kept[T]:
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._has_ended:
+                raise StopAsyncIteration
+            if self._host is None:
+                raise ServiceError("iterate a subscription inside its own `async with`")
+            self._acknowledge_last()
+            while self._ahead:
+                found = self._took(self._ahead.popleft())
+                if found is not None:
+                    return found
+            check_loop(self._loop)
+            self._arrived.clear()
+            self._flush()
+            self._renew()
+            await self._arrived.wait()
+
+    async def next(self, timeout_s: float | None = None) -> Kept[T]:
+        """The next one; see `Subscription.next`."""
+        return await next_of(self, timeout_s)
+
+    def _took(self, record: LogEntry) -> Kept[T] | None:
+        """What the reader gets for a record; None where it gets nothing."""
+        self._read += 1
+        self._renew()
+        position, item = record.position, record.notification
+        if position in self._still_has:
+            self._still_has.discard(position)
+            return None
+        if item is None:
+            reason = NOT_PERMITTED if record.reason == NOT_PERMITTED else DAMAGED
+            self._dropped[reason] += 1
+            _LOG.warning(
+                "%(subscription)s: record %(position)d does not come: %(reason)s",
+                {"subscription": self._name, "position": position, "reason": record.reason},
+            )
+            return None
+        self._newest = max(self._newest, position)
+        self._has[position] = None
+        expires_us = item.envelope.expires_us
+        if expires_us is not None and expires_us <= self._service.now_us():
+            self._dropped[EXPIRED] += 1
+            self._settle((position,))
+            return None
+        made: Any = item
+        try:
+            if self._residue is not None and not self._residue(item):
+                self._acknowledge((position,))  # It was not asked for.
+                return None
+            if self._reader is not None:
+                made = self._reader(item)
+        except Exception as error:  # noqa: BLE001 - the subscriber's own code
+            self._note_unreadable(position, error)
+            return None
+        if self._options.get("auto_acknowledge", True):
+            self._last = position
+        self._delivered += 1
+        return Kept(made, position, record.time_us, record.attempt)
+
+    def _note_unreadable(self, position: int, error: Exception) -> None:
+        reason = why_dropped(error)
+        self._dropped[reason] += 1
+        level = logging.WARNING if self._dropped[reason] == 1 else logging.DEBUG
+        _LOG.log(
+            level,
+            "%(subscription)s: record %(position)d is unreadable: %(reason)r",
+            {"subscription": self._name, "position": position, "reason": error},
+        )
+        heappush(self._unreadable, position)
+        if len(self._unreadable) > UNREADABLE_MAX:
+            self._settle((heappop(self._unreadable),))
+
+    def statistics(self) -> SubscriptionStatistics:
+        """Records that this reader got, that wait for it, and that were lost, by reason."""
+        return SubscriptionStatistics(
+            self._delivered, len(self._ahead), dict(self._dropped), reconnects=self._reconnects
+        )
+
+    # --- acknowledging ------------------------------------------------------------------------
+
+    async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
+        """These are done with; see `StandingSubscription.acknowledge`."""
+        host = self._require_open(*positions, *(() if up_to is None else (up_to,)))
+        before = [each for each in self._has if up_to is not None and each <= up_to]
+        self._acknowledge([*positions, *before])
+        self._flush()
+        await host.committed(self._client)
+
+    async def give_back(self, *positions: int) -> None:
+        """These come again; see `StandingSubscription.give_back`."""
+        host = self._require_open(*positions)
+        returned = tuple(each for each in positions if each in self._has)
+        for each in returned:
+            del self._has[each]
+        self._still_has.difference_update(returned)
+        host.consume(self._client, GiveBack(self._name, self._client, returned))
+        await host.committed(self._client)
+
+    def _require_open(self, *positions: Any) -> LogHost:
+        if self._failure is not None:
+            raise self._failure
+        if self._has_ended:
+            raise ServiceClosedError(
+                "this reader is closed; what it did not acknowledge comes again"
+            )
+        if self._host is None:
+            raise ServiceError("use a subscription inside its own `async with`")
+        for each in positions:
+            if not isinstance(each, int) or not 0 < each <= self._newest:
+                reason = f"expected a position that this reader got, up to {self._newest}"
+                raise InvalidValueError(each, reason)
+        check_loop(self._loop)
+        return self._host
+
+    def _acknowledge_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            self._acknowledge((last,))
+
+    def _acknowledge(self, positions: Sequence[int]) -> None:
+        """Acknowledges positions, with the unreadable records before the highest of them."""
+        last, earlier = max(positions, default=0), []
+        while self._unreadable and self._unreadable[0] < last:
+            earlier.append(heappop(self._unreadable))
+        self._settle((*positions, *earlier))
+
+    def _settle(self, positions: Iterable[int]) -> None:
+        for each in positions:
+            if each in self._has:
+                del self._has[each]
+                self._done.append(each)
+        if self._done and not self._is_flush_due and self._loop is not None:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Says what is acknowledged."""
+        self._is_flush_due = False
+        if self._host is not None and self._done and not self._has_ended:
+            done, self._done = self._done, []
+            if self._failure is None:
+                said = Done(self._name, self._client, tuple(_intervals(done)))
+                self._host.consume(self._client, said)
+
+    def _renew(self) -> None:
+        """Renews the credit when half of it is used."""
+        if self._host is not None and 2 * self._read >= READ_AHEAD_MAX and self._failure is None:
+            credit, self._read = self._read, 0
+            self._host.consume(self._client, Grant(self._name, self._client, credit))
+
+
+def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """As few intervals as hold these, each from its first to before its end."""
+    numbered = enumerate(sorted(set(positions)))
+    for _, run in itertools.groupby(numbered, key=lambda each: each[1] - each[0]):
+        found = [position for _, position in run]
+        yield found[0], found[-1] + 1
+
+
+def standing_subscription(
+    service: Hosting,
+    subject: Any,
+    where: Any,
+    when_full: WhenFull,
+    options: dict[str, Any],
+) -> StandingSubscription[Any]:
+    """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
+    if when_full != BLOCK:
+        raise ServiceError("a standing subscription keeps what waits: it takes no when_full")
+    if isinstance(subject, Pattern):
+        raise ServiceError("a standing subscription takes filters, not a pattern")
+    if subject is None and where is not None:
+        raise ServiceError("what `where` narrows is to be said, too")
+    where = narrowing_of(subject, where)
+    filters = None if subject is None else filters_of(subject, where)
+    residue = residue_of(subject, where)
+    return HostedSubscription(service, filters, standing_reader_of(subject), residue, **options)

@@ -1,0 +1,447 @@
+"""The service inside this process: nothing to start, nothing on the wire.
+
+Publishing matches once and puts the notification itself into the queue of each subscription.
+A publisher waits for full queues as in `outlet`; it also gives the event loop a turn regularly,
+so that subscribers in the same loop read while it publishes.
+
+What is promised more than best effort goes to standing subscriptions by a `DeliveryHost`, which is
+made when it is used first, and to all others as best effort does.
+"""
+
+import asyncio
+import itertools
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
+from contrada.delivery.store import Store
+from contrada.errors import ServiceClosedError, ServiceError, TooSlowError
+from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.notification import OWN, Body
+from contrada.model.domains.values import TIME_MAX_US
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.router_messages import Publish, Subscribe
+from contrada.service.advertisements import Advertisements, Offering
+from contrada.service.connection_states import ConnectionStates
+from contrada.service.dispatcher import Exchange, Pending, Route
+from contrada.service.dissemination import dissemination_of
+from contrada.service.dissemination_service import DisseminatingService, Sorting, check_standing
+from contrada.service.envelope_factory import identified, runs_of, stamp_of
+from contrada.service.interface import ConnectionState, ServiceStatistics, WhenFull
+from contrada.service.loop_guards import (
+    batches_of,
+    check_loop,
+    checked_wait,
+    checked_when_full,
+    off_loop,
+    tell_published,
+)
+from contrada.service.offers import FollowedOffers, HeldOffering, LocalMarket
+from contrada.service.queued_subscription import QueuedSubscription
+from contrada.service.requests import is_promised, offer_of, promised, publication_of, reading_of
+from contrada.service.security.signatures import Signer
+from contrada.service.stores.store_location import check_store, open_sound
+from contrada.service.subjects import Item, Offered
+from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, Outlet
+from contrada.service.timekeeper import Timekeeper
+
+if TYPE_CHECKING:  # Loaded when something is promised, or asked.
+    from contrada.service.delivery_host import DeliveryHost
+    from contrada.service.query.query_engine import Questioning
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+PUBLISHES_PER_TURN: Final = 128
+"""Notifications that a publisher hands over in one go. Beyond it: the event loop gets a turn."""
+
+
+SERVER: Final = "embedded"
+"""The name of the server in its store."""
+
+_END_OF_TIME_US: Final = TIME_MAX_US + 1
+"""Later than all that can be published."""
+
+
+class EmbeddedService(DisseminatingService):
+    """A whole publish/subscribe service in this process and this event loop."""
+
+    def __init__(
+        self,
+        *,
+        publisher: str | Signer | None = None,
+        publish_wait_s: float = PUBLISH_WAIT_S,
+        store: str | Path | Store | None = None,
+        on_connection: Callable[[ConnectionState], object] | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
+
+        `store` is a file or the URL of a database, opened and closed with the service, or a store
+        that its owner closes. `exchange` is that of its server, where there is a network.
+        """
+        self._states = ConnectionStates(on_connection)
+        self._publish_wait_s = checked_wait(publish_wait_s)
+        self._stamp = stamp_of(publisher)
+        self._stamped = self._stamp.stamped
+        self.now_us = self._stamp.now_us
+        self.exchange = Exchange() if exchange is None else exchange
+        self.client = self.exchange.client()
+        self._market = LocalMarket(self.exchange, self.client, self.require_open)
+        self.subscriptions: set[EmbeddedSubscription[Any]] = set()
+        self._identities = itertools.count(1)
+        self._timekeeper = Timekeeper(self.exchange, self.now_us, self._publish_wait_s)
+        self.exchange.on_due = self._keep_time
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._state = "new"
+        self._closes = asyncio.Lock()
+        self._since_turn = 0
+        check_store(store)
+        self._store = store
+        self._host: DeliveryHost | None = None
+        self._questions: Questioning | None = None
+
+    async def open(self) -> None:
+        """Start it. A closed service stays closed. Raises StoreError: its store cannot be used."""
+        if self._state == "closed":
+            raise ServiceClosedError("this service is closed; connect anew")
+        if self._state == "new":
+            if self._store is not None:
+                self._make_host()
+            self._loop = asyncio.get_running_loop()
+            self._state = "open"
+            self._begin()
+        check_loop(self._loop)
+
+    def _begin(self) -> None:
+        """What opening it does at last."""
+        self._states.tell(ConnectionState("connected"))
+
+    def _make_host(self) -> "DeliveryHost":
+        store = self._store
+        if isinstance(store, str | Path):
+            self._host = open_sound(store, self._new_host)
+        else:
+            self._host = self._new_host(store)
+        return self._host
+
+    def _new_host(self, store: Store | None) -> "DeliveryHost":
+        from contrada.service.delivery_host import DeliveryHost
+
+        return DeliveryHost(SERVER, store, self._stamp.now_us, self.exchange, self.client)
+
+    def _opened_host(self) -> "DeliveryHost | None":
+        """What keeps promises, where something was promised."""
+        return self._host
+
+    def delivery(self) -> "DeliveryHost":
+        """What is done so that delivery can be promised, from now on."""
+        self.require_open()
+        return self._opened_host() or self._make_host()
+
+    async def aclose(self) -> None:
+        """End it; iterations of its subscriptions end after what they hold. Twice is once."""
+        async with self._closes:  # Who comes second returns when it is closed, too.
+            if self._state == "open":
+                check_loop(self._loop)
+                self._state = "closed"
+                await self._end_all()
+            self._state = "closed"
+            self._states.tell(ConnectionState("closed"))
+
+    async def _end_all(self) -> None:
+        # No more comes, so patterns wait no longer for what could come before.
+        pending = self.exchange.pass_time(_END_OF_TIME_US)
+        self._timekeeper.cancel()
+        for subscription in list(self.subscriptions):
+            subscription.end()
+        self._market.end()
+        if self._questions is not None:
+            await self._questions.aclose()
+        if pending:
+            await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
+        await self._timekeeper.ended()  # So is what it waited for.
+        if self._host is not None:
+            await self._close_store(self._host)
+
+    async def _close_store(self, host: "DeliveryHost") -> None:
+        try:
+            await host.aclose()
+        finally:
+            if isinstance(self._store, str | Path):
+                await off_loop(host.store.close)  # type: ignore[union-attr]
+
+    async def publish(
+        self,
+        item: Item,
+        *,
+        body: Body = b"",
+        content_type: str = "",
+        ttl_s: float | None = None,
+        priority: int | None = None,
+        delivery: str | None = None,
+    ) -> Envelope:
+        """Publish one notification; see `Service.publish`."""
+        notification = publication_of(item, body, content_type, ttl_s, priority, delivery)
+        elsewhere = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
+        if elsewhere is not None:
+            return await self._publish_elsewhere(elsewhere, notification, delivery)
+        if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
+            stamped = await self._publish_promised([identified(notification)])
+        else:
+            stamped, rest = self._hand_over([notification])
+            if rest is not None:
+                await rest
+        return stamped[0].envelope
+
+    async def publish_batch(
+        self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
+    ) -> int:
+        """Publish many, in order; see `Service.publish_batch`."""
+        count = 0
+        sorting = Sorting(self._publish_elsewhere)
+        try:
+            async for every in batches_of(items, PUBLISHES_PER_TURN, sorting.made):
+                batch = await sorting.own(every, delivery)
+                count += len(every) - len(batch)
+                if delivery is not None:
+                    batch = [promised(each, delivery) for each in batch]
+                if is_promised(batch):
+                    for run in runs_of(batch):
+                        await self._publish_promised(run)
+                        count += len(run)
+                    continue
+                _, rest = self._hand_over(batch)
+                count += len(batch)
+                if rest is not None:
+                    await rest
+        except Exception as error:
+            tell_published(error, count)
+            raise
+        return count
+
+    async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
+        """Publish notifications of one delivery class, until they are accepted.
+
+        Returns them as stamped.
+        """
+        if not delivery_class(run[0].envelope.delivery).is_reliable:
+            stamped, rest = self._hand_over(run)
+            if rest is not None:
+                await rest
+            return stamped
+        host = self.delivery()
+        await host.acquainted()
+        # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
+        self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
+        now_us = self._stamp.now_us()
+        stamped = self._stamped(run, now_us)
+        fresh = await host.publish(stamped)
+        pending = self._publish_now(fresh, now_us) if fresh else []
+        self._since_turn += len(stamped)
+        await self._settle(pending)
+        await host.committed()
+        return stamped
+
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Any = None,
+        *,
+        when_full: WhenFull = BLOCK,
+        **standing: Any,
+    ) -> Any:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        checked_when_full(when_full)
+        if standing:
+            from contrada.service.durable_reader import standing_subscription
+
+            check_standing(subject)
+            return standing_subscription(self, subject, where, when_full, standing)
+        if not isinstance(subject, Pattern) and (
+            merged := self._merged(subject, where, when_full, self._subscribe_all)
+        ):
+            return merged
+        return EmbeddedSubscription(self, *reading_of(subject, where), when_full=when_full)
+
+    def _subscribe_all(
+        self, filters: Filter | FilterSet, _: None, when_full: WhenFull
+    ) -> "EmbeddedSubscription[Notification]":
+        """A subscription at this service alone, to notifications."""
+        return EmbeddedSubscription(self, filters, None, when_full=when_full)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription; see `Service.unsubscribe`."""
+        host = self.delivery()
+        await host.acquainted()
+        host.end(durable)
+        await host.committed()
+
+    def advertise(self, offered: Offered) -> Offering:
+        """An advertisement, in force inside `async with`; see `Service.advertise`."""
+        return HeldOffering(self._market, offer_of(offered))
+
+    def advertisements(self) -> Advertisements:
+        """What is on offer here, as it changes."""
+        return FollowedOffers(self._market)
+
+    def _questioning(self) -> "Questioning":
+        if self._questions is None:
+            from contrada.service.query.query_engine import LocalQuestioning
+
+            self._questions = LocalQuestioning(
+                self.exchange, self.client, self._stamp, self.require_open
+            )
+        return self._questions
+
+    def statistics(self) -> ServiceStatistics:
+        """What was published, matched and dropped so far."""
+        found = self.exchange.statistics()
+        host = self._opened_host()
+        return found if host is None else replace(found, delivery=host.server.statistics())
+
+    @property
+    def connection(self) -> ConnectionState:
+        """How it is connected at this moment."""
+        return self._states.current
+
+    def connection_states(self) -> AsyncIterator[ConnectionState]:
+        """How it is connected at this moment, then each change; ends after "closed"."""
+        return self._states.follow()
+
+    def _hand_over(
+        self, notifications: Sequence[Notification]
+    ) -> tuple[Sequence[Notification], Coroutine[Any, Any, None] | None]:
+        """Publish to all that have room; as stamped, and what is to be awaited, if anything.
+
+        Awaiting each notification would cost more than matching it.
+        """
+        try:
+            may_publish = asyncio.get_running_loop() is self._loop and self._state == "open"
+        except RuntimeError:  # In a process forked from the one where the loop ran.
+            may_publish = False
+        if not may_publish:
+            self.require_open()
+        now_us = self._stamp.now_us()
+        stamped = self._stamped(notifications, now_us)
+        pending = self._publish_now(stamped, now_us)
+        self._since_turn += len(stamped)
+        rest = None
+        if pending or self._since_turn >= PUBLISHES_PER_TURN:
+            rest = self._settle(pending)
+        return stamped, rest
+
+    def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
+        """Publish at best effort; what found no room."""
+        return self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
+
+    def _keep_time(self, due_us: int) -> None:
+        """Have the time told while patterns wait for it, where the clock is what times are from."""
+        if self._stamp.has_told_time:
+            self._timekeeper.wake(due_us)
+
+    async def _settle(self, pending: list[Pending[Any]]) -> None:
+        """Wait for those without room, and give the event loop a turn when it is due."""
+        if pending:
+            await self.exchange.wait(pending, self._publish_wait_s)
+        if self._since_turn >= PUBLISHES_PER_TURN:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+
+    def require_open(self) -> None:
+        """Raise unless the service is open."""
+        if self._state == "closed":
+            raise ServiceClosedError("the service is closed")
+        if self._state == "new":
+            raise ServiceError("use the service inside `async with`")
+        check_loop(self._loop)
+
+    def queue_of(
+        self, subscription: "EmbeddedSubscription[Any]", when_full: WhenFull
+    ) -> Outlet[Any]:
+        """A new one, for a subscription."""
+        return LocalQueue(self.now_us, when_full, subscription.cut_off)
+
+    def name_of_request(self) -> str:
+        """An identity for a subscription; no other has it."""
+        return str(next(self._identities))
+
+
+class LocalQueue(Outlet[Any]):
+    """The queue of a subscription, which may end when it is full."""
+
+    __slots__ = ("_cut_off",)
+
+    def __init__(
+        self, clock: Callable[[], int], when_full: WhenFull, cut_off: Callable[[], None]
+    ) -> None:
+        super().__init__(clock=clock, when_full=when_full)
+        self._cut_off = cut_off
+
+    def cut_off(self) -> None:
+        """It has no more room, and its subscription is to end then."""
+        self._cut_off()
+
+
+class EmbeddedSubscription(QueuedSubscription[T]):
+    """A subscription of the embedded service, to filters or to a pattern."""
+
+    __slots__ = ("_route", "_service", "pattern")
+
+    def __init__(
+        self,
+        service: EmbeddedService,
+        filters: Filter | FilterSet,
+        reader: Callable[[Any], T] | None,
+        residue: Callable[[Notification], bool] | None = None,
+        pattern: Pattern | None = None,
+        when_full: WhenFull = BLOCK,
+    ) -> None:
+        queue = service.queue_of(self, when_full)
+        super().__init__(filters, queue, reader, residue)
+        self.pattern = pattern
+        self._service = service
+        self._route: Route[Any] | None = None
+
+    async def _enter(self) -> None:
+        service, pattern = self._service, self.pattern
+        service.require_open()
+        identity = service.name_of_request()
+        request: Subscribe | SubscribePattern = (
+            Subscribe(identity, self.filters)
+            if pattern is None
+            else SubscribePattern(identity, pattern)
+        )
+        self._route = service.exchange.subscribe(service.client, request, self.outlet)
+        service.subscriptions.add(self)
+
+    async def _replace(self) -> None:
+        assert self._route is not None, "it was put in force"
+        assert self._next is not None, "it is updated"
+        self._service.require_open()
+        self._service.exchange.update(self._route, Subscribe("", self._next))
+
+    def cut_off(self) -> None:
+        """It has no more room, and is to end then."""
+        assert self._route is not None, "it was put in force"
+        self.end(TooSlowError())
+        self._service.exchange.unsubscribe(self._route)
+        self._service.subscriptions.discard(self)
+
+    async def _leave(self) -> None:
+        assert self._route is not None, "it was put in force"
+        self._service.exchange.unsubscribe(self._route)
+        self._service.subscriptions.discard(self)
+
+    def _lost_before(self) -> tuple[int, int]:
+        route = self._route
+        return (route.dropped, route.expired) if route else (0, 0)

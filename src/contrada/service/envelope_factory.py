@@ -1,0 +1,204 @@
+"""Envelopes: who published what, when, and in which order.
+
+An access point is one *publisher*. Its notifications are numbered from 1 and stamped with the
+wall clock, never backwards: where that was put back, time goes on at half its pace until the clock
+is there again. The id is unique also when a publisher's name is used again: it
+holds a random part drawn once per access point.
+"""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final
+
+from msgspec.structs import force_setattr, replace
+
+from contrada.errors import InvalidValueError, ServiceError
+from contrada.model import Notification
+from contrada.model.algebra.notification import BEST_EFFORT
+from contrada.model.codec import packed_at_once
+from contrada.service.requests import notification_of
+from contrada.service.security.principals import owns
+from contrada.service.security.signatures import Signer
+from contrada.service.subjects import Item
+
+PUBLISHER_BYTES_MAX: Final = 128
+"""Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
+
+
+def wall_clock_us() -> int:
+    """What the clock of this machine says, in UTC microseconds since 1970; it may be put back."""
+    return time.time_ns() // 1000
+
+
+_AHEAD_US: Final = wall_clock_us() - time.monotonic_ns() // 1000
+
+
+def steady_clock_us() -> int:
+    """The time of the wall clock, as if nobody had set it since this module was loaded."""
+    return _AHEAD_US + time.monotonic_ns() // 1000
+
+
+class Stamp:
+    """Fills the envelopes of one publisher."""
+
+    def __init__(self, publisher: str | None = None) -> None:
+        """`publisher` is its name; without one a random name is drawn."""
+        self._token = token = secrets.token_hex(8)
+        if publisher is None:
+            self.publisher = token
+            self._prefix = token
+        else:
+            self.publisher = _checked(publisher)
+            self._prefix = f"{publisher}.{token}"
+        self.stays = False
+        """Whether its name stays as it is, whatever a broker says."""
+        self._sequence = 0
+        self._time_us = 0
+        self._passed_us = time.monotonic_ns() // 1000
+        self.has_told_time = False
+        """Whether the clock was stamped on anything: then nothing earlier is published."""
+
+    def go_below(self, name: str) -> None:
+        """From now on its publisher name is a unique one below `name`, if it may change.
+
+        It stays where `name` is empty, or would make it too long.
+        """
+        below = f"{name}/{self._token}"
+        if self.stays or not name or owns((name,), self.publisher):
+            return
+        if len(below.encode()) <= PUBLISHER_BYTES_MAX:
+            self.publisher = self._prefix = below
+
+    def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
+        """The notifications with full envelopes; fields that are already filled are kept.
+
+        One that has an id (it was published before, elsewhere) keeps id, publisher and sequence.
+        Raises InvalidValueError for one that names another publisher, and not which of its
+        notifications it is.
+        """
+        stamped = []
+        for each in notifications:
+            given = each.envelope
+            if given.publisher and not given.id:
+                given = identified(each).envelope
+                if not given.id and given.publisher != self.publisher:
+                    reason = "the publisher of an envelope without an id or a sequence"
+                    raise InvalidValueError(given.publisher, f"{reason}: say one, or neither")
+            time_us = given.time_us
+            if time_us is None:
+                time_us = now_us
+                self.has_told_time = True
+            if given.id:
+                envelope = replace(given, time_us=time_us)
+            else:
+                self._sequence += 1
+                # What is filled in is right: checking it again would take twice as long.
+                envelope = given.__copy__()  # type: ignore[attr-defined]
+                force_setattr(envelope, "id", f"{self._prefix}.{self._sequence}")
+                force_setattr(envelope, "publisher", self.publisher)
+                force_setattr(envelope, "sequence", self._sequence)
+                force_setattr(envelope, "time_us", time_us)
+            stamped.append(each.with_envelope(envelope))
+        return stamped
+
+    def packed(self, item: Item) -> bytes | Notification:
+        """The encoding of what is to be published, stamped, where that can be had at once.
+
+        Else the notification, as `best_effort` gives it. Raises as `notification_of`.
+        """
+        if type(item) is dict:
+            number = self._sequence + 1
+            name = f"{self._prefix}.{number}"
+            packed = packed_at_once(item, name, self.publisher, number, self.now_us())
+            if packed is not None:
+                self._sequence = number
+                self.has_told_time = True
+                return packed
+        return self.best_effort(notification_of(item))
+
+    def best_effort(self, notification: Notification) -> Notification:
+        """The notification stamped, in its turn; what more is promised of is stamped with its like.
+
+        Those of a batch would else be numbered and timed in another order than they are sent in.
+        """
+        if notification.envelope.delivery != BEST_EFFORT:
+            return notification
+        (stamped,) = self.stamped((notification,), self.now_us())
+        return stamped
+
+    @property
+    def sequence(self) -> int:
+        """The highest number that was given out, or is known to have been."""
+        return self._sequence
+
+    def go_on_after(self, sequence: int) -> None:
+        """The next number is higher than this one, which was given out before a restart."""
+        self._sequence = max(self._sequence, sequence)
+
+    def now_us(self) -> int:
+        """The time of the clock, never backwards, and never standing still for long."""
+        passed_us = time.monotonic_ns() // 1000
+        slowed_us = self._time_us + (passed_us - self._passed_us) // 2
+        now_us = wall_clock_us()
+        if now_us < slowed_us:
+            now_us = slowed_us
+        if now_us > self._time_us:
+            self._time_us, self._passed_us = now_us, passed_us
+        return self._time_us
+
+
+class SigningStamp(Stamp):
+    """Fills the envelopes of one publisher, and signs."""
+
+    def __init__(self, signer: Signer) -> None:
+        super().__init__(signer.publisher)
+        self._signed = signer.signed
+
+    def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
+        """As `Stamp.stamped`; those of this publisher are signed."""
+        return [*map(self._signed, super().stamped(notifications, now_us))]
+
+    def packed(self, item: Item) -> bytes | Notification:
+        """As `Stamp.packed`, with nothing had at once."""
+        return self.best_effort(notification_of(item))
+
+
+def stamp_of(publisher: str | Signer | None) -> Stamp:
+    """What fills the envelopes of a publisher: by its name, or who signs for it."""
+    return SigningStamp(publisher) if isinstance(publisher, Signer) else Stamp(publisher)
+
+
+def identified(notification: Notification) -> Notification:
+    """Gives a notification that has a publisher and a number an id made of them, if it has none.
+
+    So it keeps its publisher and number, and a second publication of it is recognised.
+    """
+    envelope = notification.envelope
+    if envelope.id or not envelope.publisher or not envelope.sequence:
+        return notification
+    named = f"{envelope.publisher}.{envelope.sequence}"
+    return notification.with_envelope(replace(envelope, id=named))
+
+
+def runs_of(notifications: Iterable[Notification]) -> Iterator[list[Notification]]:
+    """The notifications in runs of one class of delivery and publisher."""
+
+    def who(notification: Notification) -> tuple[str, str | None]:
+        envelope = notification.envelope
+        return envelope.delivery, envelope.publisher if envelope.id else None
+
+    for _, run in groupby(map(identified, notifications), who):
+        yield list(run)
+
+
+def _checked(publisher: str) -> str:
+    try:
+        size = len(publisher.encode())
+    except UnicodeEncodeError:  # A lone surrogate: what an argument that is not UTF-8 becomes.
+        size = 0
+    if not 0 < size <= PUBLISHER_BYTES_MAX:
+        expected = f"a name of 1 to {PUBLISHER_BYTES_MAX} bytes of UTF-8"
+        raise ServiceError(f"publisher {publisher[:40]!r}: expected {expected}")
+    return publisher

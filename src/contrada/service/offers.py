@@ -1,0 +1,191 @@
+"""Advertisements, and what is on offer, whoever keeps them.
+
+The embedded service keeps them in its exchange, the TCP client at its broker. How they are put in
+force differs; what the caller sees does not.
+"""
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Protocol
+
+from contrada.errors import ContradaError, ServiceClosedError, ServiceError
+from contrada.routing.router_messages import Advertise, Client, Offer, Unadvertise
+from contrada.routing.tables.poset import form_of
+from contrada.service.advertisements import Advertisements, OfferChange, Offering
+from contrada.service.dispatcher import Exchange
+from contrada.service.loop_guards import check_loop, running_loop
+
+
+class Market(Protocol):
+    """Where a service puts what it advertises, and learns what is on offer."""
+
+    @property
+    def on_offer(self) -> Mapping[Hashable, Offer]:
+        """What is on offer now, by its form."""
+        ...
+
+    async def advertise(self, offer: Offer) -> str:
+        """Put an advertisement in force; the identity under which it is. Raises as `Offering`."""
+        ...
+
+    async def unadvertise(self, identity: str) -> None:
+        """Withdraw one that is in force."""
+        ...
+
+    async def follow(self, following: "FollowedOffers") -> None:
+        """Tell of each change from now on; `on_offer` is right when this returns."""
+        ...
+
+    async def unfollow(self, following: "FollowedOffers") -> None:
+        """Tell no longer; twice is once."""
+        ...
+
+
+class LocalMarket:
+    """What is on offer in this process."""
+
+    def __init__(
+        self, exchange: Exchange, client: Client, require_open: Callable[[], None]
+    ) -> None:
+        self.on_offer = exchange.on_offer
+        self._following: dict[FollowedOffers, None] = {}
+        self._exchange = exchange
+        self._client = client
+        self._require_open = require_open
+        self._identities = itertools.count(1)
+        exchange.followers[self._changed] = None
+
+    async def advertise(self, offer: Offer) -> str:
+        """Put an advertisement in force."""
+        self._require_open()
+        identity = str(next(self._identities))
+        self._exchange.advertise(self._client, Advertise(identity, offer))
+        return identity
+
+    async def unadvertise(self, identity: str) -> None:
+        """Withdraw one that is in force."""
+        self._exchange.advertise(self._client, Unadvertise(identity))
+
+    async def follow(self, following: "FollowedOffers") -> None:
+        """Tell of each change from now on."""
+        self._require_open()
+        self._following[following] = None
+
+    async def unfollow(self, following: "FollowedOffers") -> None:
+        """Tell no longer."""
+        self._following.pop(following, None)
+
+    def end(self) -> None:
+        """The service has ended: iterations end after what waits."""
+        following, self._following = self._following, {}
+        for each in following:
+            each.end()
+
+    def _changed(self, offer: Offer, is_on_offer: bool) -> None:
+        for each in self._following:
+            each.changed(offer, is_on_offer)
+
+
+class HeldOffering(Offering):
+    """An advertisement of a service."""
+
+    def __init__(self, market: Market, offer: Offer) -> None:
+        self._market = market
+        self._offer = offer
+        self._identity: str | None = None
+        self._ended = False
+        self._changing = asyncio.Lock()
+
+    @property
+    def offer(self) -> Offer:
+        """What may be published."""
+        return self._offer
+
+    async def open(self) -> None:
+        """Put it in force. Twice is once."""
+        async with self._changing:
+            if self._ended:
+                raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
+            if self._identity is None:
+                self._identity = await self._market.advertise(self._offer)
+
+    async def unadvertise(self) -> None:
+        """Withdraw it. Twice is once."""
+        self._ended = True
+        async with self._changing:  # What is just being put in force is withdrawn then.
+            identity, self._identity = self._identity, None
+            if identity is not None:
+                await self._market.unadvertise(identity)
+
+
+class FollowedOffers(Advertisements):
+    """What is on offer at a service.
+
+    Invariant: what waits is the difference between what is on offer and what was told.
+    """
+
+    def __init__(self, market: Market) -> None:
+        self._market = market
+        self._changes: OrderedDict[Hashable, OfferChange] = OrderedDict()
+        self._arrived = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._opened = False
+        self._ended = False
+        self._failure: ContradaError | None = None
+
+    @property
+    def current(self) -> tuple[Offer, ...]:
+        """What is on offer at this moment."""
+        return tuple(self._market.on_offer.values())
+
+    async def open(self) -> None:
+        """Begin to follow. Twice is once."""
+        async with self._opening:
+            if self._ended:
+                raise ServiceClosedError("these advertisements are followed no longer; ask anew")
+            if self._opened:
+                return
+            self._loop = running_loop()
+            await self._market.follow(self)
+            for form, offer in self._market.on_offer.items():
+                self._changes[form] = OfferChange(offer, is_on_offer=True)
+            self._opened = True
+
+    async def aclose(self) -> None:
+        """Follow no longer; iteration ends."""
+        self._changes.clear()
+        self.end()
+        async with self._opening:  # What just begins ends then.
+            await self._market.unfollow(self)
+
+    def end(self, failure: ContradaError | None = None) -> None:
+        """The service has ended: iteration ends after what waits, with the failure if any."""
+        if not self._ended:
+            self._failure = failure
+        self._ended = True
+        self._arrived.set()
+
+    def changed(self, offer: Offer, is_on_offer: bool) -> None:
+        """Something is on offer that was not, or no longer is."""
+        form = form_of(offer)
+        if form in self._changes:
+            del self._changes[form]  # The change before was not read yet; the two cancel out.
+        elif not self._ended:
+            self._changes[form] = OfferChange(offer, is_on_offer)
+            self._arrived.set()
+
+    async def __anext__(self) -> OfferChange:
+        if not self._opened and not self._ended:
+            raise ServiceError("iterate advertisements inside their own `async with`")
+        while not self._changes:
+            if self._ended:
+                if self._failure is not None:
+                    raise self._failure
+                raise StopAsyncIteration
+            check_loop(self._loop)
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._changes.popitem(last=False)[1]

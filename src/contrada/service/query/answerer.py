@@ -1,0 +1,541 @@
+"""What a service offers to be asked: its sources, and the questions that they answer.
+
+    DeliverQuestion ==> each source that it meets, at the same time ==> items that answer ==> Answer
+
+What a source gives plainly is iterated on a thread, what it gives asynchronously on the event loop.
+All of a service's sources share the window of a question: what finds no room waits, and the source
+with it.
+
+Source: CU-CS-948-03 §2, §4 (query application).
+"""
+
+import asyncio
+import inspect
+import logging
+import secrets
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Any, Final
+
+from contrada.errors import ContradaError, LimitError, ServiceClosedError, ServiceError, shortened
+from contrada.model import Advertisement, Envelope, Notification, to_msgpack
+from contrada.model.algebra.notification import check_text
+from contrada.routing.aggregation import Partial
+from contrada.routing.router_messages import (
+    LABEL_CHARS_MAX,
+    Answer,
+    Ask,
+    Cancel,
+    Describe,
+    More,
+    Offer,
+    SourceReport,
+    SourceState,
+    Undescribe,
+    failed,
+)
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.query.asker import QuestionPort
+from contrada.service.query.question import Question
+from contrada.service.query.source_description import FRESH_S
+from contrada.service.query_interface import Description, SourceLike, SourceOffer
+from contrada.service.requests import filters_of
+
+SERVICE_SOURCES_MAX: Final = 1_000
+"""Sources of a service. Beyond it: LimitError."""
+
+DESCRIPTIONS_MAX: Final = 1_000
+"""Descriptions of one source. Beyond it: LimitError."""
+
+QUESTIONS_ANSWERED_MAX: Final = 1_000
+"""Questions that a service's sources work on at a time. Beyond it: each further one is reported as
+failed."""
+
+SOURCE_THREADS_MAX: Final = 16
+"""Threads on which a service's sources are iterated. Beyond it: they wait for one another."""
+
+ITEMS_PER_ANSWER: Final = 64
+"""Items after which an answer goes on its way."""
+
+ITEM_BYTES_MAX: Final = 8 * 2**20
+"""Bytes of an item that a source gives. Beyond it: the source is reported as failed."""
+
+ITEMS_PER_STEP: Final = 256
+"""Items that a plain source gives in one go, on its thread."""
+
+STEP_S: Final = 0.02
+"""Seconds after which what a plain source has given so far goes on its way."""
+
+FRESH_LEAST_S: Final = 0.01
+"""Seconds from one look at what a source says of itself to the next, at least."""
+
+_LOG: Final = logging.getLogger("contrada.service")
+
+
+class Answerer:
+    """The sources of one service, and the questions that they work on."""
+
+    def __init__(self, port: QuestionPort) -> None:
+        self.port = port
+        self._sources: dict[str, HeldSource] = {}
+        self._working: dict[tuple[str, str], _AnsweringWork] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def offer(
+        self, description: Description | None, source: SourceLike, *, name: str = ""
+    ) -> "HeldSource":
+        """See `Service.offer`."""
+        if not callable(source) and not callable(getattr(source, "answer", None)):
+            raise ServiceError(f"cannot ask {source!r}: expected answer(question), or a function")
+        check_text("name", name)
+        if name.startswith("@") or len(name) > LABEL_CHARS_MAX:
+            expected = f"up to {LABEL_CHARS_MAX} characters, of which the first is not @"
+            raise ServiceError(f"name = {name!r}: expected {expected}")
+        described = None if description is None else offers_of(description)
+        return HeldSource(self, described, source, name)
+
+    async def enter(self, held: "HeldSource", offers: tuple[Offer, ...]) -> None:
+        """A source may be asked from now on, or is described otherwise."""
+        self.port.require_open()
+        known = self._sources.get(held.name)
+        if known not in (None, held):
+            raise ServiceError(f"{held.name!r} is the name of another source of this service")
+        if known is None and len(self._sources) >= SERVICE_SOURCES_MAX:
+            raise LimitError("SERVICE_SOURCES_MAX", SERVICE_SOURCES_MAX)
+        self._sources[held.name] = held
+        try:
+            await self.port.describe(Describe(held.name, offers))
+        except BaseException as error:
+            if known is None:
+                del self._sources[held.name]
+                if isinstance(error, asyncio.CancelledError):  # It may be in force.
+                    await self.port.describe(Undescribe(held.name))
+            raise
+
+    async def leave(self, held: "HeldSource") -> None:
+        """A source is not asked any more."""
+        if self._sources.pop(held.name, None) is not None:
+            for each in list(self._working.values()):
+                each.stop(held.name)
+            await self.port.describe(Undescribe(held.name))
+
+    def in_force(self) -> list[Describe]:
+        """What describes the sources, to be said again on another connection."""
+        held = self._sources.values()  # One that is offered just now is not described yet.
+        return [Describe(each.name, each.described) for each in held if each.described]
+
+    def asked(self, sources: Iterable[str], question: Ask) -> None:
+        """A question has come for some of the sources."""
+        key = (question.asker, question.identity)
+        known = [self._sources[each] for each in sources if each in self._sources]
+        try:
+            if len(self._working) >= QUESTIONS_ANSWERED_MAX:
+                raise LimitError("QUESTIONS_ANSWERED_MAX", QUESTIONS_ANSWERED_MAX)
+            work = _AnsweringWork(self, question)
+        except ContradaError as error:
+            self._refuse(question, known, str(error))
+            return
+        if not known:  # They were withdrawn while the question came.
+            self._refuse(question, known, "")
+            return
+        self._working[key] = work
+        work.begin(known)
+
+    def _refuse(self, question: Ask, sources: Iterable["HeldSource"], reason: str) -> None:
+        """Tells for each that it has failed; later, since who asks here must hear of them first."""
+        reports = (SourceReport(each.name, SourceState.FAILED, reason=reason) for each in sources)
+        last = Answer(question.asker, question.identity, reports=(*reports,), is_last=True)
+        asyncio.get_running_loop().call_soon(self.port.say, last)
+
+    def told(self, message: More | Cancel) -> None:
+        """Who asked takes more, or does not wait any longer."""
+        work = self._working.get((message.asker, message.identity))
+        if work is None:
+            return
+        if isinstance(message, More):
+            work.grant(message.count)
+        else:
+            work.cancel()
+
+    def is_waited_for(self, question: Ask) -> bool:
+        """Whether a question is not worked off, and who asked waits."""
+        return (question.asker, question.identity) in self._working
+
+    def done(self, question: Ask) -> None:
+        """A question is worked off."""
+        self._working.pop((question.asker, question.identity), None)
+
+    def lost(self) -> None:
+        """Nobody waits for what is worked on: the connection is gone, or the service has ended."""
+        for each in list(self._working.values()):
+            each.cancel()
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        for source in self._sources.values():
+            source.end()
+        works = list(self._working.values())
+        self.lost()
+        for each in works:
+            await each.ended()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """Where plain sources are iterated."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SOURCE_THREADS_MAX, "contrada-source")
+        return self._threads
+
+
+class HeldSource(SourceOffer):
+    """A source of a service."""
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        offers: tuple[Offer, ...] | None,
+        source: SourceLike,
+        name: str,
+    ) -> None:
+        self._answerer = answerer
+        self._offers = offers
+        self._name = name
+        self._changing = asyncio.Lock()
+        self._described: tuple[Offer, ...] = ()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._ended = False
+        self._source = source
+        self.answer: Callable[[Question], Any] = getattr(source, "answer", source)  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        """What the source is called."""
+        return self._name
+
+    @property
+    def described(self) -> tuple[Offer, ...]:
+        """What it is asked about."""
+        return self._described
+
+    async def open(self) -> None:
+        """Offer it. Twice is once."""
+        async with self._changing:
+            if self._ended:
+                raise ServiceClosedError("this source was withdrawn; offer it anew")
+            if not self._described:
+                if not self._name:  # Its user may publish under it, whoever that is.
+                    self._name = f"{self._answerer.port.publisher}/{secrets.token_urlsafe(9)}"
+                await self._describe(self._offers)
+
+    async def describe(self, description: Any = None) -> None:
+        """Describe it otherwise, without a gap."""
+        async with self._changing:
+            if not self._described or self._ended:
+                raise ServiceError("describe a source inside its own `async with`")
+            await self._describe(None if description is None else offers_of(description))
+
+    async def _describe(self, offers: tuple[Offer, ...] | None) -> None:
+        if offers is None:
+            await self._put(await self._worked_out())
+            if self._refreshing is None and not self._ended:
+                self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+            return
+        await self._put(offers)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            self._refreshing = None
+
+    async def _put(self, offers: tuple[Offer, ...]) -> None:
+        await self._answerer.enter(self, offers)
+        self._described = offers
+
+    async def _worked_out(self) -> tuple[Offer, ...]:
+        """What the source says of itself now."""
+        describe = getattr(self._source, "describe", None)
+        if describe is None:
+            raise ServiceError(f"{self._name}: say by a description what it can be asked about")
+        loop, threads = asyncio.get_running_loop(), self._answerer.threads
+        return offers_of(await loop.run_in_executor(threads, describe, wall_clock_us()))
+
+    async def _refresh(self) -> None:
+        """Describes the source again, as often as it says that it changes."""
+        while True:
+            await asyncio.sleep(max(getattr(self._source, "fresh_s", FRESH_S), FRESH_LEAST_S))
+            try:
+                async with self._changing:
+                    offers = await self._worked_out()
+                    if offers != self._described:
+                        await self._put(offers)
+            except Exception as error:  # noqa: BLE001  A source is the user's own code.
+                _LOG.warning(
+                    "source %(source)s cannot be described again: %(reason)s",
+                    {"source": self._name, "reason": error},
+                )
+
+    def end(self) -> None:
+        """It is not described again."""
+        self._ended = True
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    async def withdraw(self) -> None:
+        """It is not asked any more. Twice is once."""
+        self.end()
+        async with self._changing:
+            if self._described:
+                self._described = ()
+                await self._answerer.leave(self)
+
+
+class _AnsweringWork:
+    """One question at the sources of one service."""
+
+    def __init__(self, answerer: Answerer, question: Ask) -> None:
+        self._answerer = answerer
+        self._ask = question
+        self._question = Question.of(question.alternatives, question.asker)
+        self._room = question.window
+        self._has_room = asyncio.Event()
+        self._partial = None if question.combination is None else Partial(question.combination)
+        self._failure = ""
+        self._reports: list[SourceReport] = []
+        self._left: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, sources: list[HeldSource]) -> None:
+        """All of the sources begin."""
+        for each in sources:
+            task = asyncio.get_running_loop().create_task(self._run(each))
+            task.add_done_callback(partial(self._stopped_at_once, each.name))
+            self._left[each.name] = task
+
+    def grant(self, count: int) -> None:
+        """So many more items may be sent."""
+        self._room += count
+        self._has_room.set()
+
+    def stop(self, name: str) -> None:
+        """One of the sources is withdrawn."""
+        task = self._left.get(name)
+        if task is not None:
+            task.cancel()
+
+    def cancel(self) -> None:
+        """Nobody waits for what comes."""
+        self._answerer.done(self._ask)
+        for task in self._left.values():
+            task.cancel()
+
+    def _stopped_at_once(self, name: str, task: asyncio.Task[None]) -> None:
+        """Called for a source that was withdrawn before it had begun to answer."""
+        if self._left.get(name) is task:
+            self._end(SourceReport(name, SourceState.STOPPED))
+
+    async def ended(self) -> None:
+        """Returns when nothing of it runs any more."""
+        if self._left:
+            await asyncio.wait(self._left.values())
+
+    async def _run(self, source: HeldSource) -> None:
+        state, reason = SourceState.STOPPED, ""
+        out = _UnsentAnswers(source.name, self._flush)
+        until = asyncio.timeout(self._ask.timeout_us / 1e6)
+        try:
+            combined = None if self._partial is None else Partial(self._partial.combination)
+            async with until:
+                async with aclosing(self._steps(source)) as steps:
+                    async for step, is_more in steps:
+                        found = [out.named(each) for each in self._question.select(step)]
+                        if combined is not None:
+                            combined.add_all(found)
+                            out.sent += len(found)
+                            continue
+                        out.add(found)
+                        while len(out.items) >= ITEMS_PER_ANSWER and is_more:
+                            await self._send(out)
+                while len(out.items) > self._room:
+                    await self._send(out)
+            if combined is not None and self._partial is not None:
+                self._combine(self._partial, combined)
+            state = SourceState.ANSWERED if out.sent or out.items else SourceState.EMPTY
+        except Exception as error:  # noqa: BLE001  A source is the user's own code.
+            if isinstance(error, TimeoutError) and until.expired():
+                state = SourceState.TIMED_OUT
+            else:
+                state, reason = SourceState.FAILED, shortened(f"{type(error).__name__}: {error}")
+                _LOG.warning(
+                    "source %(source)s failed to answer: %(reason)s",
+                    {"source": source.name, "reason": reason},
+                )
+        finally:
+            last = self._taken(out)
+            out.items.clear()
+            self._end(SourceReport(source.name, state, out.sent, reason), last)
+
+    def _combine(self, partial: Partial, combined: Partial) -> None:
+        try:
+            partial.combine(combined)
+        except LimitError as error:  # Half of it may be in it.
+            self._failure = str(error)
+
+    async def _steps(self, source: HeldSource) -> AsyncGenerator[tuple[Iterable[Any], bool]]:
+        """What a source gives, a part at a time, and whether more may come."""
+        loop, threads = asyncio.get_running_loop(), self._answerer.threads
+        if inspect.iscoroutinefunction(source.answer) or inspect.isasyncgenfunction(source.answer):
+            given = source.answer(self._question)
+        else:
+            given = await loop.run_in_executor(threads, source.answer, self._question)
+        if inspect.isawaitable(given):
+            given = await given
+        if isinstance(given, AsyncIterable):
+            try:
+                count = 0
+                async for each in given:
+                    yield (each,), True
+                    count += 1
+                    if count % ITEMS_PER_ANSWER == 0:  # It may wait for nothing itself.
+                        await asyncio.sleep(0)
+            finally:
+                if isinstance(given, AsyncGenerator):
+                    await given.aclose()
+            return
+        steps = _SourceSteps(given)
+        try:
+            while not steps.has_ended:
+                step = await loop.run_in_executor(threads, steps.next)
+                yield step, not steps.has_ended
+        finally:
+            if not steps.has_ended:
+                with suppress(RuntimeError):  # The service has ended, with its threads.
+                    threads.submit(steps.close)  # Behind a step that still runs.
+
+    async def _send(self, out: "_UnsentAnswers") -> None:
+        """Send of what a source has given as much as may be; waits until some may."""
+        while not self._room:
+            self._has_room.clear()
+            await self._has_room.wait()
+        self._flush(out)
+
+    def _flush(self, out: "_UnsentAnswers") -> None:
+        """Send what there is room for."""
+        if self._room and out.items:
+            self._say(self._taken(out))
+
+    def _taken(self, out: "_UnsentAnswers") -> list[Notification]:
+        """The first items, as many as may be sent; they are counted as sent."""
+        taken = out.items[: self._room]
+        del out.items[: len(taken)]
+        self._room -= len(taken)
+        out.sent += len(taken)
+        return taken
+
+    def _end(self, report: SourceReport, items: Iterable[Notification] = ()) -> None:
+        """A source has ended; the last one ends the question here."""
+        del self._left[report.name]
+        if not self._answerer.is_waited_for(self._ask):
+            return
+        if self._partial is None:
+            self._say(items, [report], is_last=not self._left)
+        else:  # What has ended is told with what it is combined in.
+            self._reports.append(report)
+            if not self._left:
+                self._say(reports=self._reports, is_last=True)
+        if not self._left:
+            self._answerer.done(self._ask)
+
+    def _say(
+        self,
+        items: Iterable[Notification] = (),
+        reports: Iterable[SourceReport] = (),
+        *,
+        is_last: bool = False,
+    ) -> None:
+        ask, packed = self._ask, b""
+        if is_last and self._partial is not None:
+            try:
+                packed = b"" if self._failure else self._partial.to_bytes()
+            except LimitError as error:
+                self._failure = str(error)
+            if self._failure:
+                reports = failed(reports, self._failure)
+        self._answerer.port.say(
+            Answer(ask.asker, ask.identity, tuple(items), tuple(reports), packed, is_last)
+        )
+
+
+class _UnsentAnswers:
+    """What a source has given and is not sent; at the end of a turn of the loop it goes."""
+
+    def __init__(self, name: str, flush: "Callable[[_UnsentAnswers], None]") -> None:
+        self.items: list[Notification] = []
+        self.sent = 0
+        self._envelope = Envelope(publisher=name)
+        self._flush = flush
+        self._is_due = False
+
+    def named(self, item: Notification) -> Notification:
+        """The item as one of this source."""
+        return item.with_envelope(self._envelope)
+
+    def add(self, items: Iterable[Notification]) -> None:
+        """More is to be sent. Raises LimitError for an item that no frame can hold."""
+        for item in items:
+            size = len(to_msgpack(item))  # It is kept, for when the item goes.
+            if size > ITEM_BYTES_MAX:
+                raise LimitError("ITEM_BYTES_MAX", ITEM_BYTES_MAX, size)
+            self.items.append(item)
+        if self.items and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._turn_ends)
+
+    def _turn_ends(self) -> None:
+        self._is_due = False
+        self._flush(self)
+
+
+class _SourceSteps:
+    """What a source gives plainly, some items in a go; on one thread at a time."""
+
+    def __init__(self, given: Iterable[Any]) -> None:
+        self.has_ended = False
+        self._items = iter(given)
+        self._using = threading.Lock()
+
+    def next(self) -> list[Any]:
+        """The next items: as many as come in STEP_S, and not too many."""
+        with self._using:
+            step: list[Any] = []
+            until_s = time.monotonic() + STEP_S
+            for each in self._items:
+                step.append(each)
+                if len(step) == ITEMS_PER_STEP or time.monotonic() > until_s:
+                    return step
+            self.has_ended = True
+            return step
+
+    def close(self) -> None:
+        """Nothing more is asked of it: what it has open can be closed."""
+        with self._using:
+            self.has_ended = True
+            if isinstance(self._items, Generator):
+                self._items.close()
+
+
+def offers_of(description: Any) -> tuple[Offer, ...]:
+    """What describes data. Raises as `Service.offer`."""
+    if isinstance(description, Advertisement):
+        offers: tuple[Offer, ...] = (description,)
+    elif isinstance(description, list | tuple | set | frozenset):
+        offers = tuple(offer for each in description for offer in offers_of(each))
+    else:
+        offers = tuple(filters_of(description).filters)
+    if not offers:
+        raise ServiceError("an empty description: nothing could be asked of it")
+    if len(offers) > DESCRIPTIONS_MAX:
+        raise LimitError("DESCRIPTIONS_MAX", DESCRIPTIONS_MAX, len(offers))
+    return offers

@@ -1,0 +1,526 @@
+"""What a service asks: one question each, and what comes of it.
+
+    query ==> Ask ==> port;  Answer ==> what waits ==> reader ==> More
+
+The embedded service and a client at a broker have one port each (`QuestionPort`). Who reads slowly
+lets sources wait: no more comes than was asked for by `More`.
+
+Source: CU-CS-948-03 §2 (query, advertise, and respond: "that client can then collate").
+"""
+
+import asyncio
+import logging
+import secrets
+from abc import abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from contrada.errors import (
+    ContradaError,
+    InvalidCombinationError,
+    LimitError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.model import Notification
+from contrada.model.algebra.notification import UNSTAMPED, check_text
+from contrada.model.domains.values import check_name
+from contrada.routing.admission import QUESTION_TIME_MAX_US
+from contrada.routing.aggregation import (
+    TOP_MAX,
+    Aggregate,
+    AggregateKind,
+    Combination,
+    Partial,
+    aggregate_of,
+)
+from contrada.routing.router_messages import (
+    LABEL_CHARS_MAX,
+    QUESTION_HOPS_MAX,
+    Answer,
+    Ask,
+    Cancel,
+    Describe,
+    More,
+    SourceReport,
+    SourceState,
+    Undescribe,
+)
+from contrada.service.loop_guards import check_loop, running_loop
+from contrada.service.query.question import Question
+from contrada.service.query_interface import QUESTION_WAIT_S, Answers, Computed
+from contrada.service.requests import reader_of
+
+T = TypeVar("T")
+
+ASKED_WINDOW: Final = 512
+"""Answers that may come before they are read. Beyond it: sources wait."""
+
+COLLATED_MAX: Final = 100_000
+"""Answers that are held to sort them, or to tell which have come already. Beyond it: LimitError."""
+
+UNTOLD: Final = "@service"
+"""What is reported where the last answer did not come: other sources may be missing."""
+
+_LOG: Final = logging.getLogger("contrada.service")
+
+
+class QuestionPort(Protocol):
+    """Where a service asks, and is asked."""
+
+    @property
+    def publisher(self) -> str:
+        """The name under which the service publishes."""
+        ...
+
+    def require_open(self) -> None:
+        """Raises ServiceError, ServiceClosedError where nothing can be asked."""
+        ...
+
+    async def describe(self, message: Describe | Undescribe) -> None:
+        """Put a source in force, or withdraw it. Raises as `SourceOffer.open`."""
+        ...
+
+    async def ask(self, question: Ask) -> None:
+        """Ask. Raises as `Answers.open`."""
+        ...
+
+    def say(self, message: Answer | More | Cancel) -> None:
+        """Say something of a question; nothing, where there is no connection."""
+        ...
+
+
+class Asker:
+    """The questions of one service that are under way."""
+
+    def __init__(self, port: QuestionPort) -> None:
+        self.port = port
+        # Whoever drops a question does not wait for it any more: see `HeldAnswers.__del__`.
+        self._under_way: WeakValueDictionary[str, HeldAnswers[Any]] = WeakValueDictionary()
+
+    def query(
+        self,
+        subject: Any,
+        where: Any = None,
+        *,
+        timeout_s: float = QUESTION_WAIT_S,
+        limit: int | None = None,
+        sort: str = "",
+        distinct: bool = False,
+        hops: int = QUESTION_HOPS_MAX,
+        asker: str = "",
+    ) -> "HeldAnswers[Any]":
+        """See `Service.query`."""
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ServiceError(f"limit = {limit!r}: expected 1 answer or more, or None")
+        question = Question(subject, where)
+        read = AnswerReader(reader_of(subject), question.residue, distinct=distinct)
+        asked = _ask(question, timeout_s, hops, asker)
+        if not sort:
+            # What a type cannot read is no answer, so only who reads knows how many are left.
+            if limit is not None and read.takes_all and read.reads_all:
+                asked = replace(asked, limit=limit)
+            return AnswersInTurn(self, asked, read, limit)
+        is_descending, name = sort.startswith("-"), check_name(sort.removeprefix("-"))
+        if limit is not None and limit <= TOP_MAX and read.takes_all:
+            kind = AggregateKind.TOP if is_descending else AggregateKind.BOTTOM
+            best = Combination((Aggregate(kind, name, limit),))
+            return BestAnswers(self, replace(asked, window=0, combination=best), read)
+        return SortedAnswers(self, asked, read, name, limit, is_descending=is_descending)
+
+    def compute(
+        self,
+        aggregates: Computed | Iterable[Computed],
+        subject: Any,
+        where: Any = None,
+        *,
+        by: str = "",
+        timeout_s: float = QUESTION_WAIT_S,
+        hops: int = QUESTION_HOPS_MAX,
+        asker: str = "",
+    ) -> "HeldAnswers[dict[str, Any]]":
+        """See `Service.compute`."""
+        question = Question(subject, where)
+        if question.residue is not None:
+            reason = "its predicate asks for more than filters can (`plan` says what); use `query`"
+            raise InvalidCombinationError(subject, reason)
+        several = (aggregates,) if isinstance(aggregates, Aggregate | str) else aggregates
+        asked = _ask(question, timeout_s, hops, asker)
+        combination = Combination(tuple(map(aggregate_of, several)), by)
+        return ComputedAnswers(self, replace(asked, window=0, combination=combination))
+
+    async def begin(self, answers: "HeldAnswers[Any]") -> None:
+        """Ask. Raises as `Answers.open`."""
+        self.port.require_open()
+        identity = answers.asked.identity
+        self._under_way[identity] = answers
+        try:
+            await self.port.ask(answers.asked)
+        except BaseException as error:
+            self.forget(identity)
+            if isinstance(error, asyncio.CancelledError):
+                self.port.say(Cancel(answers.asked.asker, identity))  # It may be under way.
+            raise
+
+    def forget(self, identity: str) -> None:
+        """Nothing comes of a question any more."""
+        self._under_way.pop(identity, None)
+
+    def told(self, message: Answer) -> None:
+        """Something has come of a question."""
+        answers = self._under_way.get(message.identity)
+        if answers is not None:
+            answers.told(message)
+
+    def expire(self, identity: str) -> None:
+        """The time of a question is over."""
+        answers = self._under_way.get(identity)
+        if answers is not None:
+            answers.end(SourceState.TIMED_OUT)
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone: no more answers come to the questions under way."""
+        for each in list(self._under_way.values()):
+            each.end(SourceState.LOST, reason)
+
+
+class AnswerReader:
+    """What is made of an item: what the subject gives, or nothing."""
+
+    def __init__(
+        self,
+        reader: Callable[[Notification], Any] | None,
+        residue: Callable[[Notification], bool] | None,
+        *,
+        distinct: bool,
+    ) -> None:
+        self._reader = reader
+        self._residue = residue
+        self._seen: set[Notification] | None = set() if distinct else None
+        self.unreadable = 0
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether each item is an answer."""
+        return self._residue is None and self._seen is None
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether nothing that comes can be unreadable."""
+        return self._reader is None
+
+    def is_asked_for(self, item: Notification) -> bool:
+        """Whether it is an answer, and did not come before. Raises LimitError."""
+        if self._residue is not None and not self._residue(item):
+            return False
+        if self._seen is None:
+            return True
+        content = item.with_envelope(UNSTAMPED)
+        if content in self._seen:
+            return False
+        if len(self._seen) >= COLLATED_MAX:
+            raise LimitError("COLLATED_MAX", COLLATED_MAX)
+        self._seen.add(content)
+        return True
+
+    def read(self, item: Notification) -> Any:
+        """What the subject makes of it. Raises ContradaError."""
+        return item if self._reader is None else self._reader(item)
+
+
+class HeldAnswers(Answers[T]):
+    """A question of a service, and what has come of it."""
+
+    def __init__(self, asker: Asker, asked: Ask) -> None:
+        self.asked = asked
+        self._asker = asker
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asking = asyncio.Lock()
+        self._ready: deque[Any] = deque()
+        self._came = asyncio.Event()
+        self._expected: Counter[str] = Counter()
+        self._reports: list[SourceReport] = []
+        self._deadline: asyncio.TimerHandle | None = None
+        self._ended = False
+        self._has_last = False
+        self._failure: Exception | None = None
+
+    # What comes is handed to these.
+
+    @abstractmethod
+    def _take(self, items: Sequence[Notification]) -> None:
+        """Items have come."""
+
+    def _finish(self, partial: bytes) -> None:
+        """Nothing comes any more; what was combined, where all of it came."""
+
+    @abstractmethod
+    def _next(self) -> Any:
+        """The next answer of what is ready, or _NOTHING."""
+
+    @property
+    def reports(self) -> tuple[SourceReport, ...]:
+        """What is known so far of each source that was asked."""
+        waiting = [SourceReport(it, SourceState.ASKED) for it in self._expected.elements()]
+        return (*self._reports, *waiting)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._ended
+
+    async def open(self) -> None:
+        """Ask. Twice is once."""
+        async with self._asking:
+            if self._ended:
+                raise ServiceClosedError("this question has ended; ask anew")
+            if self._loop is not None:
+                return
+            self._loop = running_loop()
+            timeout_s = self.asked.timeout_us / 1e6
+            # By its name, so that the loop does not keep what everybody else has dropped.
+            expire, identity = self._asker.expire, self.asked.identity
+            self._deadline = self._loop.call_later(timeout_s, expire, identity)
+            until = asyncio.timeout(timeout_s)
+            try:
+                async with until:
+                    await self._asker.begin(self)
+            except BaseException as error:
+                if isinstance(error, TimeoutError) and until.expired():
+                    self.end(SourceState.TIMED_OUT, is_told=True)
+                    raise ServiceError(f"nobody took it within timeout_s = {timeout_s:g}") from None
+                self.end(SourceState.FAILED, is_told=True)
+                raise
+
+    async def aclose(self) -> None:
+        """Wait for no more answers."""
+        self.end(SourceState.STOPPED)
+
+    def __del__(self) -> None:
+        """Who asked has dropped it: sources need not go on."""
+        loop = self._loop
+        if not self._ended and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(_given_up, self._asker, self.asked, self._deadline)
+
+    def told(self, message: Answer) -> None:
+        """Something has come."""
+        for report in message.reports:
+            if report.state is SourceState.ASKED:
+                self._expected[report.name] += 1
+            else:
+                self._expected -= Counter([report.name])
+                self._reports.append(report)
+        try:
+            if message.items:
+                self._take(message.items)
+            if message.is_last:
+                self._has_last = True
+                if message.partial:
+                    self._finish(message.partial)
+                self.end(SourceState.FAILED, "nothing was said of its end", is_told=True)
+        except Exception as error:  # noqa: BLE001  A predicate is the user's own code.
+            self._failure = error
+            self.end(SourceState.STOPPED, is_told=message.is_last)
+        self._came.set()
+
+    def end(self, state: SourceState, reason: str = "", *, is_told: bool = False) -> None:
+        """Nothing comes any more; whose end nobody has told is reported so. Twice is once."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        left, self._expected = self._expected, Counter()
+        self._reports += [SourceReport(it, state, reason=reason) for it in left.elements()]
+        if not self._has_last:  # More may have been asked than anybody has told of.
+            self._reports.append(SourceReport(UNTOLD, state, reason=reason))
+        self._asker.forget(self.asked.identity)
+        if not is_told and self._loop is not None:
+            self._asker.port.say(Cancel(self.asked.asker, self.asked.identity))
+        self._came.set()
+
+    async def __anext__(self) -> T:
+        if self._loop is None:
+            await self.open()
+        while True:
+            found = self._next()
+            if found is not _NOTHING:
+                return cast(T, found)
+            if self._ended:
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure
+                raise StopAsyncIteration
+            check_loop(self._loop)
+            self._came.clear()
+            await self._came.wait()
+
+    def _more(self, count: int) -> None:
+        if not self._ended:
+            self._asker.port.say(More(self.asked.asker, self.asked.identity, count))
+
+
+class AnswersInTurn(HeldAnswers[Any]):
+    """Answers as they come. They are read when they are asked for."""
+
+    def __init__(self, asker: Asker, asked: Ask, read: AnswerReader, limit: int | None) -> None:
+        super().__init__(asker, asked)
+        self._read = read
+        self._left = limit
+        self._since_more = 0
+
+    def _take(self, items: Sequence[Notification]) -> None:
+        self._ready.extend(items)
+
+    def _next(self) -> Any:
+        while self._ready:
+            if self._left == 0:
+                self._ready.clear()
+                break
+            item = self._ready.popleft()
+            self._since_more += 1
+            if self._since_more >= ASKED_WINDOW // 2:
+                self._more(self._since_more)
+                self._since_more = 0
+            if not self._read.is_asked_for(item):
+                continue
+            found = _read(self._read, item)
+            if found is not _NOTHING:
+                if self._left is not None:
+                    self._left -= 1
+                    if not self._left:
+                        self.end(SourceState.STOPPED)
+                return found
+        return _NOTHING
+
+
+class _AnswersAtEnd(HeldAnswers[Any]):
+    """Answers that are given when all have come."""
+
+    def _take(self, items: Sequence[Notification]) -> None:
+        self._more(len(items))
+
+    def _next(self) -> Any:
+        return self._ready.popleft() if self._ended and self._ready else _NOTHING
+
+
+class SortedAnswers(_AnswersAtEnd):
+    """Answers in the order of an attribute, those without it last."""
+
+    def __init__(
+        self,
+        asker: Asker,
+        asked: Ask,
+        read: AnswerReader,
+        name: str,
+        limit: int | None,
+        *,
+        is_descending: bool,
+    ) -> None:
+        super().__init__(asker, asked)
+        self._read = read
+        self._name = name
+        self._limit = limit
+        self._is_descending = is_descending
+        self._held: list[Notification] = []
+
+    def _take(self, items: Sequence[Notification]) -> None:
+        super()._take(items)
+        self._held += filter(self._read.is_asked_for, items)
+        if self._limit is not None and len(self._held) >= 2 * self._limit and self._read.reads_all:
+            self._held = self._in_order(self._held)[: self._limit]
+        if len(self._held) > COLLATED_MAX:
+            raise LimitError("COLLATED_MAX", COLLATED_MAX)
+
+    def _next(self) -> Any:
+        if not self._ended:
+            return _NOTHING
+        if self._held:
+            self._ready.extend(self._in_order(self._held))
+            self._held = []
+        while self._ready and self._limit != 0:
+            found = _read(self._read, self._ready.popleft())
+            if found is not _NOTHING:
+                if self._limit is not None:
+                    self._limit -= 1
+                return found
+        self._ready.clear()
+        return _NOTHING
+
+    def _in_order(self, held: list[Notification]) -> list[Notification]:
+        """Of equal ones first what came first; of several values the best one counts."""
+        best = max if self._is_descending else min
+        keyed = [(best(it.keys_of(self._name)), it) for it in held if self._name in it]
+        keyed.sort(key=lambda pair: pair[0], reverse=self._is_descending)
+        return [*(it for _, it in keyed), *(it for it in held if self._name not in it)]
+
+
+class BestAnswers(_AnswersAtEnd):
+    """The first few in an order, which servers pick on the way."""
+
+    def __init__(self, asker: Asker, asked: Ask, read: AnswerReader) -> None:
+        super().__init__(asker, asked)
+        self._read = read
+
+    def _finish(self, partial: bytes) -> None:
+        combination = self.asked.combination
+        assert combination is not None, "they are combined"
+        items = Partial.from_bytes(combination, partial).ordered()
+        found = (_read(self._read, each) for each in items)
+        self._ready.extend(each for each in found if each is not _NOTHING)
+
+
+class ComputedAnswers(_AnswersAtEnd):
+    """What is computed, one mapping for each group."""
+
+    def _finish(self, partial: bytes) -> None:
+        assert self.asked.combination is not None, "they are combined"
+        self._ready.extend(Partial.from_bytes(self.asked.combination, partial).results())
+
+
+_NOTHING: Final = object()
+
+
+def _read(read: AnswerReader, item: Notification) -> Any:
+    """What is made of an item; nothing, counted, where its type cannot hold it."""
+    try:
+        return read.read(item)
+    except ContradaError as error:
+        if not read.unreadable:
+            _LOG.warning(
+                "an answer of %(publisher)s cannot be read: %(reason)s",
+                {"publisher": item.envelope.publisher, "reason": error},
+            )
+        read.unreadable += 1
+        return _NOTHING
+
+
+def _ask(question: Question, timeout_s: float, hops: int, asker: str) -> Ask:
+    given: object = timeout_s
+    most = QUESTION_TIME_MAX_US / 1e6
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= most:
+        raise ServiceError(f"timeout_s = {timeout_s!r}: expected seconds above 0, at most {most:g}")
+    check_text("asker", asker)
+    if len(asker) > LABEL_CHARS_MAX:
+        raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(asker))
+    if type(hops) is not int or not 0 <= hops <= QUESTION_HOPS_MAX:
+        raise ServiceError(f"hops = {hops!r}: expected 0 to {QUESTION_HOPS_MAX}")
+    return Ask(
+        question.alternatives,
+        asker,
+        secrets.token_urlsafe(12),
+        max(1, round(timeout_s * 1e6)),
+        ASKED_WINDOW,
+        hops_max=hops,
+    )
+
+
+def _given_up(asker: Asker, asked: Ask, deadline: asyncio.TimerHandle | None) -> None:
+    if deadline is not None:
+        deadline.cancel()
+    asker.forget(asked.identity)
+    asker.port.say(Cancel(asked.asker, asked.identity))

@@ -1,0 +1,162 @@
+"""`Question`: what is asked of sources, as text or as anything that can be subscribed.
+
+Text is the language of filters, in which `=` may be followed by a variable: attributes that equal
+one variable have equal values. On the way a question is its filters, which are wider; a source
+decides exactly. Terms are values as everywhere: `route unifies "leg(_X, rome)"` asks for those
+that unify, where the extension is registered.
+
+Source: CU-CS-948-03 §4, §5, and §9 (variables and terms, its future work).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from contrada.errors import LimitError, UnsatisfiableFilterError
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.syntax.query_syntax import Binding, parse_question
+from contrada.routing.admission import ALTERNATIVES_MAX
+from contrada.routing.disjuncts import Alternative, alternative
+from contrada.service.requests import filters_of, narrowing_of, notification_of, residue_of
+from contrada.service.subjects import Item, Narrowable, Subscribable
+
+
+class Question:
+    """What is asked: items that meet one of the alternatives. Immutable.
+
+    `Question("origin = $x and dest = $x and price < 100")`; a filter, a filter set, a mapping, a
+    class of obvents or another subject asks for what it would subscribe; `where` narrows it, by a
+    text with variables of its own too, or by a predicate over the objects of a type.
+
+    Raises ParseError with the place, UnsatisfiableFilterError where nothing can answer,
+    ServiceError for what is no question, and LimitError. Cost: that of making the filters.
+    """
+
+    __slots__ = ("alternatives", "asker", "residue")
+
+    alternatives: tuple[Alternative, ...]
+    """The alternatives, of which an item has to meet one. These travel."""
+
+    asker: str
+    """The asker's name, if it gave one; else empty."""
+
+    residue: Callable[[Notification], bool] | None
+    """What a rule or a predicate asks beside its filters: known to who asked alone, or None."""
+
+    def __init__(self, asked: Subscribable, where: Any = None) -> None:
+        narrowing = narrowing_of(asked, where)
+        found = _bindings(asked)
+        if narrowing is not None:
+            narrower = _bindings(narrowing)
+            if isinstance(asked, Narrowable):
+                asked.check_where(FilterSet(Filter.of_sets(each.sets) for each in narrower))
+            if len(found) * len(narrower) > ALTERNATIVES_MAX:
+                raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(found) * len(narrower))
+            found = [_both(one, other) for one in found for other in narrower]
+        self._hold((alternative(*each) for each in found), residue_of(asked, narrowing))
+
+    @classmethod
+    def of(cls, alternatives: Iterable[Alternative], asker: str = "") -> "Question":
+        """The question of these alternatives, as it came. Raises as the class."""
+        new = cls.__new__(cls)
+        new._hold((alternative(each.query.sets, each.same) for each in alternatives), None, asker)
+        return new
+
+    def _hold(
+        self,
+        alternatives: Iterable[Alternative],
+        residue: Callable[[Notification], bool] | None,
+        asker: str = "",
+    ) -> None:
+        given = tuple(alternatives)
+        held = tuple(each for each in given if not each.query.is_empty)
+        if not held:
+            raise UnsatisfiableFilterError(FilterSet(Filter.of_sets(g.query.sets) for g in given))
+        if len(held) > ALTERNATIVES_MAX:
+            raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(held))
+        object.__setattr__(self, "alternatives", held)
+        object.__setattr__(self, "residue", residue)
+        object.__setattr__(self, "asker", asker)
+
+    @property
+    def filters(self) -> FilterSet:
+        """The filters of which one matches every answer; what has variables they cover."""
+        return FilterSet(Filter.of_sets(each.query.sets) for each in self.alternatives)
+
+    def answers(self, item: Notification | Mapping[str, Any]) -> bool:
+        """Whether the item is an answer, by a residue too. Exact.
+
+        Raises UnknownOperatorError where an operator is not registered here.
+        """
+        if not isinstance(item, Notification):
+            item = Notification(item)
+        if not any(each.matches(item) for each in self.alternatives):
+            return False
+        return self.residue is None or self.residue(item)
+
+    def select(self, items: Iterable[Item]) -> Iterator[Notification]:
+        """Those of the items that are answers, as notifications, lazily. Raises as `publish`."""
+        for item in items:
+            notification = notification_of(item)
+            if self.answers(notification):
+                yield notification
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the alternatives are the same, in the same order; not whether answers are."""
+        if not isinstance(other, Question):
+            return NotImplemented
+        return (self.alternatives, self.residue) == (other.alternatives, other.residue)
+
+    def __hash__(self) -> int:
+        return hash((self.alternatives, self.residue))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Question cannot be changed")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.alternatives, self.residue, self.asker)
+
+    def __str__(self) -> str:
+        """The question as text, a residue apart."""
+        return " or ".join(map(_written, self.alternatives))
+
+    def __repr__(self) -> str:
+        return f"Question({str(self)!r})"
+
+
+def _restored(
+    alternatives: tuple[Alternative, ...],
+    residue: Callable[[Notification], bool] | None,
+    asker: str,
+) -> Question:
+    made = Question.of(alternatives, asker)
+    object.__setattr__(made, "residue", residue)
+    return made
+
+
+def _bindings(subject: Subscribable) -> list[Binding]:
+    """The conjunctions that a subject asks for. Raises as the class."""
+    if isinstance(subject, str):
+        found = list(parse_question(subject))
+        if not found:
+            raise UnsatisfiableFilterError(FilterSet([]))
+        return found
+    return [Binding(each.sets) for each in filters_of(subject).filters]
+
+
+def _both(one: Binding, other: Binding) -> Binding:
+    """The binding that asks for both; their variables are distinct."""
+    sets = dict(one.sets)
+    for name, values in other.sets.items():
+        sets[name] = sets[name] & values if name in sets else values
+    return Binding(sets, (*one.same, *other.same))
+
+
+def _written(each: Alternative) -> str:
+    """An alternative as text; its variables are numbered."""
+    bound = [
+        str(Filter({name: "?"})).replace("'?'", f"$v{number}").replace('"?"', f"$v{number}")
+        for number, group in enumerate(each.same)
+        for name in group
+    ]
+    filters = str(Filter.of_sets(each.query.sets))
+    return " and ".join([filters, *bound] if each.query.sets else bound or [filters])

@@ -1,0 +1,295 @@
+"""A subscription that reads from an outlet, whoever fills it.
+
+The embedded service fills the outlet from its exchange, the TCP client from what its broker
+delivers. How it is put in force and taken out differs; what the subscriber sees does not.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar, cast
+
+from contrada.errors import ContradaError, NotVerifiedError, ServiceClosedError, ServiceError
+from contrada.model import Filter, FilterSet, Notification
+from contrada.service.callbacks import called, handle_all
+from contrada.service.interface import Subscription, SubscriptionStatistics
+from contrada.service.loop_guards import check_loop, next_of, running_loop
+from contrada.service.requests import filters_of, is_predicate, narrowing_of, reader_of, residue_of
+from contrada.service.subjects import Predicate, Subscribable
+from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Outlet
+
+_LOG: Final = logging.getLogger("contrada.service")
+
+T = TypeVar("T")
+
+UNREADABLE: Final = "unreadable"
+"""Why a notification is dropped: the subscriber's own type cannot hold it."""
+
+TOO_SLOW: Final = "cut off"
+"""Why a notification is dropped: it still waited when its subscription was ended, since it did not
+keep up."""
+
+UNSUBSCRIBED: Final = "unsubscribed"
+"""Why a notification is dropped: it still waited when its subscription ended."""
+
+
+class QueuedSubscription(Subscription[T]):
+    """Takes entries from its outlet and gives what its reader makes of them.
+
+    Without a reader it gives the entries themselves. An entry of which the residue does not hold
+    was not asked for: it is passed over, and not counted. Once it was updated, the residue holds
+    the filters too, since what waits may match only those from before.
+    """
+
+    __slots__ = (
+        "_changing",
+        "_delivered",
+        "_dropped",
+        "_failed",
+        "_failure",
+        "_filters",
+        "_loop",
+        "_next",
+        "_opened",
+        "_reader",
+        "_reconnects",
+        "_residue",
+        "_updating",
+        "outlet",
+    )
+
+    def __init__(
+        self,
+        filters: Filter | FilterSet,
+        outlet: Outlet[Any],
+        reader: Callable[[Any], T] | None,
+        residue: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._filters = filters
+        self._next: Filter | FilterSet | None = None
+        self._updating: asyncio.Task[None] | None = None
+        self.outlet = outlet
+        self._reader = reader
+        self._residue = residue
+        self._opened = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changing: asyncio.Lock | None = None
+        self._failure: ContradaError | None = None
+        self._delivered = 0
+        self._failed = 0
+        self._reconnects = 0
+        self._dropped: Counter[str] | None = None
+
+    @property
+    def filters(self) -> Filter | FilterSet:
+        """What is asked for."""
+        return self._filters
+
+    async def open(self) -> None:
+        """Put it in force; returns when the service has acknowledged. Twice is once."""
+        async with self._change():
+            if self.outlet.finished:
+                raise ServiceClosedError("this subscription has ended; subscribe anew")
+            if not self._opened:
+                self._loop = running_loop()
+                await self._enter()
+                self._opened = True
+
+    async def update(
+        self,
+        subject: Subscribable | Predicate[Any],
+        where: Subscribable | Predicate[Any] | None = None,
+    ) -> None:
+        """Ask for something else, without a gap; see `Subscription.update`."""
+        if where is None and is_predicate(subject):
+            subject, where = _subject_of(self._reader), subject
+        subject, where = cast(Subscribable, subject), narrowing_of(subject, where)
+        if reader_of(subject) != self._reader:
+            raise ServiceError(
+                "an update asks for other notifications, not for other objects; subscribe anew"
+            )
+        filters, residue = filters_of(subject, where), residue_of(subject, where)
+        if self._opened:
+            check_loop(self._loop)
+        # Whoever is cancelled leaves it to its end: half way, nobody knew what is in force.
+        update = asyncio.create_task(self._update(filters, residue))
+        try:
+            await asyncio.shield(update)
+        except asyncio.CancelledError:
+            if update.cancelled():
+                raise ServiceClosedError("this subscription has ended meanwhile") from None
+            raise
+
+    async def _update(
+        self, filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
+    ) -> None:
+        async with self._change():
+            if self.outlet.finished:
+                raise ServiceClosedError("this subscription has ended; subscribe anew")
+            if not self._opened:
+                self._filters, self._residue = filters, residue
+                return
+            before = self._residue
+            old, new = _holding(self._filters, before), _holding(filters, residue)
+            self._updating = asyncio.current_task()
+            self._next, self._residue = filters, lambda item: old(item) or new(item)
+            try:
+                await self._replace()
+            except BaseException:
+                self._residue = before
+                raise
+            else:
+                self._filters, self._residue = filters, new
+            finally:
+                self._updating = self._next = None
+
+    async def unsubscribe(self) -> None:
+        """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
+        if self._opened:
+            check_loop(self._loop)
+        self.count_dropped(UNSUBSCRIBED, self.outlet.discard())
+        if self._updating is not None:
+            self._updating.cancel()
+        async with self._change():  # What is just being put in force is taken out then.
+            if self._opened:
+                self._opened = False
+                await self._leave()
+
+    def _change(self) -> asyncio.Lock:
+        """Held while it is put in force or taken out."""
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
+
+    def statistics(self) -> SubscriptionStatistics:
+        """What was delivered and dropped so far."""
+        full, expired = self._lost_before()
+        before = Counter({QUEUE_FULL: full, EXPIRED: expired})
+        dropped = before + (self._dropped or Counter())
+        return SubscriptionStatistics(
+            self._delivered, len(self.outlet), dict(dropped), self._failed, self._reconnects
+        )
+
+    def count_dropped(self, reason: str, count: int) -> None:
+        """So many did not reach the subscriber."""
+        if count:
+            if self._dropped is None:
+                self._dropped = Counter()
+            self._dropped[reason] += count
+
+    def end(self, failure: ContradaError | None = None) -> None:
+        """The service has ended: iteration ends after what is held, with the failure if any."""
+        if not self.outlet.finished:
+            self._failure = failure
+            self.outlet.finish()
+
+    def is_asked(self, found: Notification) -> bool:
+        """Whether a filter matches what was not decided elsewhere."""
+        return self._filters.matches(found) or (
+            self._next is not None and self._next.matches(found)
+        )
+
+    async def __anext__(self) -> T:
+        outlet, reader = self.outlet, self._reader
+        while True:
+            while (taken := outlet.take()) is not None:
+                item, size = taken
+                self._taken(size)
+                residue = self._residue  # It may have been updated since this waits.
+                try:
+                    if residue is not None and not residue(item):
+                        continue
+                    if reader is not None:
+                        item = reader(item)
+                except Exception as error:  # noqa: BLE001 - the subscriber's own code
+                    self._tell_unreadable(error)
+                    continue
+                self._delivered += 1
+                found: T = item
+                return found
+            if outlet.finished:
+                if self._failure is not None:
+                    raise self._failure
+                raise StopAsyncIteration
+            if not self._opened:
+                raise ServiceError("iterate a subscription inside its own `async with`")
+            check_loop(self._loop)
+            await outlet.arrival()
+
+    async def next(self, timeout_s: float | None = None) -> T:
+        """The next object; see `Subscription.next`."""
+        return await next_of(self, timeout_s)
+
+    async def handle(
+        self,
+        function: Callable[[T], Awaitable[object] | object],
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Call a function with each object until it ends; see `Subscription.handle`."""
+
+        async def failed(error: Exception, item: T) -> None:
+            self._failed += 1
+            self._tell(self._failed == 1, "a handler of %(filters)s raised: %(reason)r", error)
+            if on_error is not None:
+                try:
+                    await called(on_error, error, item)
+                except Exception as further:  # noqa: BLE001 - the subscriber's own code
+                    self._tell(
+                        True, "on_error of a handler of %(filters)s raised: %(reason)r", further
+                    )
+
+        await handle_all(self, function, concurrency, failed)
+
+    def _tell_unreadable(self, error: Exception) -> None:
+        reason = why_dropped(error)
+        is_first = not (self._dropped and self._dropped[reason])
+        self.count_dropped(reason, 1)
+        self._tell(is_first, "a notification for %(filters)s is unreadable: %(reason)r", error)
+
+    def _tell(self, is_first: bool, what: str, error: Exception) -> None:
+        """Logs a fault of the subscriber's own code; after the first for debugging only."""
+        level = logging.WARNING if is_first else logging.DEBUG
+        trace = None if isinstance(error, ContradaError) else error
+        _LOG.log(level, what, {"filters": self.filters, "reason": error}, exc_info=trace)
+
+    @abstractmethod
+    async def _enter(self) -> None:
+        """Put it in force at the service."""
+
+    @abstractmethod
+    async def _replace(self) -> None:
+        """Have the service take the next filters for those from before, which stay if refused."""
+
+    @abstractmethod
+    async def _leave(self) -> None:
+        """Take it out at the service."""
+
+    def _taken(self, size: int) -> None:
+        """An entry of this size has left the outlet."""
+
+    @abstractmethod
+    def _lost_before(self) -> tuple[int, int]:
+        """How many found no room, and how many expired, where that is counted elsewhere."""
+
+
+def why_dropped(error: Exception) -> str:
+    """The reason by which is counted what a reader raises for."""
+    return error.reason if isinstance(error, NotVerifiedError) else UNREADABLE
+
+
+def _subject_of(reader: Callable[[Any], Any] | None) -> Any:
+    """Whose objects a subscription gives: the reader is a method of it."""
+    return getattr(reader, "__self__", None)
+
+
+def _holding(
+    filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
+) -> Callable[[Any], bool]:
+    """All that is asked of a notification."""
+    if residue is None:
+        return filters.matches
+    return lambda item: filters.matches(item) and residue(item)

@@ -1,0 +1,312 @@
+"""Signed notifications: a signature proves the publisher, and that nobody changed the content.
+
+The signature is the end of the id, `desk.4f0c….17~KEY~SIGNATURE`. Nothing on the way looks into an
+id or changes it, so a signed notification travels, waits and is kept as any other. KEY names the
+public key, SIGNATURE is Ed25519's over `signed_bytes`: all of the notification but the signature.
+
+A key speaks for names of publishers: one that speaks for `desk` speaks for `desk/rates`, too. Who
+holds another key, as a broker does at most, can neither make nor change what a verifier takes; he
+can leave it out, and give it again later: see `Verified`.
+
+Source: PODC 2000 §6 (authentication of publishers and integrity of notifications).
+"""
+
+import base64
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast, overload
+
+import msgspec
+from msgspec.structs import replace
+
+from contrada.errors import (
+    InputError,
+    InvalidValueError,
+    LimitError,
+    NotVerifiedError,
+    ServiceError,
+)
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.notification import keys_in
+from contrada.model.rule import Rule
+from contrada.service.requests import filters_of, reader_of
+from contrada.service.security.number_window import NumberWindow
+from contrada.service.security.signing_keys import (
+    check_signing,
+    fingerprint_of,
+    private_key_in,
+    public_keys_in,
+    public_text,
+    raw_public,
+)
+from contrada.service.subjects import Interest, Liftable, Narrowable, Subscribable
+
+if TYPE_CHECKING:  # Loaded where somebody signs or verifies.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+T = TypeVar("T")
+
+SIGNED_PUBLISHER_BYTES_MAX: Final = 112
+"""Bytes of the name of a publisher that signs, in UTF-8: its ids hold the signature too. Beyond it:
+LimitError."""
+
+VERIFIER_KEYS_MAX: Final = 65_536
+"""Public keys of a verifier. Beyond it: LimitError."""
+
+SEQUENCES_KNOWN_MAX: Final = 4_096
+"""Runs of a publisher's numbers of which a verified subscription knows what came. Beyond it: the
+one that was silent longest is forgotten, and what is repeated of it is not noticed."""
+
+REPEATS_WINDOW: Final = 16_384
+"""Numbers of a run of which a verified subscription knows singly whether they came. Beyond it: one
+that is older is refused, counted."""
+
+# Why a notification is not verified.
+UNSIGNED: Final = "unsigned"
+UNKNOWN_KEY: Final = "unknown key"
+KEY_OF_ANOTHER: Final = "key of another publisher"
+CHANGED: Final = "changed since it was signed"
+REPEATED: Final = "repeated"
+TOO_LATE: Final = "too late to tell whether it is repeated"
+
+_PREFIX: Final = b"contrada notification signature 1\0"
+# The last character has but two bits to hold: one signature has one text.
+_SIGNED_ID: Final = re.compile(r"((.*)~([\w-]{16}))~([\w-]{85}[AQgw])", re.ASCII | re.DOTALL)
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def signed_bytes(of: Notification, identity: str) -> bytes:
+    """What is signed: the same for equal notifications, however they came.
+
+    `identity` is the id without the signature. Cost: some microseconds, and a pass over the body.
+    """
+    told = of.envelope
+    attributes = [(name, keys_in(values)) for name, values in sorted(of.attributes.items())]
+    return _PREFIX + _encode(
+        (
+            identity,
+            told.publisher,
+            told.sequence,
+            told.time_us,
+            told.ttl_us,
+            told.priority,
+            told.delivery,
+            attributes,
+            of.content_type,
+            of.body,
+        )
+    )
+
+
+class Signer:
+    """Signs what one publisher publishes: `connect(address, publisher=Signer("desk", key))`."""
+
+    # pragma: allowlist nextline secret
+    def __init__(self, publisher: str, private_key: "Ed25519PrivateKey") -> None:
+        """Raises LimitError, InvalidValueError, MissingRequirementError."""
+        check_signing()
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        if not isinstance(cast(object, private_key), Ed25519PrivateKey):
+            kind = type(private_key).__name__  # Not itself: it may be secret all the same.
+            raise InvalidValueError(kind, "expected an Ed25519PrivateKey of `cryptography`")
+        size = len(publisher.encode(errors="replace"))
+        if size > SIGNED_PUBLISHER_BYTES_MAX:
+            raise LimitError("SIGNED_PUBLISHER_BYTES_MAX", SIGNED_PUBLISHER_BYTES_MAX, size)
+        self.publisher = publisher
+        self.public_key = public_text(private_key)
+        """The key that verifies what this signs, as a text."""
+        self._sign = private_key.sign
+        self._end = "~" + fingerprint_of(raw_public(self.public_key))
+
+    @classmethod
+    def of_file(cls, publisher: str, path: Path | str) -> Self:
+        """With the private key in a file of PEM. Raises InputError too."""
+        return cls(publisher, private_key_in(path))
+
+    def signed(self, notification: Notification) -> Notification:
+        """The notification, signed; its envelope is complete.
+
+        One of another publisher, or that is signed already, is given back as it is. Raises
+        InvalidNotificationError for an id that is too long to be signed. Cost: some 50 µs.
+        """
+        envelope = notification.envelope
+        if envelope.publisher != self.publisher or _SIGNED_ID.fullmatch(envelope.id):
+            return notification
+        identity = envelope.id + self._end
+        signature = self._sign(signed_bytes(notification, identity))
+        text = base64.urlsafe_b64encode(signature).decode().rstrip("=")
+        return notification.with_envelope(replace(envelope, id=f"{identity}~{text}"))
+
+
+class Verifier:
+    """Knows which keys speak for which publishers: `Verifier({"desk": public_key})`."""
+
+    def __init__(self, keys: Mapping[str, str | Iterable[str]]) -> None:
+        """Public keys as texts, one or several of each name.
+
+        A key of `desk` speaks for `desk` and for `desk/` with anything behind it. Raises
+        InvalidValueError, LimitError, MissingRequirementError.
+        """
+        check_signing()
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        self._keys: dict[str, tuple[Ed25519PublicKey, set[str]]] = {}
+        for name, texts in keys.items():
+            for text in (texts,) if isinstance(texts, str) else texts:
+                raw = raw_public(text)
+                if len(self._keys) >= VERIFIER_KEYS_MAX:
+                    raise LimitError("VERIFIER_KEYS_MAX", VERIFIER_KEYS_MAX, len(self._keys) + 1)
+                known = self._keys.setdefault(
+                    fingerprint_of(raw), (Ed25519PublicKey.from_public_bytes(raw), set())
+                )
+                known[1].add(name)
+
+    @classmethod
+    def of_file(cls, path: Path | str) -> Self:
+        """With the keys in a file of TOML, see `signing_keys`. Raises InputError too."""
+        keys = public_keys_in(path)
+        try:
+            return cls(keys)
+        except InvalidValueError as error:
+            raise InputError(str(path), str(error)) from None
+
+    def check(self, notification: Notification) -> str:
+        """Its id without key and signature, where one of its publisher's keys has signed it.
+
+        Raises NotVerifiedError with the reason. It does not look whether it is repeated. Cost: some
+        100 µs.
+        """
+        envelope = notification.envelope
+        found = _SIGNED_ID.fullmatch(envelope.id)
+        if found is None:
+            raise NotVerifiedError(UNSIGNED, envelope.publisher, envelope.id)
+        key, names = self._keys.get(found[3], (None, ()))
+        if key is None:
+            raise NotVerifiedError(UNKNOWN_KEY, envelope.publisher, envelope.id)
+        if not any(_speaks_for(name, envelope.publisher) for name in names):
+            raise NotVerifiedError(KEY_OF_ANOTHER, envelope.publisher, envelope.id)
+        from cryptography.exceptions import InvalidSignature
+
+        signature = base64.urlsafe_b64decode(found[4] + "==")
+        try:
+            key.verify(signature, signed_bytes(notification, found[1]))
+        except InvalidSignature:
+            raise NotVerifiedError(CHANGED, envelope.publisher, envelope.id) from None
+        return found[2]
+
+    @overload
+    def only(self, subject: Interest[T]) -> "Verified[T]": ...  # type: ignore[overload-overlap]
+
+    @overload
+    def only(self, subject: type[T]) -> "Verified[T]": ...
+
+    @overload
+    def only(self, subject: Subscribable) -> "Verified[Notification]": ...
+
+    def only(self, subject: Any) -> Any:
+        """What can be subscribed and gives only what is verified, of what the subject asks for.
+
+            async with service.subscribe(verifier.only("price < 100")) as quotes:
+                async for quote in quotes: ...
+
+        What is not verified is counted as dropped, by reason. Raises as `subscribe`.
+        """
+        return Verified(subject, self)
+
+
+class Verified(Generic[T]):
+    """A subject of which only verified notifications are read, each once.
+
+    What is in force under it knows by publisher, run and number what came already. A run is what
+    one access point numbers from 1. So nothing comes twice while a run is among the last
+    SEQUENCES_KNOWN_MAX that were heard of. It is not noticed where something never comes, nor where
+    all of a run is held back and comes later: its signed time, `envelope.time_us`, tells that. A
+    standing subscription gives again what was not acknowledged, so there it is not looked for
+    what is repeated.
+
+    A pattern, or the answer to a question, is not verified here: of a match, `Verifier.check` looks
+    at each notification.
+    """
+
+    def __init__(self, subject: Any, verifier: Verifier) -> None:
+        if isinstance(subject, Rule):
+            reason = "narrows what is verified: give it as `where`"
+            raise ServiceError(f"a rule of another dialect {reason}")
+        self._subject = subject
+        self._filters = filters_of(subject)
+        self.from_notification: Callable[[Notification], T] = VerifiedReader(
+            verifier, reader_of(subject), Repeats()
+        )
+
+    def to_filters(self) -> Filter | FilterSet:
+        """The filters of the subject."""
+        return self._filters
+
+    def check_where(self, where: Filter | FilterSet) -> None:
+        """Raises what the subject raises for a filter that makes no sense for it."""
+        if isinstance(self._subject, Narrowable):
+            self._subject.check_where(where)
+
+    def lift(self, predicate: Callable[[Any], object]) -> Rule:
+        """What a predicate over the subject's objects becomes. Raises ServiceError."""
+        if not isinstance(self._subject, Liftable):
+            raise ServiceError("a predicate narrows a type of obvents; narrow these by a filter")
+        return self._subject.lift(predicate)
+
+
+class Repeats:
+    """What has come of each run of a publisher's numbers."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[tuple[str, str], NumberWindow] = OrderedDict()
+
+    def check(self, envelope: Envelope, identity: str) -> None:
+        """Takes a verified notification. Raises NotVerifiedError where it came, or may have come.
+
+        `identity` is its id without key and signature.
+        """
+        number = envelope.sequence
+        run = envelope.publisher, identity.removesuffix(f".{number}")
+        window = self._runs.get(run)
+        if window is None:
+            window = self._runs[run] = NumberWindow(REPEATS_WINDOW)
+            if len(self._runs) > SEQUENCES_KNOWN_MAX:
+                self._runs.popitem(last=False)
+        else:
+            self._runs.move_to_end(run)
+        if window.is_replay(number):
+            reason = TOO_LATE if window.is_past(number) else REPEATED
+            raise NotVerifiedError(reason, envelope.publisher, envelope.id)
+        window.take(number)
+
+
+@dataclass(frozen=True)
+class VerifiedReader:
+    """Reads what is verified, and did not come yet where that is looked for."""
+
+    verifier: Verifier
+    read: Callable[[Notification], Any] | None
+    repeats: Repeats | None = field(compare=False)
+
+    def __call__(self, notification: Notification) -> Any:
+        """What the subscriber gets. Raises NotVerifiedError."""
+        identity = self.verifier.check(notification)
+        if self.repeats is not None:
+            self.repeats.check(notification.envelope, identity)
+        return notification if self.read is None else self.read(notification)
+
+
+def standing_reader_of(subject: Any) -> Callable[[Notification], Any] | None:
+    """As `reader_of`, for who gets again what was not acknowledged."""
+    reader = reader_of(subject)
+    if isinstance(reader, VerifiedReader):
+        return VerifiedReader(reader.verifier, reader.read, None)
+    return reader
+
+
+def _speaks_for(name: str, publisher: str) -> bool:
+    return publisher == name or publisher.startswith(f"{name}/")

@@ -1,0 +1,102 @@
+"""Files of settings: TOML, checked against a type. What is wrong names file, key, found, expected.
+
+network.toml: neighbours[0].cost: found 'high', expected int
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from contrada.errors import InputError, shortened
+
+T = TypeVar("T")
+
+_TOML_PLACE: Final = re.compile(r"^(.*) \(at line (\d+), column (\d+)\)$", re.DOTALL)
+_TOML_EXPECTED: Final = {
+    "Invalid value": ": expected text in quotes, a number, true, false, a time, […] or {…}",
+    "Invalid statement": ": expected a key and a value, as key = 1, or a table, as [name]",
+}
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_EXPECTED: Final = re.compile(r"Expected (.*?)(, got .*)?$")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises InputError where it cannot be read, or is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file that an option names. Raises InputError where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file of TOML holds. Raises InputError, with line and column."""
+    try:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        place = _TOML_PLACE.match(str(error))
+        if place is None:
+            raise InputError(str(path), str(error)) from None
+        reason, line, column = place.groups()
+        # Not what was found: it may be a secret.
+        reason += _TOML_EXPECTED.get(reason, "")
+        raise InputError(str(path), reason, int(line), int(column)) from None
+
+
+def checked(source: str, found: Any, kind: type[T]) -> T:
+    """What was found, as a type of msgspec. Raises InputError; `source` says where it stands."""
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        raise InputError(source, _explained(reason, place.rstrip("`"), found, kind)) from None
+
+
+def _explained(reason: str, place: str, found: Any, kind: type) -> str:
+    """What is wrong, and which keys or values are right."""
+    info = inspect.type_info(kind)
+    for name, number in _STEP.findall(place):
+        found = found[int(number) if number else name]
+        info = _inside(info, name)
+    at = f"{place.lstrip('.')}: " if place else ""
+    if "field `" in reason:
+        key = reason.split("`")[1]
+        if "missing" in reason:
+            return f"{at}the key {key} is missing"
+        keys = ", ".join(each.encode_name for each in _struct(info).fields)
+        return f"{at}found the key {key}, expected one of: {keys}"
+    shown = shortened(repr(found), 80)
+    if isinstance(info, inspect.LiteralType | inspect.EnumType):
+        values = info.values if isinstance(info, inspect.LiteralType) else [*info.cls]
+        return f"{at}found {shown}, expected one of: {', '.join(map(str, values))}"
+    expected = _EXPECTED.sub(r"expected \1", reason).replace("`", "").replace("object", "table")
+    return f"{at}found {shown}, {expected}"
+
+
+def _inside(info: inspect.Type, name: str) -> inspect.Type:
+    """The type of what stands under a key, or in a list."""
+    if name:
+        return next(each.type for each in _struct(info).fields if each.encode_name == name)
+    lists = (each for each in _members(info) if isinstance(each, inspect.ListType))
+    return next(lists).item_type
+
+
+def _struct(info: inspect.Type) -> inspect.StructType:
+    return next(each for each in _members(info) if isinstance(each, inspect.StructType))
+
+
+def _members(info: inspect.Type) -> tuple[inspect.Type, ...]:
+    return info.types if isinstance(info, inspect.UnionType) else (info,)

@@ -1,0 +1,1 @@
+"""Stores of durable records: SQLite, PostgreSQL, and copies of either."""

@@ -1,0 +1,156 @@
+"""A store in one SQLite file.
+
+SQLite was chosen since it is in Python, one file, and made to survive a crash at any time; WAL lets
+read while it writes. A transaction costs one fsync. The tables are those of `tables`.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from contrada.errors import StoreError, StoreFullError
+from contrada.service.security.secret_files import OWNER_ALONE
+from contrada.service.stores.table_store import VERSION, Tables, TableStore, WriteGroup
+
+_SCHEMA: Final = f"""
+BEGIN;
+PRAGMA user_version = {VERSION};
+CREATE TABLE logs (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, head BLOB, sum INTEGER);
+CREATE TABLE records (
+    log INTEGER, position INTEGER, time_us INTEGER, before INTEGER, sum INTEGER, data BLOB,
+    PRIMARY KEY (log, position)
+) WITHOUT ROWID;
+CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB, sum INTEGER) WITHOUT ROWID;
+COMMIT;
+"""
+
+
+class SqliteStore(TableStore):
+    """See `TableStore`."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Opens the file, or makes it. Raises StoreError: no store, in use, cannot be opened."""
+        super().__init__(str(path))
+        self.path = Path(path)
+        # A file has one lock, by whatever links it is named; and `:memory:` is a file here, too.
+        file = self.path.resolve()
+        with _errors(self.path), ExitStack() as stack:
+            # A database of its own that stays locked: a second broker on one store would ruin it,
+            # and the store itself cannot be locked, since reading has a connection of its own.
+            beside = file.with_name(f"{file.name}.lock")
+            stack.enter_context(_opened(beside)).execute("BEGIN EXCLUSIVE")
+            self._db = stack.enter_context(_opened(file))
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            is_new = not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            if version != (0 if is_new else VERSION):
+                raise StoreError(f"{self.path}: no store of version {VERSION}")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")  # an fsync for each transaction
+            if is_new:
+                self._db.executescript(_SCHEMA)
+            self._reader = stack.enter_context(_opened(file))
+            logs, notes = map(self._db.execute, ("SELECT * FROM logs", "SELECT * FROM notes"))
+            self._load(logs, notes)
+            self._connections = stack.pop_all()
+
+    def _asked(
+        self, columns: str, number: int, first: int, end: int, most: int | None = None
+    ) -> list[Any]:
+        where = "WHERE log = ? AND position >= ? AND position < ? ORDER BY position LIMIT ?"
+        with _errors(self.path):
+            asked = number, first, end, -1 if most is None else most
+            return self._reader.execute(f"SELECT {columns} FROM records {where}", asked).fetchall()
+
+    def _write(self, group: WriteGroup) -> None:
+        db = self._db
+        with _errors(self.path), db:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(
+                "INSERT INTO records (log, position, before, time_us, data, sum)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                group.rows,
+            )
+            db.executemany(
+                "DELETE FROM records WHERE log = ? AND position < ?", group.truncated.items()
+            )
+            for number in group.dropped:
+                db.execute("DELETE FROM records WHERE log = ?", (number,))
+                db.execute("DELETE FROM logs WHERE id = ?", (number,))
+            db.executemany(
+                "INSERT OR REPLACE INTO logs (id, name, head, sum) VALUES (?, ?, ?, ?)",
+                group.head_rows(),
+            )
+            db.executemany("DELETE FROM notes WHERE name = ?", group.notes_gone())
+            db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", group.note_rows())
+
+
+@contextmanager
+def read_sqlite(path: Path) -> Iterator[Tables]:
+    """What is in a store's file at one moment, while it may be in use. Raises StoreError."""
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no store")
+    with _errors(path), ExitStack() as stack:
+        db = stack.enter_context(_opened(path))
+        db.execute("PRAGMA query_only = ON")
+        db.execute("BEGIN")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            raise StoreError(f"{path}: no store of version {VERSION}")
+        of_log = "SELECT position, time_us, data, sum FROM records WHERE log = ?"
+
+        def faults() -> dict[str, str]:
+            found = [said for (said,) in db.execute("PRAGMA integrity_check(10)")]
+            return {} if found == ["ok"] else {str(path): "; ".join(map(str, found))}
+
+        yield Tables(
+            str(path),
+            db.execute("SELECT id, name, head, sum FROM logs").fetchall(),
+            db.execute("SELECT name, value, sum FROM notes").fetchall(),
+            lambda number, first: db.execute(
+                f"{of_log} AND position >= ? ORDER BY position", (number, first)
+            ),
+            lambda: db.execute("SELECT log, position, time_us, before, sum, data FROM records"),
+            faults,
+        )
+
+
+def write_sqlite(path: Path, tables: Tables) -> None:
+    """Makes a file of the rows of a store. Raises StoreError."""
+    with _errors(path), _opened(path) as db:
+        db.execute("PRAGMA synchronous = FULL")
+        db.executescript(_SCHEMA)
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO logs (id, name, head, sum) VALUES (?, ?, ?, ?)", tables.logs)
+        db.executemany("INSERT INTO notes VALUES (?, ?, ?)", tables.notes)
+        columns = "log, position, time_us, before, sum, data"
+        db.executemany(
+            f"INSERT INTO records ({columns}) VALUES (?, ?, ?, ?, ?, ?)", tables.all_records()
+        )
+        db.execute("COMMIT")
+
+
+def _opened(path: Path) -> closing[sqlite3.Connection]:
+    """A connection to a file, which is made for its owner alone where there is none.
+
+    SQLite gives what it makes beside it, as the journal, the same mode.
+    """
+    with suppress(OSError):  # The file exists, or SQLite will raise the reason.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ALONE))
+    return closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0))
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """Turns errors of SQLite into those of a store."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_FULL":
+            raise StoreFullError(f"{path}: no room is left ({error})") from error
+        if name.startswith("SQLITE_BUSY"):
+            raise StoreError(f"{path}: it is in use, here or by another process") from error
+        raise StoreError(f"{path}: {error}") from error

@@ -1,0 +1,213 @@
+"""Copies of stores: making one of a store in use, inspecting it, and restoring it to a store.
+
+A copy is a store in one SQLite file, whether it was made of an SQLite or a PostgreSQL store. So a
+store can move from one to the other. A copy shows the store at one moment, and so does an
+inspection.
+
+Invariant: rows are copied unchanged, with their checksums: a damaged row is damaged in the copy,
+too.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from contrada.delivery.store import Damaged, check_sum, entries_of
+from contrada.delivery.store_renewal import renew
+from contrada.errors import StoreError
+from contrada.service.stores.sqlite_store import SqliteStore, read_sqlite, write_sqlite
+from contrada.service.stores.store_location import check_store, is_url
+from contrada.service.stores.table_store import TableLog, Tables
+
+
+@dataclass(frozen=True, slots=True)
+class LogShown:
+    """A log of a store: its positions, its records and bytes, and how many are acknowledged.
+
+    `time_us` is that of its last record.
+    """
+
+    name: str
+    first: int
+    next: int
+    records: int
+    held_bytes: int
+    acknowledged: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShown:
+    """What a store holds: logs, and how many notes of each kind. `damaged` says where, and why."""
+
+    place: str
+    logs: list[LogShown]
+    notes: Mapping[str, int]
+    damaged: Mapping[str, str] = field(default_factory=dict)
+
+
+def back_up(place: str | Path, file: Path) -> StoreShown:
+    """Copies what a store has on stable storage to a file; returns what the copy holds.
+
+    A server may use the store meanwhile. The file appears once it is complete. Raises StoreError,
+    also where the file exists, no store is at the place, or something is damaged.
+    """
+    _check_absent(file)
+    draft = _beside(file)
+    try:
+        with _tables(place) as tables:
+            write_sqlite(draft, tables)
+        shown = replace(look_at(draft, deep=True), place=str(file))
+        _check_sound(shown.place, shown.damaged)
+        _finish(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
+    return shown
+
+
+def restore(file: Path, place: str | Path) -> StoreShown:
+    """Makes a store of a copy, where there is none; what it holds.
+
+    Its numbers go on far behind those of the copy: see `delivery.store_renewal`. A broker must not
+    run on the store of which it is a copy, or once have run on it again, since the copy was made.
+    Raises StoreError: there is a store, the file is none or damaged.
+    """
+    check_store(place)
+    _check_sound(str(file), look_at(file, deep=True).damaged)
+    target = None if is_url(place) else Path(place)
+    if target is not None:
+        _check_absent(target)
+    draft = _beside(target if target is not None else file)
+    try:
+        with _tables(file) as tables:
+            write_sqlite(draft, tables)
+        store = SqliteStore(draft)
+        try:
+            renew(store)
+        finally:
+            store.close()
+        shown = look_at(draft, deep=False)
+        if target is not None:
+            _finish(draft, target)
+            where = str(target)
+        else:
+            from contrada.service.stores.postgres_store import write_postgres
+
+            with _tables(draft) as tables:
+                where = write_postgres(str(place), tables)
+    finally:
+        for each in draft.parent.glob(f"{draft.name}*"):
+            each.unlink(missing_ok=True)
+    return replace(shown, place=where)
+
+
+def look_at(place: str | Path, *, deep: bool) -> StoreShown:
+    """What a store holds, which may be in use; `deep` looks at each record, too.
+
+    Cost: its heads and notes, or all of it. Raises StoreError.
+    """
+    damaged: dict[str, str] = {}
+    with _tables(place) as tables:
+        shown_place = tables.place
+        heads: dict[int, TableLog] = {}
+        for number, name, head, summed in tables.logs:
+            if check_sum(name, head, summed):
+                heads[number] = TableLog(name, number)
+                heads[number].unpack(head)
+            else:
+                damaged[str(name)] = "the log's head has another checksum"
+        kinds: Counter[str] = Counter()
+        for name, value, summed in tables.notes:
+            kinds[str(name).partition("/")[0]] += 1
+            if not check_sum(name, value, summed):
+                damaged[str(name)] = "the note has another checksum"
+        if deep:
+            damaged |= tables.faults
+            for number, of in heads.items():
+                for fault in _faults(of, tables.records(number, of.first)):
+                    damaged[f"{of.name}, {fault.position}"] = fault.reason
+    logs = [_shown(of) for of in heads.values()]
+    return StoreShown(shown_place, sorted(logs, key=lambda of: of.name), dict(kinds), damaged)
+
+
+def _shown(of: TableLog) -> LogShown:
+    extent = of.extent
+    done = sum(end - max(first, of.first) for first, end in of.acknowledged)
+    done -= extent.next - extent.first - extent.records
+    size = extent.held_bytes
+    return LogShown(of.name, of.first, of.next, extent.records, size, done, of.time_us)
+
+
+def _faults(of: TableLog, rows: Iterator[tuple[int, int, bytes, int]]) -> Iterator[Damaged]:
+    """What is wrong with the records of a log, in order; of a gap the first alone."""
+    due = of.first
+    for row in rows:
+        due = of.extent.kept_from(due)
+        if row[0] > due:
+            yield Damaged(due, f"{row[0] - due} records are not there")
+        yield from (
+            each for each in entries_of(of, row[0], row[0] + 1, [row]) if isinstance(each, Damaged)
+        )
+        due = row[0] + 1
+    due = of.extent.kept_from(due)
+    if due < of.next:
+        yield Damaged(due, f"{of.next - due} records are not there")
+
+
+@contextmanager
+def _tables(place: str | Path) -> Iterator[Tables]:
+    check_store(place)
+    with ExitStack() as stack:
+        if is_url(place):
+            from contrada.service.stores.postgres_store import read_postgres
+
+            yield stack.enter_context(read_postgres(str(place)))
+        else:
+            yield stack.enter_context(read_sqlite(Path(place)))
+
+
+def _check_absent(path: Path) -> None:
+    if path.exists():
+        raise StoreError(f"{path}: there is a file already; it is not written over")
+    for journal in (path.with_name(path.name + end) for end in ("-wal", "-journal")):
+        if journal.exists():  # SQLite would take it for that of the new file, and write it there.
+            reason = "a journal of a file that was here is left; move it away, too"
+            raise StoreError(f"{journal}: {reason}")
+    if not path.parent.is_dir():
+        raise StoreError(f"{path}: there is no folder {path.parent}")
+
+
+def _check_sound(place: str, damaged: Mapping[str, str]) -> None:
+    if damaged:
+        found = "; ".join(f"{name}: {why}" for name, why in list(damaged.items())[:3])
+        more = f"; and {len(damaged) - 3} more" if len(damaged) > 3 else ""
+        raise StoreError(f"{place}: damaged: {found}{more}")
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _finish(draft: Path, file: Path) -> None:
+    """Gives a file its name once it is on the disk; raises StoreError where another one has it."""
+    try:
+        with draft.open("rb") as written:
+            os.fsync(written.fileno())
+        os.link(draft, file)
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror or error}") from error
+
+
+def shown_as_json(shown: StoreShown) -> str:
+    """One JSON object."""
+    return msgspec.json.encode(shown).decode()

@@ -1,0 +1,70 @@
+"""Which store a place names: the path of a file, or a URL."""
+
+from collections.abc import Callable
+from os.path import isdir
+from pathlib import Path
+from typing import TypeVar
+
+from contrada.delivery.store import Store
+from contrada.errors import ServiceError, StoreError
+from contrada.service.stores.table_store import TableStore
+
+T = TypeVar("T")
+
+
+def check_store(store: object) -> None:
+    """Raises ServiceError for what is neither a store nor a place where one can be."""
+    expected = "expected the path of a file, postgresql://user@host/database, or a Store"
+    if not isinstance(store, str | Path | Store | None):
+        raise ServiceError(f"store = {store!r}: {expected}")
+    if isinstance(store, str) and _scheme(store):
+        if _scheme(store) not in ("postgresql", "postgres"):
+            # The rest of a URL may hold a password.
+            raise ServiceError(f"store = '{_scheme(store)}://…': {expected}")
+    elif store == ":memory:":  # It would be a file of this name.
+        raise ServiceError(f"store = '{store}': a store outlives its process; {expected}")
+    elif isinstance(store, str | Path) and not isdir(folder := Path(store).parent):
+        raise ServiceError(f"store = '{store}': there is no folder {folder}")
+
+
+def open_store(place: str | Path) -> TableStore:
+    """Opens the store at a place, or makes it there.
+
+    Raises StoreError, ServiceError for a URL of another scheme, MissingRequirementError.
+    """
+    check_store(place)
+    if isinstance(place, str) and _scheme(place):
+        from contrada.service.stores.postgres_store import PostgresStore
+
+        return PostgresStore(place)
+    from contrada.service.stores.sqlite_store import SqliteStore
+
+    return SqliteStore(place)
+
+
+def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
+    """Opens the store at a place and returns `use(store)`.
+
+    The store is closed where that fails, or where it is damaged.
+
+    Raises StoreError and what else `open_store` raises, and what `use` raises.
+    """
+    opened = open_store(place)
+    try:
+        if opened.damaged:
+            found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())
+            raise StoreError(f"{opened.place}: damaged: {found}")
+        return use(opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def is_url(place: str | Path) -> bool:
+    """Whether a place is a database, and no file."""
+    return isinstance(place, str) and bool(_scheme(place))
+
+
+def _scheme(place: str) -> str:
+    scheme, is_url, _ = place.partition("://")
+    return scheme if is_url else ""

@@ -1,0 +1,437 @@
+"""The bounded queue between publishers and the reader of one subscription.
+
+    publishers --offer/put--> [ oldest … newest ] --take--> reader
+
+Entries of default priority without a time to live, by far the most, wait in a plain deque. With the
+first other entry the deque becomes a `Backlog`, until the queue is empty.
+
+Invariants:
+  at most `notifications_max` entries and `bytes_max` bytes are held; a single larger entry passes
+  through an empty queue, but no entry does for which the `budget` has no room;
+  entries leave by priority, among equals in the order in which they came. That holds for publishers
+  that had to wait, too: a publisher that comes while others wait gets in line behind them;
+  no entry leaves whose time is over by the clock at that moment, and expired entries take no room
+  from new ones. An expired entry is dropped when somebody reads or needs room;
+- a publisher waits a bounded time for room. When the reader took nothing in that time, the
+  queue is *stalled*: nobody waits again until there is room. Then the newest entry of the lowest
+  priority is dropped, among queued and arriving ones; no entry makes way for one of equal priority.
+  So a slow reader that keeps reading loses nothing, and a dead one delays publishers once;
+  where `when_full` says so, no publisher waits: the oldest or the newest entry is dropped at once,
+  or the reader is cut off.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+
+from contrada.delivery.backlog import Backlog, QueueEntry, transmission_of
+from contrada.matching.packed import Bundle
+from contrada.model import Notification
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
+from contrada.routing.router_messages import Notifications
+from contrada.service.byte_budget import Budget
+from contrada.service.envelope_factory import wall_clock_us
+from contrada.service.interface import WhenFull
+
+P = TypeVar("P")
+
+BLOCK: Final = "block"
+DROP_OLDEST: Final = "drop-oldest"
+DISCONNECT: Final = "disconnect"
+
+QUEUE_NOTIFICATIONS_MAX: Final = 10_000
+"""Entries of an outlet: what waits for one subscription at one place. Beyond it: the publisher
+waits, then the newest of the lowest priority is dropped, counted."""
+
+QUEUE_BYTES_MAX: Final = 64 * 2**20
+"""Bytes of an outlet. Beyond it: the publisher waits, then the newest of the lowest priority is
+dropped, counted."""
+
+ENTRY_BYTES: Final = 512
+"""What an entry costs beside its own bytes, so that many tiny ones are bounded too."""
+
+PUBLISH_WAIT_S: Final = 5.0
+"""How long a publisher waits for a reader that takes nothing, unless it asks otherwise. Beyond it:
+the newest of the lowest priority is dropped, counted."""
+
+PUBLISH_WAIT_S_MAX: Final = 60.0
+"""The longest such wait that a publisher can ask for. Beyond it: ServiceError; a broker cuts
+it."""
+
+QUEUE_FULL: Final = "queue full"
+"""Why a notification is dropped: its subscriber stopped reading."""
+
+EXPIRED: Final = "expired"
+"""Why a notification is dropped: its time to live was over before its subscriber read it."""
+
+
+def size_of(notification: Notification) -> int:
+    """The bytes for which a notification counts in a queue."""
+    held = len(notification.packed) or len(notification.span) + len(notification.body)
+    return ENTRY_BYTES + held
+
+
+def entry_of(notification: Notification) -> QueueEntry[Notification]:
+    """A notification as an outlet holds it."""
+    envelope = notification.envelope
+    if envelope.ttl_us is None and envelope.priority == PRIORITY_DEFAULT:
+        held = len(notification.packed) or len(notification.span) + len(notification.body)
+        return notification, ENTRY_BYTES + held, None
+    return notification, size_of(notification), transmission_of(envelope)
+
+
+def size_of_all(notifications: Notifications) -> int:
+    """The bytes for which several count."""
+    if type(notifications) is Bundle:
+        return ENTRY_BYTES * len(notifications) + sum(map(len, notifications.encodings))
+    return sum(map(size_of, notifications))
+
+
+Passed: TypeAlias = Notification | bytes
+"""What outlets at a broker hold: a notification, or the encoding of one that was never decoded."""
+
+
+def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
+    """Notifications as an outlet holds them; of a bundle it holds encodings."""
+    if type(notifications) is Bundle:
+        return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
+    return [*map(entry_of, notifications)]
+
+
+class Keeper(Protocol):
+    """Who keeps count of what an outlet drops."""
+
+    def count_lost(self, reason: str, count: int, size: int) -> None:
+        """So many entries, of so many bytes together, were dropped by an outlet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The bounds of an outlet, and the clock by which entries expire."""
+
+    notifications: int
+    bytes_: int
+    clock: Callable[[], int]
+
+
+_USUAL: Final = _Bounds(QUEUE_NOTIFICATIONS_MAX, QUEUE_BYTES_MAX, wall_clock_us)
+"""Shared by nearly all."""
+
+
+class _PublisherLine:
+    """The publishers that wait for room, in line. `stalled`: one has waited in vain."""
+
+    __slots__ = ("room", "stalled", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting = 0
+        self.room: asyncio.Future[None] | None = None
+        self.stalled = False
+
+
+class Outlet(Generic[P]):
+    """A bounded queue with back-pressure; not for several threads.
+
+    What waiting needs is made when somebody waits, so that a queue which is empty, as most are, is
+    small.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_bounds",
+        "_budget",
+        "_bytes",
+        "_entries",
+        "_line",
+        "finished",
+        "keeper",
+        "when_full",
+    )
+
+    def __init__(
+        self,
+        *,
+        notifications_max: int = QUEUE_NOTIFICATIONS_MAX,
+        bytes_max: int = QUEUE_BYTES_MAX,
+        budget: Budget | None = None,
+        clock: Callable[[], int] = wall_clock_us,
+        when_full: WhenFull = BLOCK,
+    ) -> None:
+        """A `budget` bounds several outlets; `clock` is asked for what has a time to live."""
+        self.when_full: WhenFull = when_full
+        self._entries: deque[QueueEntry[P]] | Backlog[P] | None = None
+        self._bytes = 0
+        bounds = _Bounds(notifications_max, bytes_max, clock)
+        self._bounds = _USUAL if bounds == _USUAL else bounds
+        self._budget = budget
+        self._arrived: asyncio.Event | None = None
+        self._line: _PublisherLine | None = None
+        self.finished = False
+        """No entry comes in any more."""
+        self.keeper: Keeper | None = None
+        """Told of each entry that was dropped, from the queue or for want of room or time."""
+
+    def __len__(self) -> int:
+        return len(self._entries) if self._entries else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The sizes of all that it holds."""
+        return self._bytes
+
+    def offer(self, entry: QueueEntry[P]) -> bool:
+        """Take an entry in if there is room now and nobody is in line before it."""
+        line = self._line
+        if self.finished or (line and line.waiting) or not self._fits(entry[1]):
+            return False
+        self._append([entry], entry[1], is_plain=entry[2] is None)
+        return True
+
+    def offer_all(self, entries: Sequence[QueueEntry[P]]) -> int:
+        """Take in the first of these entries, as many as `offer` would. Returns their count.
+
+        The count is that of all entries where nobody waits for room (`when_full`): those without
+        room displace others or are dropped here.
+        """
+        line = self._line
+        if self.finished or (line and line.waiting):
+            return 0
+        if len(entries) == 1:  # As of most that is published singly, at a fourth of the cost.
+            ((_, size, transmission),) = entries
+            is_plain = transmission is None
+        else:
+            _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
+            size, is_plain = sum(sizes), not any(transmissions)
+        if len(self) + len(entries) <= self._bounds.notifications and self._has_bytes(size):
+            self._append(entries, size, is_plain)
+            return len(entries)
+        for count, entry in enumerate(entries):
+            if not self.offer(entry):
+                if self.when_full == BLOCK:
+                    return count
+                self._overflow(entries[count:])
+                break
+        return len(entries)
+
+    async def put(self, entry: QueueEntry[P], wait_s: float) -> bool:
+        """Take an entry in, waiting for room at most `wait_s`; False when there was none for it.
+
+        What becomes too late meanwhile is dropped, not for want of room.
+        """
+        line = self._line = self._line or _PublisherLine()
+        line.waiting += 1
+        size = entry[1]
+        try:
+            async with line.turn:
+                left_s = self._left_s(entry)
+                if not self._fits(size) and not line.stalled and wait_s > 0 < left_s:
+                    await self._room_for(size, min(wait_s, left_s), line)
+                    # The loop's clock may be a little ahead of the one that is compared with.
+                    left_s = self._left_s(entry) if left_s > wait_s or self._fits(size) else 0
+                if left_s <= 0 and not self.finished:
+                    self._count_lost(EXPIRED, [entry])
+                    return True
+                if self.finished or not (self._fits(size) or self._displace(entry)):
+                    line.stalled = True
+                    return False
+                self._append([entry], size, is_plain=entry[2] is None)
+                return True
+        finally:
+            line.waiting -= 1
+
+    def take(self) -> tuple[P, int] | None:
+        """The first entry and its size; None when there is none."""
+        entries = self._entries
+        if not entries:
+            return None
+        if type(entries) is Backlog:
+            self._expire()
+            if not entries:
+                return None
+        item, size, _ = entries.popleft()
+        self._taken(size)
+        return item, size
+
+    def take_batch(self, count_max: int, bytes_max: int) -> tuple[list[P], int]:
+        """The first entries and their size together, ended by one that reaches a limit."""
+        self._expire()
+        entries = self._entries
+        batch: list[P] = []
+        size = 0
+        if type(entries) is deque and len(entries) <= count_max and self._bytes <= bytes_max:
+            batch, size = [item for item, _, _ in entries], self._bytes
+            entries.clear()
+        while entries and len(batch) < count_max and size < bytes_max:
+            item, bytes_, _ = entries.popleft()
+            batch.append(item)
+            size += bytes_
+        if batch:
+            self._taken(size)
+        return batch, size
+
+    async def arrival(self) -> None:
+        """Wait until there is an entry, or none will come any more."""
+        while not self._entries and not self.finished:
+            if self._arrived is None:
+                self._arrived = asyncio.Event()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def finish(self) -> None:
+        """Take nothing in any more; what is held can still be taken."""
+        self.finished = True
+        if self._arrived is not None:
+            self._arrived.set()
+        self._release()
+
+    def discard(self) -> int:
+        """Finish, and forget what is held; returns how many entries that were."""
+        held = len(self)
+        self._entries = None
+        self._taken(self._bytes)
+        self.finish()
+        return held
+
+    def _append(self, entries: Sequence[QueueEntry[P]], size: int, is_plain: bool) -> None:
+        held = self._entries
+        if not is_plain:
+            held = self._ranked(held or ())
+        elif held is None or not (held or type(held) is deque):
+            held = self._entries = deque()
+        held.extend(entries)
+        self._bytes += size
+        if self._budget is not None:
+            self._budget.change(size)
+        if not is_plain:
+            self._expire()
+        if self._arrived is not None:
+            self._arrived.set()
+
+    def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
+        """What is held, by priority from now on."""
+        if not isinstance(held, Backlog):
+            held = self._entries = Backlog(held)
+        return held
+
+    def _fits(self, size: int) -> bool:
+        return self._has_room(size) or (self._expire() and self._has_room(size))
+
+    def _has_room(self, size: int) -> bool:
+        entries = len(self)
+        if entries == 0:  # One entry that alone is too large passes through an empty queue.
+            return self._budget is None or self._budget.admits(size, self, self._relieve)
+        return entries < self._bounds.notifications and self._has_bytes(size)
+
+    def _has_bytes(self, size: int) -> bool:
+        if self._bytes + size > self._bounds.bytes_:
+            return False
+        return self._budget is None or self._budget.admits(size, self, self._relieve)
+
+    def _taken(self, size: int) -> None:
+        self._bytes -= size
+        if self._budget is not None:
+            self._budget.change(-size)
+        if self._line is None:
+            return
+        # A waiting publisher wakes for an eighth of the queue, not for each single entry.
+        most = self._bounds
+        if len(self) * 8 <= most.notifications * 7 and self._bytes * 8 <= most.bytes_ * 7:
+            self._relieve()
+
+    # --- what is dropped ----------------------------------------------------------------------
+
+    def _expire(self) -> bool:
+        """Drops what it is too late for; whether that was anything."""
+        if type(self._entries) is not Backlog:
+            return False
+        late = self._entries.expire(self._bounds.clock())
+        self._drop(EXPIRED, late)
+        return bool(late)
+
+    def _overflow(self, entries: Sequence[QueueEntry[P]]) -> None:
+        """Decides what is dropped when there is no room for all entries and no publisher waits."""
+        if self.when_full == DISCONNECT:
+            self._count_lost(QUEUE_FULL, entries)
+            self.cut_off()
+            return
+        for entry in entries:
+            if self._fits(entry[1]) or self._displace(entry):
+                self._append([entry], entry[1], is_plain=entry[2] is None)
+            else:
+                self._count_lost(QUEUE_FULL, [entry])
+
+    def cut_off(self) -> None:
+        """Its reader is to be cut off, since it does not keep up. What is held can be taken."""
+        self.finish()
+
+    def _displace(self, entry: QueueEntry[P]) -> bool:
+        """Drops the newest of the lowest priorities where that makes room for a higher one.
+
+        Where the oldest are to be dropped, also for one that is alike.
+        """
+        _, size, transmission = entry
+        priority = PRIORITY_DEFAULT if transmission is None else transmission.priority
+        is_oldest = self.when_full == DROP_OLDEST
+        above = priority + is_oldest
+        held = self._entries
+        if not held or (above <= PRIORITY_DEFAULT and not isinstance(held, Backlog)):
+            return False
+        if is_oldest and priority == PRIORITY_DEFAULT and isinstance(held, deque):  # All are alike.
+            below, pop = self._bytes, held.popleft
+        else:
+            backlog = self._ranked(held)
+            below, pop = backlog.size_below(above), backlog.pop_oldest if is_oldest else backlog.pop
+        if not below or not self._has_bytes(size - below):
+            return False
+        while not self._has_room(size):
+            self._drop(QUEUE_FULL, [pop()])
+        return True
+
+    def _drop(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
+        """Entries that were held are dropped."""
+        if entries:
+            self._count_lost(reason, entries)
+            self._taken(sum([size for _, size, _ in entries]))
+
+    def _count_lost(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
+        if self.keeper is not None:
+            self.keeper.count_lost(reason, len(entries), sum([size for _, size, _ in entries]))
+
+    def _left_s(self, entry: QueueEntry[P]) -> float:
+        """For how long an entry may still be read."""
+        transmission = entry[2]
+        if transmission is None or transmission.expires_us is None:
+            return inf
+        return (transmission.expires_us - self._bounds.clock()) / 1e6
+
+    # --- waiting for room ---------------------------------------------------------------------
+
+    async def _room_for(self, size: int, wait_s: float, line: _PublisherLine) -> None:
+        """Wait until an entry of this size fits; the caller looks whether it does."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(wait_s):
+                # Others that share the budget may take the room first.
+                while not self.finished and not self._fits(size):
+                    line.room = loop.create_future()
+                    await line.room
+        except TimeoutError:
+            return
+        finally:
+            line.room = None
+
+    def _relieve(self) -> None:
+        """There is ample room again: whoever waits for it goes on."""
+        if self._line is not None:
+            self._line.stalled = False
+        self._release()
+
+    def _release(self) -> None:
+        line = self._line
+        if line is not None and line.room is not None and not line.room.done():
+            line.room.set_result(None)

@@ -1,0 +1,55 @@
+"""`Timekeeper`: tells an exchange the time while patterns wait for it to pass.
+
+The last notification of a match would otherwise wait until another one is published.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from contrada.service.dispatcher import Exchange
+
+
+class Timekeeper:
+    """The clock of one exchange; it runs while something waits for it."""
+
+    def __init__(self, exchange: Exchange, now_us: Callable[[], int], wait_s: float) -> None:
+        """`now_us` never goes back; `wait_s` bounds the wait of a match for a full queue."""
+        self._exchange = exchange
+        self._now_us = now_us
+        self._wait_s = wait_s
+        self._task: asyncio.Task[None] | None = None
+        self._until_us = 0
+        self._is_due_before = asyncio.Event()
+
+    def wake(self, due_us: int) -> None:
+        """Something waits for this time to pass."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._tell_time())
+        elif due_us < self._until_us:
+            self._is_due_before.set()
+
+    def cancel(self) -> None:
+        """Tell no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def ended(self) -> None:
+        """Returns once the task that waits for the time has ended."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _tell_time(self) -> None:
+        exchange = self._exchange
+        try:
+            while (due_us := exchange.due_us) is not None:
+                self._until_us = due_us
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0, due_us + 1 - self._now_us()) / 1e6):
+                        await self._is_due_before.wait()
+                self._is_due_before.clear()
+                pending = exchange.pass_time(self._now_us())
+                if pending:
+                    await exchange.wait(pending, self._wait_s)
+        finally:
+            self._task = None

@@ -1,0 +1,244 @@
+"""Spans of a notification's path, by OpenTelemetry. No other module knows OpenTelemetry.
+
+While it is off, nothing of OpenTelemetry is imported, and each hook costs a look at `is_on`. A
+publisher that traces adds the attribute `traceparent`, as the extension of CloudEvents for
+distributed tracing says; brokers on the path leave the attribute as it is, since a notification is
+its bytes and may be signed. So a broker's work on a notification is a span below the publication,
+and each delivery from there a span below the broker's:
+
+    publish ─┬─ accept (broker a) ─┬─ deliver (to a client)
+             │                     └─ link (to broker b)
+             ├─ accept (broker b) ─── deliver
+             └─ process (a handler of a subscriber)
+
+Brokers make spans only for notifications of best effort whose context is sampled.
+"""
+
+import inspect
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from contrada.errors import MissingRequirementError
+from contrada.matching.packed import Bundle
+from contrada.model import Notification, to_msgpack
+from contrada.routing.router_messages import Notifications
+from contrada.service.requests import notification_of
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import SpanContext, Tracer, TracerProvider
+
+TRACED_MAX: Final = 64
+"""Publications of one frame that get spans at a broker. Beyond it: the others get none there."""
+
+ACCEPTED_MAX: Final = 10_000
+"""Publications whose span of a broker is known to what follows there. Beyond it: the oldest is
+forgotten; what follows is then below the publication."""
+
+TRACEPARENT: Final = "traceparent"
+"""The attribute that carries a context."""
+
+is_on = False
+"""Whether anything is traced in this process."""
+
+_tracer: "Tracer | None" = None
+_accepted: "OrderedDict[tuple[str, str], SpanContext]" = OrderedDict()
+
+_SYSTEM: Final[dict[str, str | int]] = {"messaging.system": "contrada"}
+
+_TEXT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+
+_PACKED: Final = re.compile(rb"\xabtraceparent\xd9\x37(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
+"""The attribute as it is packed: so nothing is unpacked to find it. A body that holds the very
+same bytes, with a context of somebody's, would get spans; the notification is the same."""
+
+
+def start(provider: "TracerProvider | None" = None) -> None:
+    """Traces from now on, by a provider or the one that is set for the process.
+
+    Raises MissingRequirementError where OpenTelemetry is not installed.
+    """
+    global is_on, _tracer
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        raise MissingRequirementError("opentelemetry", "pip install 'contrada[tracing]'") from None
+    _tracer = (provider or trace.get_tracer_provider()).get_tracer("contrada")
+    is_on = True
+
+
+def stop() -> None:
+    """Traces nothing from now on."""
+    global is_on, _tracer
+    is_on, _tracer = False, None
+    _accepted.clear()
+
+
+def start_by_environment() -> None:
+    """Traces as the variables of OpenTelemetry say: OTEL_TRACES_EXPORTER names who takes spans.
+
+    `console` is in the SDK, `otlp` in a package of its own. Raises MissingRequirementError.
+    """
+    import os
+    from importlib.metadata import entry_points
+
+    try:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise MissingRequirementError("opentelemetry", "pip install 'contrada[tracing]'") from None
+    provider = TracerProvider()
+    for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
+        if name.strip() == "none":
+            continue
+        found = list(entry_points(group="opentelemetry_traces_exporter", name=name.strip()))
+        if not found:
+            remedy = f"install the exporter that OTEL_TRACES_EXPORTER={name.strip()} names"
+            raise MissingRequirementError(f"opentelemetry_traces_exporter:{name.strip()}", remedy)
+        provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
+    start(provider)
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+def published(notification: Notification) -> Notification:
+    """What is published, with the context of a span of its publication where that is sampled.
+
+    The span ends here, since many share an answer of the broker.
+    """
+    from opentelemetry.trace import SpanKind
+
+    assert _tracer is not None
+    span = _tracer.start_span("publish", kind=SpanKind.PRODUCER, attributes=_SYSTEM)
+    context = span.get_span_context()
+    span.end()
+    if TRACEPARENT in notification or not context.trace_flags.sampled:
+        return notification  # It may have been published before, elsewhere.
+    text = f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
+    attributes = {**notification, TRACEPARENT: text}
+    return Notification(
+        attributes,
+        body=notification.body,
+        content_type=notification.content_type,
+        envelope=notification.envelope,
+    )
+
+
+def made_by(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What makes of an item what is published, with a context for mappings and notifications."""
+    if not is_on:
+        return make
+
+    def traced(item: Any) -> Any:
+        return make(published(notification_of(item)) if isinstance(item, Mapping) else item)
+
+    return traced
+
+
+def handled(
+    function: Callable[[Any], Awaitable[object] | object],
+) -> Callable[[Any], Awaitable[object] | object]:
+    """The handler of a subscriber, with a span around each call for what carries a context."""
+    from opentelemetry.trace import SpanKind, use_span
+
+    def call(item: Any) -> Awaitable[object] | object:
+        notification = getattr(item, "item", item)
+        text = notification.get(TRACEPARENT) if isinstance(notification, Mapping) else None
+        parent = _parent(text) if isinstance(text, str) else None
+        if parent is None or _tracer is None:
+            return function(item)
+        span = _tracer.start_span("process", parent, SpanKind.CONSUMER, _SYSTEM)
+        with use_span(span, end_on_exit=False):
+            try:
+                result = function(item)
+            except BaseException:
+                span.end()
+                raise
+        if not inspect.isawaitable(result):
+            span.end()
+            return result
+
+        async def go_on() -> object:
+            with use_span(span, end_on_exit=True):
+                return await result
+
+        return go_on()
+
+    return call
+
+
+# --- brokers --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def accepting(node: str, origin: str, notifications: Notifications) -> Iterator[None]:
+    """Spans while a broker matches what has come from a client or neighbour, and routes it."""
+    from opentelemetry.trace import SpanKind
+
+    assert _tracer is not None
+    told = {**_SYSTEM, "contrada.broker": node, "contrada.from": origin}
+    spans = []
+    for text in _contexts(_encodings(notifications)):
+        span = _tracer.start_span("accept", _parent(text), SpanKind.SERVER, told)
+        _accepted[node, text] = span.get_span_context()
+        spans.append(span)
+    while len(_accepted) > ACCEPTED_MAX:
+        _accepted.popitem(last=False)
+    try:
+        yield
+    finally:
+        for span in spans:
+            span.end()
+
+
+def passed(what: str, node: str, to: str, encodings: Iterable[bytes]) -> None:
+    """Spans for what leaves a broker: `deliver` to a client, `link` to a neighbour."""
+    from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context
+
+    assert _tracer is not None
+    told = {**_SYSTEM, "contrada.broker": node, "contrada.to": to}
+    for text in _contexts(encodings):
+        here = _accepted.get((node, text))
+        parent = _parent(text) if here is None else set_span_in_context(NonRecordingSpan(here))
+        _tracer.start_span(what, parent, SpanKind.CLIENT, told).end()
+
+
+def _encodings(notifications: Notifications) -> Iterable[bytes]:
+    return (
+        notifications.encodings
+        if isinstance(notifications, Bundle)
+        else map(to_msgpack, notifications)
+    )
+
+
+def _contexts(encodings: Iterable[bytes]) -> list[str]:
+    """The contexts that are sampled, each once, of the first few publications."""
+    found: dict[str, None] = {}
+    for each in encodings:
+        match = _PACKED.search(each)
+        if match is not None and int(match[1][-2:], 16) & 1:
+            found[match[1].decode()] = None
+            if len(found) == TRACED_MAX:
+                break
+    return list(found)
+
+
+def _parent(text: str) -> "Context | None":
+    """The context in a text; None where there is none, or where it is not sampled."""
+    from opentelemetry.trace import (
+        NonRecordingSpan,
+        SpanContext,
+        TraceFlags,
+        set_span_in_context,
+    )
+
+    match = _TEXT.fullmatch(text)
+    if match is None or not int(match[3], 16) & 1:
+        return None
+    trace, span = int(match[1], 16), int(match[2], 16)
+    context = SpanContext(trace, span, is_remote=True, trace_flags=TraceFlags(int(match[3], 16)))
+    return set_span_in_context(NonRecordingSpan(context)) if context.is_valid else None

@@ -1,0 +1,59 @@
+"""Collections of obvents that are everywhere and asynchronous.
+
+    quotes = StrongSet(service, StockQuote)
+    await quotes.add(StockQuote("Telco", 80.0))
+    async with quotes.contains(print, lambda quote: quote.price < 100): ...
+    async with quotes.get() as consumer: quote = await consumer.get(timeout_s=5)
+    async with quotes.remove() as consumer: quote = await consumer.get()
+
+Source: EPFL 2503 chapter 4.
+"""
+
+from contrada.typed.collections.collection import Collection, CollectionStatistics, Subscriber
+from contrada.typed.collections.collection_handles import ElementHandle
+from contrada.typed.collections.collection_quality import Quality
+from contrada.typed.collections.collection_space import Arrival, Asked
+from contrada.typed.collections.collection_types import (
+    CausalBag,
+    CausalSet,
+    FIFOBag,
+    FIFOSet,
+    PersistentBag,
+    PersistentSet,
+    SortedBag,
+    SortedSet,
+    StrongBag,
+    StrongSet,
+    WeakBag,
+    WeakSet,
+)
+from contrada.typed.collections.element_supply import Supply
+from contrada.typed.collections.pull_consumers import Consumer
+from contrada.typed.collections.subject_path import Subject
+from contrada.typed.collections.together import Together
+
+__all__ = [
+    "Arrival",
+    "Asked",
+    "CausalBag",
+    "CausalSet",
+    "Collection",
+    "CollectionStatistics",
+    "Consumer",
+    "ElementHandle",
+    "FIFOBag",
+    "FIFOSet",
+    "PersistentBag",
+    "PersistentSet",
+    "Quality",
+    "SortedBag",
+    "SortedSet",
+    "StrongBag",
+    "StrongSet",
+    "Subject",
+    "Subscriber",
+    "Supply",
+    "Together",
+    "WeakBag",
+    "WeakSet",
+]

@@ -1,0 +1,417 @@
+"""`Collection`: the behaviour that all collections of obvents share, in every delivery class.
+
+A collection is an access point to a space that is everywhere: the obvents of a type, or of a
+subject. To add an element is to publish it; to ask for the elements that the collection contains is
+to subscribe. A collection is asynchronous: elements come some time after they were added.
+
+What a collection *holds* is what this object has seen lately. Inside its own `async with` it keeps
+the last elements that came, its own too, as many as `holds` says; a persistent one begins with
+those that it held when it was closed. So `contains` of a value tells of elements seen here, and of
+none that are elsewhere, or on their way.
+
+Source: EPFL 2503 §4.2, §4.3, §4.7.
+"""
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+
+from contrada.delivery.durable_subscription import Retention
+from contrada.errors import ServiceError
+from contrada.model import Envelope, Filter
+from contrada.service import Interest, Predicate, Service, StandingOptions, Subscribable
+from contrada.service.async_resource import InForce
+from contrada.typed.collections.collection_handles import CollectionJoining, ElementHandle, OnError
+from contrada.typed.collections.collection_quality import Quality, check_given, delivery_of, implied
+from contrada.typed.collections.collection_space import Arrival, Asked, CollectionSpace
+from contrada.typed.collections.element_reader import Readable
+from contrada.typed.collections.element_supply import Producer, Supply
+from contrada.typed.collections.held_elements import ELEMENTS_HELD_MAX, Arrivals, HeldElements
+from contrada.typed.collections.pull_consumers import Consumer
+from contrada.typed.collections.subject_path import Subject
+from contrada.typed.collections.together import Together
+from contrada.typed.handles import ThreadPolicy, policy_for
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Subscriber(Protocol[T_contra]):
+    """Who is called with elements."""
+
+    def notify(self, obvent: T_contra, /) -> Awaitable[object] | object:
+        """An element has come."""
+        ...
+
+
+Called: TypeAlias = Callable[[T], Awaitable[object] | object] | Subscriber[T]
+"""A function, or an object with `notify`; `async` ones are awaited."""
+
+Where: TypeAlias = Subscribable | Predicate[T] | None
+"""What narrows: a filter, its text, a condition, or a predicate over elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionStatistics:
+    """Counts of a collection's elements, at one moment.
+
+    `held` are held now and `forgotten` had to make room; `dropped` did not come into the
+    collection, by reason, duplicates among them. `added` were published here.
+    """
+
+    added: int
+    held: int
+    forgotten: int
+    dropped: Mapping[str, int]
+
+
+class Collection(InForce, Generic[T]):
+    """The elements of a type, of a subject, or of a type under a subject.
+
+    Classes derive from it and from one another; a class promises what all of its bases promise,
+    and what it names itself: `class Ledger(PersistentSet[T], CausalSet[T])`. A class of its own may
+    override `admit`, `subscribed` and `retention`.
+
+    Source: EPFL 2503 figures 4.4, 4.7 and 4.25.
+    """
+
+    promises: ClassVar[frozenset[Quality]] = frozenset()
+    """What it asks of its type."""
+
+    is_set: ClassVar[bool] = False
+    """Whether it passes over what was delivered to a consumer before."""
+
+    retention: ClassVar[Retention | None] = None
+    """What is kept for consumers that have a name, and in queues; None is the service's own."""
+
+    def __init_subclass__(cls, *, promises: Iterable[str] = (), **options: Any) -> None:
+        super().__init_subclass__(**options)
+        inherited = (base.promises for base in cls.__mro__[1:] if issubclass(base, Collection))
+        cls.promises = implied(map(Quality, promises)).union(*inherited)
+
+    @overload
+    def __init__(
+        self,
+        service: Service,
+        of: type[T],
+        *,
+        subject: Subject | str | None = None,
+        name: str = "",
+        holds: int = ELEMENTS_HELD_MAX,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        service: Service,
+        of: Interest[T],
+        *,
+        name: str = "",
+        holds: int = ELEMENTS_HELD_MAX,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        service: Service,
+        of: type[T] | Interest[T],
+        *,
+        subject: Subject | str | None = None,
+        name: str = "",
+        holds: int = ELEMENTS_HELD_MAX,
+    ) -> None:
+        """`of` is a class of obvents, or a subject, whose elements are notifications.
+
+        `name` identifies a persistent collection when it comes back. Raises InvalidObventError
+        where it promises more than its type is published with; ServiceError.
+        """
+        self.service = service
+        self.space: CollectionSpace[T] = CollectionSpace(of, subject)
+        self.delivery = self.space.delivery or delivery_of(self.promises)
+        check_given(type(self).__name__, self.promises, self.space.name, self.delivery)
+        if bool(name) != self.is_persistent:
+            reason = "needs a name" if self.is_persistent else "has no name: it is not persistent"
+            raise ServiceError(f"a {type(self).__name__} {reason}")
+        given: object = name
+        if not isinstance(given, str) or "/" in given:  # It parts a consumer's name from this one.
+            raise ServiceError(f"name = {name!r}: expected text without a slash")
+        self.name = name
+        self._held: HeldElements[T] = HeldElements(holds)
+        self._arrivals: Arrivals[T] = Arrivals()
+        self._added = 0
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether it outlives its process."""
+        return Quality.CERTIFIED in self.promises
+
+    # --- hooks of classes derived from it -----------------------------------------------------
+
+    def admit(self, obvent: T) -> T:
+        """What is published for an object that is added. Raises where it is not to be."""
+        return obvent
+
+    @abstractmethod
+    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+        """A subscription for a consumer without a name; options are those of a standing one."""
+
+    # --- adding -------------------------------------------------------------------------------
+
+    async def add(self, obvent: T, /) -> Envelope:
+        """Publish an obvent, with what its type promises; raises as `Service.publish`.
+
+        Raises InvalidObventError for an object of another type, InvalidValueError where the subject
+        is more than one.
+        """
+        made = self.space.notification_of(self.admit(obvent), self.delivery)
+        stamped = await self.service.publish(made)
+        self._added += 1
+        return stamped
+
+    async def add_all(self, obvents: Iterable[T], /) -> Envelope:
+        """Publish several obvents as one: each consumer gets all that it asks for, or none.
+
+        A subscriber without a collection gets them as `Together`. All have the same delivery class.
+        Raises as `add`, and LimitError beyond TOGETHER_MAX.
+
+        Source: EPFL 2503 §7.
+        """
+        parts = [self.space.notification_of(self.admit(it), self.delivery) for it in obvents]
+        stamped = await self.service.publish(Together(tuple(parts)))
+        self._added += len(parts)
+        return stamped
+
+    def supply(self, producer: Producer[T]) -> Supply[T]:
+        """A producer that is asked for what it has, at times or on demand; see `Supply`."""
+        return Supply(self, producer)
+
+    @property
+    def offered(self) -> Filter:
+        """What is added here, as it is advertised; what is together is not part of it."""
+        return self.space.offered
+
+    # --- all of n -----------------------------------------------------------------------------
+
+    @overload
+    def contains(self, value: T, /) -> bool: ...
+
+    @overload
+    def contains(
+        self,
+        subscriber: Called[T],
+        where: Where[T] = None,
+        /,
+        *,
+        name: str = "",
+        threads: ThreadPolicy | None = None,
+        on_error: OnError[T] | None = None,
+    ) -> ElementHandle[T]: ...
+
+    def contains(self, value: Any, where: Where[T] = None, /, **options: Any) -> Any:
+        """Whether it holds a value; or a handle by which a subscriber is called with elements.
+
+        A value is held where an equal element is, or one with the same encoding: cost, all held
+        elements. Raises ServiceError outside `async with`, or where the subscription for the
+        elements has failed.
+
+        A subscriber is called once its handle is active, with elements added from then on; see
+        `Handle`, which has `threads` and `on_error`, too. A persistent collection needs a `name` of
+        it: under this name it goes on when it is activated again.
+        """
+        if self.space.holds(value):
+            return self._is_held(value)
+        return self._pushing(self._joining(where, options.pop("name", "")), value, **options)
+
+    def __contains__(self, value: object) -> bool:
+        return self.space.holds(value) and self._is_held(cast(T, value))
+
+    def contains_all(self, values: "Iterable[T] | Collection[T]", /) -> bool:
+        """Whether it now holds all these values, or all elements that another collection holds."""
+        wanted = values.held if isinstance(values, Collection) else values
+        return all(each in self for each in wanted)
+
+    @property
+    def held(self) -> tuple[T, ...]:
+        """The elements that it holds, as they came. Raises as `contains` of a value."""
+        return tuple(each.obvent for each in self._held.arrivals)
+
+    def get(
+        self, where: Where[T] = None, /, *, name: str = "", last_first: bool = False
+    ) -> Consumer[T]:
+        """A consumer that pulls; all consumers get all that they ask for.
+
+        `name` as for `contains`. `last_first` gives the last of those that wait, where the
+        collection has no order: ServiceError.
+        """
+        return self._pulling(self._joining(where, name), last_first)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        """All elements from the first turn on, until the service is closed."""
+        async with self.get() as consumer:
+            async for each in consumer:
+                yield each
+
+    def arrival_of(self, obvent: T) -> Arrival[T] | None:
+        """How this very object came to a consumer of this collection: its publisher and subject.
+
+        None where it did not come, or ARRIVALS_MAX others came since.
+        """
+        return self._arrivals.of(obvent)
+
+    # --- one of n -----------------------------------------------------------------------------
+
+    @overload
+    def remove(
+        self, *, where: Where[T] = None, queue: str = "", last_first: bool = False
+    ) -> Consumer[T]: ...
+
+    @overload
+    def remove(
+        self,
+        subscriber: Called[T],
+        /,
+        *,
+        where: Where[T] = None,
+        queue: str = "",
+        threads: ThreadPolicy | None = None,
+        on_error: OnError[T] | None = None,
+    ) -> ElementHandle[T]: ...
+
+    def remove(
+        self,
+        subscriber: Any = None,
+        *,
+        where: Where[T] = None,
+        queue: str = "",
+        last_first: bool = False,
+        **options: Any,
+    ) -> Any:
+        """A consumer that shares elements with others: each goes to one, by push or by pull.
+
+        All consumers that remove from one queue share it, in whatever process. Without a name the
+        queue is that of the type and subject; another condition makes another queue, which needs a
+        name. Unacknowledged elements of a consumer that goes come to another; elements added while
+        there is no consumer wait. A queue begins with its first consumer, in the store, and stands
+        until `Service.unsubscribe(queue)`. Raises ServiceError.
+
+        Source: EPFL 2503 §4.7.2, figure 4.25.
+        """
+        if where is not None and not queue:
+            raise ServiceError("another condition is another queue: say queue='name'")
+        joining = self._joined(where, self._arrivals.remember)
+        joining.durable, joining.is_queue = queue or f"queue of {self.space.name}", True
+        if subscriber is None:
+            return self._pulling(joining, last_first)
+        if last_first:
+            raise ServiceError("last_first goes with a consumer that pulls")
+        return self._pushing(joining, subscriber, **options)
+
+    # --- what it holds ------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Hold what comes from now on. Raises CannotSubscribeError. Twice is once."""
+        if not self._held.is_open:
+            joining = self._joined(None, self._held.hold)
+            if self.is_persistent:
+                joining.durable, joining.replays = self.name, True
+                joining.retention = Retention(replay_max=self._held.most)
+            await self._held.open(joining)
+
+    async def aclose(self) -> None:
+        """Hold nothing any more. Its consumers go on."""
+        await self._held.aclose()
+
+    @overload
+    async def clear(self) -> None: ...
+
+    @overload
+    async def clear(self, consumer: Consumer[T] | ElementHandle[T], /) -> None: ...
+
+    async def clear(self, consumer: Consumer[T] | ElementHandle[T] | None = None) -> None:
+        """Forget all that is held here; or let a consumer leave, for good.
+
+        What is kept for a consumer with a name ends with it; a queue stands on. Raises
+        DeliveryError where nothing was kept for it, ServiceError for one of another collection.
+        """
+        if consumer is not None:
+            await self._leave(consumer)
+            return
+        if self.is_persistent and self._held.is_open:
+            await self.aclose()
+            await self.service.unsubscribe(self.name)
+            await self.open()
+        self._held.clear()
+
+    def statistics(self) -> CollectionStatistics:
+        """Counts of elements added, held, and lost before they could be held."""
+        held = self._held
+        return CollectionStatistics(self._added, len(held), held.forgotten, held.dropped)
+
+    async def _end(self) -> None:
+        await self.aclose()
+
+    def _is_held(self, value: T) -> bool:
+        arrivals = self._held.arrivals
+        bare = self.space.bare
+        if any(each.obvent == value for each in arrivals):
+            return True
+        made = bare(self.space.notification_of(value, self.delivery, under=False))
+        return any(bare(each.notification) == made for each in arrivals)
+
+    # --- consumers ----------------------------------------------------------------------------
+
+    def _joining(self, where: Where[T], name: str) -> CollectionJoining[T]:
+        if bool(name) != self.is_persistent:
+            reason = "needs a name" if self.is_persistent else "has no name"
+            raise ServiceError(f"a consumer of a {type(self).__name__} {reason}")
+        joining = self._joined(where, self._arrivals.remember)
+        joining.durable = f"{self.name}/{name}" if name else ""
+        return joining
+
+    def _joined(
+        self, where: Where[T], arrived: Callable[[Sequence[Arrival[T]]], None]
+    ) -> CollectionJoining[T]:
+        return CollectionJoining(
+            self,
+            self.service,
+            self.subscribed,
+            self.space.asked(where),
+            arrived,
+            retention=self.retention,
+            is_set=self.is_set,
+        )
+
+    def _pulling(self, joining: CollectionJoining[T], last_first: bool) -> Consumer[T]:
+        if last_first and self.is_ordered:
+            raise ServiceError(f"its elements have an order, {self.delivery!r}: no last_first")
+        return Consumer(joining, last_first=last_first)
+
+    def _pushing(
+        self,
+        joining: CollectionJoining[T],
+        subscriber: Any,
+        threads: ThreadPolicy | None = None,
+        on_error: OnError[T] | None = None,
+    ) -> ElementHandle[T]:
+        handler = getattr(subscriber, "notify", subscriber)
+        if not callable(handler):
+            reason = f"{subscriber!r} is no element, no function, and has no notify()"
+            raise ServiceError(reason)
+        threads = policy_for(self.delivery, threads)
+        return ElementHandle(joining, self.space.cls, handler, threads, on_error)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it promises an order."""
+        return bool(self.promises & {Quality.FIFO, Quality.TOTAL})
+
+    async def _leave(self, consumer: Consumer[T] | ElementHandle[T]) -> None:
+        joining = cast(CollectionJoining[T], consumer.joining)
+        if joining.owner is not self:
+            raise ServiceError("it is a consumer of another collection")
+        if isinstance(consumer, Consumer):
+            await consumer.aclose()
+        elif consumer.is_active:
+            await consumer.deactivate()
+        if joining.durable and not joining.is_queue:
+            await self.service.unsubscribe(joining.durable)

@@ -1,0 +1,189 @@
+"""What a collection is of: a type of obvents, a subject, or the objects of a type under a subject.
+
+A space says what notification an element is, what is asked for so that elements come, and what
+elements a notification carries.
+
+Source: EPFL 2503 §4.2.1 (a collection is of a type), §4.7.1 (subjects, and both).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar, cast
+
+from msgspec.structs import replace
+
+from contrada.delivery.delivery_class import BEST_EFFORT
+from contrada.errors import ContradaError, InvalidObventError
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.rule import Rule
+from contrada.service import Subscribable, filters_of, narrowing_of, notification_of, residue_of
+from contrada.typed.collections.subject_path import SUBJECT, Subject, subject_of
+from contrada.typed.collections.together import MARK, Together, is_together, part_mark
+from contrada.typed.obvent_type import type_of
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+ALL_SUBJECTS: Final = "/"
+"""The sequence in which all collections of subjects have their total order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival(Generic[T_co]):
+    """An element with what is known of its coming.
+
+    `notification` is what it was made of, its envelope included; `part` its place, from 0, among
+    the `parts` that were published together with it and are asked for.
+
+    Source: EPFL 2503 §4.3.1 (the sender), figure 4.24 (the subject beside the object).
+    """
+
+    obvent: T_co
+    notification: Notification
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def publisher(self) -> str:
+        """The sender's identity, as its access point stamped it."""
+        return self.notification.envelope.publisher
+
+    @property
+    def subject(self) -> str:
+        """The path of the subject under which it was published; "" for none."""
+        return subject_of(self.notification.attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Rule, Generic[T]):
+    """What a consumer asks for. It gives the arrivals of a notification, at least one."""
+
+    read: Callable[[Notification], tuple[Arrival[T], ...]] = field(kw_only=True)
+
+    def to_filters(self) -> FilterSet:
+        """What covers it."""
+        return self.filters
+
+    def from_notification(self, notification: Notification) -> tuple[Arrival[T], ...]:
+        """What is asked for of a notification. Raises InvalidObventError where it is unreadable."""
+        return self.read(notification)
+
+
+class CollectionSpace(Generic[T]):
+    """A type, a subject, or both. Raises InvalidObventError, InvalidValueError."""
+
+    def __init__(self, of: Any, subject: Subject | str | None = None) -> None:
+        if isinstance(subject, str):
+            subject = Subject(subject)
+        if isinstance(of, Subject):
+            if subject is not None:
+                reason = "it is of a subject already, and named another one"
+                raise InvalidObventError(str(of), reason)
+            self.cls: type[T] | None = None
+            self.subject: Subject | None = of
+            self.delivery = ""
+        else:
+            if not isinstance(of, type):
+                raise InvalidObventError(repr(of), "expected a class of obvents, or a Subject")
+            self.cls, self.subject = of, subject
+            self.delivery = type_of(of).qos.delivery
+        self._kind: Any = Filter({}) if self.cls is None else self.cls
+        of_type = "" if self.cls is None else type_of(self.cls).name
+        self.name = of_type + ("" if self.subject is None else str(self.subject))
+        """The name of the space in messages, and of the default queue of consumers that remove."""
+
+    def holds(self, item: object) -> bool:
+        """Whether an object may be an element."""
+        if self.cls is None:
+            return isinstance(item, Notification | Mapping) or (
+                not isinstance(item, type) and hasattr(item, "to_notification")
+            )
+        return isinstance(item, self.cls)
+
+    @property
+    def offered(self) -> Filter:
+        """The filter that its elements match when they are published one by one."""
+        own = Filter({}) if self.cls is None else type_of(self.cls).filters
+        return own & self._under()
+
+    def bare(self, found: Notification) -> Notification:
+        """What it carries, whoever published it and under whatever subject."""
+        content = found.body, found.content_type
+        return Notification.restored(_without_subject(found), *content, Envelope())
+
+    def notification_of(self, item: T, delivery: str, *, under: bool = True) -> Notification:
+        """The notification of an element, and what is promised where its type does not say it.
+
+        `under` is whether it gets the subject. Raises InvalidObventError for an object of another
+        type.
+        """
+        if self.cls is not None and not isinstance(item, self.cls):
+            reason = f"{type(item).__qualname__} is another type; expected {self.cls.__qualname__}"
+            raise InvalidObventError(self.name, reason)
+        made = notification_of(cast(Any, item))
+        if self.subject is None or not under:
+            return made
+        envelope = made.envelope
+        if self.cls is None and delivery != BEST_EFFORT:
+            envelope = replace(envelope, delivery=delivery)
+        attributes = {**made.attributes, SUBJECT: self.subject.text}
+        return Notification.restored(attributes, made.body, made.content_type, envelope)
+
+    def asked(self, where: Subscribable | Callable[[T], object] | None) -> Asked[T]:
+        """What a consumer with this condition asks for, of single obvents and of parts.
+
+        Raises as `Service.subscribe`.
+        """
+        narrowed = narrowing_of(self._kind, where)
+        own = filters_of(self._kind, narrowed) & self._under()
+        filters_of(own)  # It says what nothing can match.
+        residue = residue_of(self._kind, narrowed)
+
+        def is_element(found: Notification) -> bool:
+            return own.matches(found) and (residue is None or residue(found))
+
+        def elements(found: Notification) -> list[Notification]:
+            return [each for each in Together.from_notification(found).parts if is_element(each)]
+
+        def holds(found: Notification) -> bool:
+            if MARK not in found.attributes:
+                return residue is None or residue(found)
+            if not is_together(found):
+                return False
+            try:
+                return bool(elements(found))
+            except ContradaError:
+                return True  # Who reads it says that it is damaged.
+
+        def read(found: Notification) -> tuple[Arrival[T], ...]:
+            if not is_together(found):
+                return (Arrival(self._made(found), found),)
+            parts = elements(found)
+            return tuple(
+                Arrival(self._made(it), it, number, len(parts)) for number, it in enumerate(parts)
+            )
+
+        filters = FilterSet((*own.filters, self._together()))
+        return Asked(self.name, filters, "parts of what is together", holds, read=read)
+
+    def _under(self) -> Filter:
+        return Filter({}) if self.subject is None else self.subject.to_filters()
+
+    def _together(self) -> Filter:
+        marks = () if self.cls is None else type_of(self.cls).asked
+        return Filter({MARK: True, **{part_mark(it): True for it in marks}}) & self._under()
+
+    def _made(self, found: Notification) -> T:
+        if self.cls is None:
+            return cast(T, found)
+        attributes = found.attributes
+        if SUBJECT in attributes:  # The arrival has it; the object would keep what it cannot hold.
+            found = Notification.restored(
+                _without_subject(found), found.body, found.content_type, found.envelope
+            )
+        made: T = cast(Any, self.cls).from_notification(found)
+        return made
+
+
+def _without_subject(found: Notification) -> dict[str, Any]:
+    return {name: value for name, value in found.attributes.items() if name != SUBJECT}

@@ -1,0 +1,87 @@
+"""The collection classes: with duplicates or without, each with its promises.
+
+                         WeakBag                    WeakSet          (each *Set* is the *Bag* of its
+                            |                                         name without duplicates)
+                        StrongBag
+          __________________|__________________
+         |                  |                  |
+      FIFOBag           SortedBag        PersistentBag
+         |
+     CausalBag
+
+A collection that promises less than its type is allowed, and gets the weaker delivery. To combine
+two promises derive from both: `class Ledger(PersistentSet[T], CausalSet[T])`.
+
+Source: EPFL 2503 §4.4, figure 4.7.
+"""
+
+from typing import ClassVar, TypeVar
+
+from contrada.service import Interest, StandingOptions
+from contrada.typed.collections.collection import Collection
+from contrada.typed.collections.collection_handles import standing
+from contrada.typed.collections.collection_quality import Quality
+from contrada.typed.collections.collection_space import Arrival, Asked
+from contrada.typed.collections.element_reader import Readable
+
+T = TypeVar("T")
+
+
+class WeakBag(Collection[T]):
+    """Best effort: an element comes, or it does not; one may come twice where a broker restarts."""
+
+    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+        """An ordinary subscription; a standing one, in memory, where more is promised."""
+        if Quality.RELIABLE in self.promises:
+            return standing(self.service, asked, {**options, "reliable": True})
+        subject: Interest[tuple[Arrival[T], ...]] = asked
+        return self.service.subscribe(subject)
+
+
+class WeakSet(WeakBag[T]):
+    """Best effort, and once at most to each consumer, as far as RECENT_MAX remembers."""
+
+    is_set: ClassVar[bool] = True
+
+
+class StrongBag(WeakBag[T], promises=["reliable"]):
+    """Each consumer that stays gets all elements, at least once."""
+
+
+class StrongSet(StrongBag[T], WeakSet[T]):
+    """Each consumer that stays gets all elements, once."""
+
+
+class FIFOBag(StrongBag[T], promises=["fifo"]):
+    """Elements of one publisher come in the order in which it added them."""
+
+
+class FIFOSet(FIFOBag[T], StrongSet[T]):
+    """The same, once."""
+
+
+class CausalBag(FIFOBag[T], promises=["causal"]):
+    """An element comes after all that its publisher knew of."""
+
+
+class CausalSet(CausalBag[T], FIFOSet[T]):
+    """The same, once."""
+
+
+class SortedBag(StrongBag[T], promises=["total"]):
+    """All consumers get elements in one order."""
+
+
+class SortedSet(SortedBag[T], StrongSet[T]):
+    """The same, once."""
+
+
+class PersistentBag(StrongBag[T], promises=["certified"]):
+    """It outlives its process, and each consumer with a name goes on where it was."""
+
+
+class PersistentSet(PersistentBag[T], StrongSet[T]):
+    """The same; once while a consumer runs.
+
+    Elements in the consumer's hands when it died come again.
+    """

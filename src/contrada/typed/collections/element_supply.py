@@ -1,0 +1,86 @@
+"""Producers that a collection polls: it adds the obvents that they give.
+
+Source: EPFL 2503 §4.3.1 (an asynchronous `add` that announces what will be produced).
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+
+from contrada.model import Envelope
+from contrada.service import Offered, Offering, Service
+from contrada.service.async_resource import InForce
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+Producer: TypeAlias = Callable[[], Awaitable[T | None] | T | None]
+"""Gives an obvent when it is polled, or None where it has none."""
+
+_LOG: Final = logging.getLogger("contrada.typed")
+
+
+class Adding(Protocol[T_contra]):
+    """Where a supply adds."""
+
+    service: Service
+
+    @property
+    def offered(self) -> Offered:
+        """What may be added."""
+        ...
+
+    async def add(self, obvent: T_contra, /) -> Envelope:
+        """Publish an obvent."""
+        ...
+
+
+class Supply(InForce, Generic[T]):
+    """A producer that is polled for obvents. Inside `async with` its obvents are advertised.
+
+    `failed` counts how often `run` could not get or publish something.
+    """
+
+    def __init__(self, adding: Adding[T], producer: Producer[T]) -> None:
+        self.failed = 0
+        self._adding = adding
+        self._producer = producer
+        self._offering: Offering | None = None
+
+    async def open(self) -> None:
+        """Advertise what will be produced. Raises as `Service.advertise`."""
+        if self._offering is None:
+            self._offering = self._adding.service.advertise(self._adding.offered)
+            await self._offering.open()
+
+    async def pull(self) -> Envelope | None:
+        """Ask the producer once, and publish what it gives. Raises what it raises, and `add`."""
+        given = self._producer()
+        obvent: T | None = await given if inspect.isawaitable(given) else given
+        return None if obvent is None else await self._adding.add(obvent)
+
+    async def run(
+        self,
+        ticks: AsyncIterable[object],
+        on_error: Callable[[Exception], object] | None = None,
+    ) -> None:
+        """Pull at each tick, until they end. What fails is counted and told, and ends nothing."""
+        async for _ in ticks:
+            try:
+                await self.pull()
+            except Exception as error:  # noqa: BLE001 - the producer's own code, or one publication
+                self.failed += 1
+                if on_error is not None:
+                    on_error(error)
+                else:
+                    _LOG.warning("a producer failed: %(reason)r", {"reason": error})
+
+    async def aclose(self) -> None:
+        """Withdraw what is advertised."""
+        offering, self._offering = self._offering, None
+        if offering is not None:
+            await offering.unadvertise()
+
+    async def _end(self) -> None:
+        await self.aclose()

@@ -1,0 +1,104 @@
+"""The elements that a collection holds: the last that came to it.
+
+Source: EPFL 2503 §4.3.1 (a collection contains elements), §4.4.3 (the last k are buffered).
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from contrada.errors import ServiceError
+from contrada.typed.collections.collection_handles import CollectionJoining, ElementHandle
+from contrada.typed.collections.collection_space import Arrival
+from contrada.typed.handles import ThreadPolicy
+
+T = TypeVar("T")
+
+ELEMENTS_HELD_MAX: Final = 1_000
+"""Elements that a collection holds by default. Beyond it: the oldest are forgotten, and counted."""
+
+ARRIVALS_MAX: Final = 1_000
+"""Elements of which a collection knows how they arrived. Beyond it: that of the oldest is
+forgotten."""
+
+
+class HeldElements(Generic[T]):
+    """The last elements that came, while it is open; `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        given: object = most
+        if type(given) is not int or given < 1:
+            raise ServiceError(f"holds = {most!r}: expected a number of elements from 1")
+        self.most = most
+        self.forgotten = 0
+        self._held: deque[Arrival[T]] = deque()
+        self._view: ElementHandle[T] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something brings elements, or did until it failed."""
+        return self._view is not None
+
+    @property
+    def arrivals(self) -> Sequence[Arrival[T]]:
+        """Those that are held. Raises ServiceError where nothing brings elements."""
+        if self._view is None:
+            raise ServiceError("a collection holds elements inside its own `async with` only")
+        if not self._view.is_active:
+            raise ServiceError("it holds nothing: what brings its elements has ended")
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """What did not come, by reason."""
+        return {} if self._view is None else self._view.statistics().dropped
+
+    async def open(self, joining: CollectionJoining[T]) -> None:
+        """Hold what comes by it. Raises CannotSubscribeError."""
+        view: ElementHandle[T] = ElementHandle(joining, None, _held, ThreadPolicy.single())
+        await view.activate()
+        self._view = view
+
+    async def aclose(self) -> None:
+        """Hold nothing any more."""
+        view, self._view = self._view, None
+        self.clear()
+        if view is not None and view.is_active:
+            await view.deactivate()
+
+    def clear(self) -> None:
+        """Forget what is held."""
+        self._held.clear()
+
+    def hold(self, arrivals: Sequence[Arrival[T]]) -> None:
+        """These have come, together."""
+        for each in arrivals:
+            if len(self._held) >= self.most:
+                self._held.popleft()
+                self.forgotten += 1
+            self._held.append(each)
+
+
+class Arrivals(Generic[T]):
+    """How the last elements arrived, by the very objects."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Arrival[T]] = {}
+
+    def remember(self, arrivals: Sequence[Arrival[T]]) -> None:
+        """These have arrived."""
+        for each in arrivals:
+            if len(self._known) >= ARRIVALS_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[id(each.obvent)] = each
+
+    def of(self, obvent: T) -> Arrival[T] | None:
+        """How this object arrived."""
+        return self._known.get(id(obvent))  # Known objects are kept alive, so no other has this id.
+
+
+async def _held(_: object) -> None:
+    """It was held when it arrived."""

@@ -1,0 +1,459 @@
+"""Handles: a subscription to a type, with the function that is called with each obvent.
+
+    handle = ct.Handle(service, StockQuote, bought, lambda q: q.price < 100)
+    await handle.activate()
+    ...
+    await handle.deactivate()
+
+A handle may be activated and deactivated any number of times, also by its own handler. Its
+subscription has the delivery class of the type. A handle of a reliable type keeps a standing
+subscription until it is deactivated. With an identifier the subscription is durable: it outlives
+this process, until it is ended by that name.
+
+A thread policy says how many calls there are at a time. An `async` handler is called on the event
+loop, any other on threads of its own. Ordered obvents are handled one at a time.
+
+Source: EPFL 2503 §5.3.2, §5.3.5, §5.3.6, figure 5.6.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Self, TypeVar
+
+from contrada.delivery.delivery_class import delivery_class
+from contrada.errors import (
+    CannotSubscribeError,
+    CannotUnsubscribeError,
+    ContradaError,
+    InvalidObventError,
+    ServiceError,
+)
+from contrada.service import (
+    Interest,
+    Kept,
+    Predicate,
+    Service,
+    StandingSubscription,
+    Subscribable,
+    Subscription,
+    SubscriptionStatistics,
+)
+from contrada.service.callbacks import HandlerCalls, called, checked_concurrency
+from contrada.service.sync import BlockingService
+from contrada.typed.obvent_type import type_of
+from contrada.typed.qos import NOTHING, Qos
+
+T = TypeVar("T")
+
+Handler = Callable[[T], Awaitable[object] | object]
+
+HANDLER_WAITING_MAX: Final = 256
+"""Obvents of classes whose handler is busy that one handle has taken. Beyond it: it takes no more
+until one is done."""
+
+_LOG: Final = logging.getLogger("contrada.service")
+
+# The handle in whose call this code runs: such a handle must not wait for its own end.
+_within: Final[contextvars.ContextVar["Handle[Any] | None"]] = contextvars.ContextVar(
+    "handle", default=None
+)
+
+# Pairs of handles: a call of the first waits for the end of the second. Calls run on several
+# threads, hence the lock.
+_waits: Final[list[tuple["Handle[Any]", "Handle[Any]"]]] = []
+_waits_lock: Final = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPolicy:
+    """How many obvents a handler processes at a time: `most`, and `each_class` one at a time.
+
+    Source: EPFL 2503 §5.3.5.
+    """
+
+    most: int
+    each_class: bool = False
+
+    def __post_init__(self) -> None:
+        checked_concurrency(self.most)
+
+    @classmethod
+    def single(cls) -> "ThreadPolicy":
+        """One obvent at a time, in the order in which they come."""
+        return cls(1)
+
+    @classmethod
+    def multi(cls, most: int = 16) -> "ThreadPolicy":
+        """So many at a time, begun in the order in which they come."""
+        return cls(most)
+
+    @classmethod
+    def one_per_class(cls, most: int = 16) -> "ThreadPolicy":
+        """So many at a time, of each class one, in order."""
+        return cls(most, each_class=True)
+
+
+def policy_for(delivery: str, threads: ThreadPolicy | None) -> ThreadPolicy:
+    """The policy that is asked for, or the usual one, for obvents of a class of delivery.
+
+    Raises ServiceError for one that would give up their order.
+    """
+    if not delivery_class(delivery).is_ordered:
+        return threads or ThreadPolicy.multi()
+    single = ThreadPolicy.single()
+    if threads not in (None, single):
+        reason = f"its obvents are {delivery}: only ThreadPolicy.single() keeps their order"
+        raise ServiceError(reason)
+    return single
+
+
+class Handle(Generic[T]):
+    """A subscription that is activated and deactivated, any number of times."""
+
+    def __init__(
+        self,
+        service: Service,
+        subject: Interest[T] | type[T],
+        handler: Handler[T],
+        where: Subscribable | Predicate[T] | None = None,
+        *,
+        threads: ThreadPolicy | None = None,
+        on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """Raises ServiceError for a policy that would give up the order of the type, and for a
+        service that blocks.
+        """
+        given: object = service
+        # A collection gives what asks as if it were a service.
+        if isinstance(given, BlockingService):
+            raise ServiceError(
+                "a handle is of a service of `connect`; one of `connect_sync` has "
+                "`subscription.handle(function)`"
+            )
+        self.qos = _qos_of(subject)
+        self.threads = policy_for(self.qos.delivery, threads)
+        self._service = service
+        self._subject = subject
+        self._where = where
+        self._handler = handler
+        self._on_error = on_error
+        self._subscription: Subscription[T] | StandingSubscription[T] | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_activating = False
+        self._last: Subscription[T] | StandingSubscription[T] | None = None
+        self._failed = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether obvents come."""
+        runner = self._runner
+        return self._subscription is not None and runner is not None and not runner.done()
+
+    async def activate(self, durable_id: str | None = None) -> None:
+        """Let obvents come, from when this has returned.
+
+        With an identifier the subscription outlives its deactivation, and this process: obvents
+        that come meanwhile are handed out at the next activation with the same identifier. Raises
+        CannotSubscribeError, also where it is active already.
+
+        Source: EPFL 2503 §5.3.6.
+        """
+        if self.is_active or self._is_activating:
+            raise CannotSubscribeError("it is active already")
+        options: dict[str, Any] = {}
+        if durable_id is not None:
+            options = {"durable": durable_id, "auto_acknowledge": False}
+        elif self.qos.is_reliable:
+            options = {"reliable": True, "auto_acknowledge": False}
+        self._is_activating = True
+        try:
+            held = self._service.subscribe(self._subject, self._where, **options)
+            await held.open()
+            runner = await self._begun(held)
+        except ContradaError as error:
+            raise CannotSubscribeError(str(error)) from error
+        finally:
+            self._is_activating = False
+        self._subscription = self._last = held
+        self._loop, self._runner = asyncio.get_running_loop(), runner
+
+    async def _begun(self, held: Any) -> asyncio.Task[None]:
+        """Starts the task that reads a subscription.
+
+        Returns once cancelling the task would also close the subscription.
+        """
+        pool = None
+        if not _is_async(self._handler):
+            pool = ThreadPoolExecutor(self.threads.most, "contrada-handler")
+        runner = asyncio.create_task(self._run(held, pool))
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            runner.cancel()
+            raise
+        return runner
+
+    def deactivate(self) -> Awaitable[None]:
+        """Let none come any more; begun at once, also where nobody awaits it.
+
+        Awaited it returns when no call of the handler runs any more, but the one that asks. On a
+        thread, as a handler may have one, it returns when it is done. It does not wait for calls
+        that wait themselves for what asks, as where two handlers deactivate each other's handle.
+        Raises CannotUnsubscribeError where it is not active.
+        """
+        runner, loop = self._runner, self._loop
+        if self._subscription is None or runner is None or loop is None:
+            raise CannotUnsubscribeError("it is not active")
+        self._subscription = None
+        ending = _Ending(self, runner)
+        if _running_loop() is loop:
+            runner.cancel()
+            return ending
+        loop.call_soon_threadsafe(runner.cancel)
+        with ending.waited_for() as is_waited_for:
+            if is_waited_for:
+                asyncio.run_coroutine_threadsafe(_ended(runner), loop).result()
+        return _Completed()
+
+    async def __aenter__(self) -> Self:
+        if not self.is_active:
+            await self.activate()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._subscription is not None:
+            await self.deactivate()
+
+    async def update(self, where: Subscribable | Predicate[T] | None) -> None:
+        """Narrow it by something else, without a gap; see `Subscription.update`.
+
+        Raises CannotSubscribeError for a standing one: it stands for what it was activated with.
+        """
+        held = self._subscription
+        if isinstance(held, StandingSubscription):
+            raise CannotSubscribeError("what stands is not updated; deactivate it, and end it")
+        if held is not None:
+            await held.update(self._subject, where)
+        self._where = where
+
+    def statistics(self) -> SubscriptionStatistics:
+        """What was delivered and dropped since it was activated last; `failed` of all its time."""
+        if self._last is None:
+            return SubscriptionStatistics(0, 0, {})
+        found = self._last.statistics()
+        return SubscriptionStatistics(
+            found.delivered, found.queued, found.dropped, self._failed, found.reconnects
+        )
+
+    async def _run(self, held: Any, pool: ThreadPoolExecutor | None) -> None:
+        """Calls the handler with all that comes, until it is deactivated: that cancels this."""
+        calls = (_CallsByClass if self.threads.each_class else HandlerCalls)(self.threads.most)
+        try:
+            async for each in held:
+                item, position = (each.item, each.position) if isinstance(each, Kept) else (each, 0)
+                await calls.begin(self._call(held, pool, item, position), type(item))
+        except asyncio.CancelledError:
+            if self._reads(held):
+                raise  # Somebody else cancels it: the end of the event loop.
+        except ContradaError as error:
+            _LOG.warning(
+                "%(subject)s: its handle is active no longer: %(reason)s",
+                {"subject": self._subject, "reason": error},
+            )
+            raise
+        finally:
+            await calls.finished()
+            if isinstance(held, StandingSubscription):
+                await held.aclose()
+            else:
+                await held.unsubscribe()
+            if pool is not None:
+                pool.shutdown(wait=False)
+
+    def _reads(self, held: object) -> bool:
+        """Whether it was not deactivated since this was subscribed."""
+        return self._subscription is held
+
+    async def _call(
+        self, held: Any, pool: ThreadPoolExecutor | None, item: T, position: int
+    ) -> None:
+        if not self._reads(held):
+            return  # It was deactivated while this waited for its turn; where it is kept it comes.
+        token = _within.set(self)
+        try:
+            await _called(pool, self._handler, item)
+        except (Exception, asyncio.CancelledError) as error:  # the subscriber's own code
+            if _is_cancelled():
+                raise  # The event loop ends, and this is not handled: where it is kept it comes.
+            await self._fail(pool, error, item)
+        finally:
+            _within.reset(token)
+        if position:  # What was handled does not come again; what is not said in time does.
+            try:
+                await held.acknowledge(position)
+            except ServiceError:
+                pass  # It is closed.
+            except ContradaError as error:
+                _LOG.warning(
+                    "%(subject)s: what was handled is not acknowledged: %(reason)s",
+                    {"subject": self._subject, "reason": error},
+                )
+
+    async def _fail(self, pool: ThreadPoolExecutor | None, error: BaseException, item: T) -> None:
+        self._failed += 1
+        kind = type(item).__name__
+        level = logging.WARNING if self._failed == 1 else logging.DEBUG
+        _LOG.log(
+            level, "the handler of %(kind)s raised: %(reason)r", {"kind": kind, "reason": error}
+        )
+        if self._on_error is None:
+            return
+        try:
+            await _called(pool, self._on_error, error, item)
+        except (Exception, asyncio.CancelledError) as further:  # the subscriber's own code
+            if _is_cancelled():
+                raise
+            _LOG.warning(
+                "on_error of the handler of %(kind)s raised: %(reason)r",
+                {"kind": kind, "reason": further},
+            )
+
+
+class _CallsByClass(HandlerCalls):
+    """Of each class of obvents one at a time, in order."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._waiting: dict[type, deque[Coroutine[Any, Any, None]]] = {}
+        self._behind = 0  # those that wait for another one of their class
+
+    async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
+        """Begin a call, or let it wait for its class; returns when there is room for another."""
+        if kind in self._waiting:
+            self._waiting[kind].append(call)
+            self._behind += 1
+        else:
+            self._waiting[kind] = deque()
+            self._start(self._in_turn(kind, call))
+        await self._room()
+
+    @property
+    def _is_full(self) -> bool:
+        return super()._is_full or self._behind >= HANDLER_WAITING_MAX
+
+    async def _in_turn(self, kind: type, call: Coroutine[Any, Any, None]) -> None:
+        """All of one class, one after the other."""
+        waiting = self._waiting[kind]
+        await call
+        while waiting:
+            self._behind -= 1
+            self._changed.set()
+            await waiting.popleft()
+        del self._waiting[kind]
+
+
+async def _called(
+    pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any
+) -> None:
+    """As `called`, on a thread of the pool where there is one and the function blocks."""
+    if pool is not None and not _is_async(function):
+        run = contextvars.copy_context().run
+        loop = asyncio.get_running_loop()
+        function, arguments = loop.run_in_executor, (pool, run, function, *arguments)
+    await called(function, *arguments)
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs is cancelled, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _ended(runner: asyncio.Task[None]) -> None:
+    """Waits until a handle's calls are done, and its subscription is closed."""
+    await asyncio.wait([runner])
+    error = None if runner.cancelled() else runner.exception()
+    if error is not None:
+        raise CannotUnsubscribeError(str(error)) from error
+
+
+class _Ending:
+    """The end of a handle's calls, to be awaited."""
+
+    def __init__(self, handle: Handle[Any], runner: asyncio.Task[None]) -> None:
+        self._handle = handle
+        self._runner = runner
+
+    def __await__(self) -> Generator[Any, None, None]:
+        with self.waited_for() as is_waited_for:
+            if is_waited_for:
+                yield from _ended(self._runner).__await__()
+
+    @contextlib.contextmanager
+    def waited_for(self) -> Generator[bool, None, None]:
+        """Whether the running call may wait for this end without a deadlock.
+
+        While it waits, the pair of handles is noted in `_waits`.
+        """
+        asks = _within.get()
+        if asks is None:
+            yield True
+            return
+        with _waits_lock:
+            may_wait = not _waits_for(self._handle, asks)
+            if may_wait:
+                _waits.append((asks, self._handle))
+        try:
+            yield may_wait
+        finally:
+            if may_wait:
+                with _waits_lock:
+                    _waits.remove((asks, self._handle))
+
+
+def _waits_for(handle: Handle[Any], other: Handle[Any]) -> bool:
+    """Whether a handle is the other one, or waits for its end, directly or through others."""
+    reached = [handle]
+    for each in reached:
+        reached += [it for by, it in _waits if by is each and it not in reached]
+    return other in reached
+
+
+class _Completed:
+    """An end that was reached already, to be awaited."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__
+    )
+
+
+def _qos_of(subject: Any) -> Qos:
+    """What is promised of the objects of a subject; nothing where that is no type of obvents."""
+    if not isinstance(subject, type):
+        return NOTHING
+    try:
+        return type_of(subject).qos
+    except InvalidObventError:
+        return NOTHING

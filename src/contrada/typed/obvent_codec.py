@@ -1,0 +1,447 @@
+"""Objects as attributes and a body, and back.
+
+A scalar is the attribute of its field's name, a field of a nested object that of its path,
+`outer.inner`; an object that may be None is the attribute `outer` = null where it is. All else
+stands in the body, a map of msgpack by path. A double is always a double, a date its ISO text, a
+duration its microseconds, a member of an enumeration its value or its name, a decimal the nearest
+double and its digits in the body. Where the class of a nested object is a subtype of the declared
+one, `outer.@is` names it.
+
+Attributes and body parts that the reader's class does not know are kept apart, so that they can be
+published on.
+
+Speed: how to read an object depends only on the names that came, so that is worked out once for
+each set of names. Then an object costs one check of its values' types, and one call that makes it.
+
+Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any, Final
+
+from contrada.errors import InvalidObventError
+from contrada.model.domains.values import MARK_PREFIX
+from contrada.typed.body_values import IS, OBVENT_NESTING_MAX, BodyValue, element_of
+from contrada.typed.object_parts import Parts, Values
+from contrada.typed.scalars import holder, reader, writer
+from contrada.typed.shapes import Field, FieldKind, Shape, TypeOption, name_of, shape_of
+from contrada.typed.type_names import class_named, marks_of, names_of
+from contrada.typed.unknown_types import Rest, anonymous, is_unknown, keep, known_of, rest_of
+
+READINGS_MAX: Final = 256
+"""Sets of attribute names of one class whose reading is remembered, and sets of types of its
+values. Beyond it: all are forgotten, and worked out anew."""
+
+
+class ObventCarrier:
+    """How objects of one class are carried."""
+
+    def __init__(self, shape: Shape, type_name: str) -> None:
+        self.shape = shape
+        self._type_name = type_name
+        self._scalars: list[_ScalarField] = []
+        self._objects: list[_Nested] = []
+        self._elements: list[_BodyField] = []
+        for each in shape.fields:
+            self._place(each)
+        self._get = _getter(attrgetter, [each.field.name for each in self._scalars])
+        self._names = tuple(each.field.name for each in self._scalars)
+        self._plain_types: set[tuple[type, ...]] = set()
+        self._readings: dict[tuple[str, ...], _FieldReading] = {}
+
+    def _place(self, declared: Field) -> None:
+        inner = [each for each in declared.alternatives if each.kind is FieldKind.OBJECT]
+        if declared.is_flat and inner:
+            self._objects.append(_Nested(declared, inner[0].type))
+        elif declared.is_flat:
+            self._scalars.append(_ScalarField(declared))
+        if not declared.is_flat or any(
+            it.kind is FieldKind.DECIMAL for it in declared.alternatives
+        ):
+            try:
+                element = element_of(declared.annotation, object_value)
+            except TypeError as error:
+                reason = f"field {declared.name!r} is {name_of(declared.annotation)}: {error}"
+                raise InvalidObventError(self._type_name, reason) from None
+            self._elements.append(_BodyField(declared, element))
+
+    def plain_attributes_of(self, obvent: Any) -> Values | None:
+        """The attributes of an object whose values, judged by their types, need no check.
+
+        None for any other object, and for the first with such types.
+        """
+        values = self._get(obvent)
+        if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:
+            return None
+        return dict(zip(self._names, values, strict=True))
+
+    def put(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
+        """Add what an object carries, under a path. Raises InvalidObventError."""
+        if depth > OBVENT_NESTING_MAX:
+            reason = f"nested deeper than OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}, or in itself"
+            raise InvalidObventError(self._type_name, reason)
+        for name, value in self._flat(obvent).items():
+            parts.attributes[prefix + name] = value
+        for nested in self._objects:
+            value = getattr(obvent, nested.field.name)
+            path = prefix + nested.field.name
+            if nested.cls is not type(value) and not isinstance(value, nested.cls):
+                parts.attributes[path] = self._written(nested, value)
+                continue
+            kind, kept = _told(value, nested.cls)
+            carrier = carrier_of(kind)
+            if not carrier.shape.fields:
+                kept.attributes.setdefault(IS, "")
+            _put_under(f"{path}.", kept, parts)
+            carrier.put(value, parts, f"{path}.", depth + 1)
+        for entry in self._elements:
+            value = getattr(obvent, entry.field.name)
+            if value is None and entry.field.is_flat:
+                continue
+            parts.entries[prefix + entry.field.name] = self._entered(entry, value)
+
+    def take(self, parts: Parts) -> tuple[Values, Parts | None]:
+        """The values of the fields by their names, and what the class does not know, if any.
+
+        Raises InvalidObventError.
+        """
+        attributes = parts.attributes
+        reading = self._readings.get(tuple(attributes))
+        if reading is None:
+            reading = self._reading(tuple(attributes))
+        values = reading.values(attributes, self._type_name)
+        rest = None
+        if self._objects or self._elements or parts.entries or reading.unknown:
+            rest = Parts({name: attributes[name] for name in reading.unknown})
+            self._take_more(parts, values, rest)
+        if len(values) < len(self.shape.fields):
+            self._check_all(values)
+        return values, rest if rest and (rest.attributes or rest.entries) else None
+
+    def taken_plain(self, cls: type[Any], attributes: Any) -> Any:
+        """The object, where its attributes are all that it needs and nothing needs a look; or None.
+
+        Raises InvalidObventError.
+        """
+        reading = self._readings.get(tuple(attributes))
+        if reading is None or not reading.is_whole:
+            return None
+        found = reading.get(attributes)
+        if tuple(map(type, found)) not in reading.plain_types:
+            return None
+        return self._made(cls, *found)
+
+    def made(self, cls: type[Any], values: Values) -> Any:
+        """An object of this class, or of an anonymous subclass. Raises InvalidObventError."""
+        return self._made(self.shape.make, cls, values)
+
+    def _made(self, make: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return make(*given)
+        except Exception as error:  # Its own __post_init__ or validators may raise anything.
+            raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
+
+    def _flat(self, obvent: Any) -> Values:
+        values = self._get(obvent)
+        types = tuple(map(type, values))
+        if types not in self._plain_types:
+            values = tuple(map(self._written, self._scalars, values))
+            if _are_plain(self._scalars, types):
+                _remember(self._plain_types).add(types)
+        return dict(zip(self._names, values, strict=True))
+
+    def _written(self, declared: "_ScalarField | _Nested", value: Any) -> Any:
+        if type(value) in declared.plain:
+            return value
+        for alternative in declared.writers:
+            if alternative.holds(value):
+                try:
+                    return alternative.write(value)
+                except (ValueError, OverflowError, KeyError) as error:
+                    reason = f"{declared.field.name} = {value!r}: {error}"
+                    raise InvalidObventError(self._type_name, reason) from None
+        reason = f"{declared.field.name} = {value!r}: expected {declared.field.expected}"
+        raise InvalidObventError(self._type_name, reason)
+
+    def _entered(self, entry: "_BodyField", value: Any) -> Any:
+        name = entry.field.name
+        if not entry.element.holds(value):
+            reason = f"{name} = {value!r}: expected {name_of(entry.field.annotation)}"
+            raise InvalidObventError(self._type_name, reason)
+        try:
+            return entry.element.write(value, 1)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise InvalidObventError(self._type_name, f"{name} = {value!r}: {error}") from None
+
+    def _reading(self, names: tuple[str, ...]) -> "_FieldReading":
+        reading = _FieldReading(names, self._scalars, [each.field.name for each in self._objects])
+        # Its constructor takes them in this order, and asks for no more.
+        reading.is_whole = (
+            self.shape.is_positional
+            and not reading.unknown
+            and reading.keys == tuple(each.name for each in self.shape.fields)
+        )
+        _remember(self._readings)[names] = reading
+        return reading
+
+    def _take_more(self, parts: Parts, values: Values, rest: Parts) -> None:
+        rest.entries.update(parts.entries)
+        for entry in self._elements:
+            name = entry.name_in(parts)
+            if name in rest.entries:
+                try:
+                    values[entry.field.name] = entry.element.read(rest.entries.pop(name))
+                except (ValueError, TypeError, RecursionError):
+                    reason = (
+                        f"{name} is none in the body: expected {name_of(entry.field.annotation)}"
+                    )
+                    raise InvalidObventError(self._type_name, reason) from None
+        for nested in self._objects:
+            self._take_nested(nested, parts, values, rest)
+
+    def _take_nested(self, nested: "_Nested", parts: Parts, values: Values, rest: Parts) -> None:
+        for name in (nested.field.name, *nested.field.aliases):
+            if name in parts.attributes:
+                if not nested.may_be_none or parts.attributes[name] is not None:
+                    found = f"{name} = {parts.attributes[name]!r}"
+                    reason = f"{found}: expected {nested.field.expected}"
+                    raise InvalidObventError(self._type_name, reason)
+                values[nested.field.name] = None
+                rest.attributes.pop(name, None)
+                return
+            inner = Parts(*(_under(f"{name}.", it) for it in (parts.attributes, parts.entries)))
+            if inner.attributes or inner.entries:
+                for path in (f"{name}.{it}" for it in (*inner.attributes, *inner.entries)):
+                    rest.attributes.pop(path, None)
+                    rest.entries.pop(path, None)
+                values[nested.field.name] = _nested_object(nested.cls, inner)
+                return
+
+    def _check_all(self, values: Values) -> None:
+        for each in self.shape.fields:
+            if each.is_required and each.name not in values:
+                raise InvalidObventError(self._type_name, f"field {each.name!r} is absent")
+
+
+class _FieldWriter:
+    """One alternative of a field, as it is written."""
+
+    __slots__ = ("holds", "write")
+
+    def __init__(self, alternative: TypeOption) -> None:
+        self.holds = holder(alternative)
+        self.write = writer(alternative)
+
+
+class _ScalarField:
+    """A field whose values are attributes."""
+
+    def __init__(self, declared: Field) -> None:
+        self.field = declared
+        self.writers = [_FieldWriter(each) for each in declared.alternatives]
+        self._readers = [reader(each) for each in declared.alternatives]
+        self.plain = {_PLAIN[it.kind] for it in declared.alternatives if it.kind in _PLAIN}
+
+    def restored(self, value: Any) -> Any:
+        """The value as one of the field's types; ValueError when it is none."""
+        if type(value) in self.plain:
+            return value
+        for read in self._readers:
+            try:
+                return read(value)
+            except (ValueError, OverflowError):
+                continue
+        raise ValueError(f"{self.field.name} = {value!r}: expected {self.field.expected}")
+
+
+class _Nested:
+    """A field whose values are objects, their fields attributes."""
+
+    def __init__(self, declared: Field, cls: type[Any]) -> None:
+        self.field = declared
+        self.cls = cls
+        self.writers = [
+            _FieldWriter(it) for it in declared.alternatives if it.kind is FieldKind.NONE
+        ]
+        self.may_be_none = bool(self.writers)
+        self.plain: frozenset[type] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _BodyField:
+    """A field that stands in the body; a decimal stands there beside its attribute."""
+
+    field: Field
+    element: BodyValue
+
+    def name_in(self, parts: Parts) -> str:
+        """The name by which it stands there: an alias, where its own is absent."""
+        if not self.field.aliases:
+            return self.field.name
+        # What stands beside an attribute has the name of that.
+        held = parts.attributes if self.field.is_flat else parts.entries
+        names = (self.field.name, *self.field.aliases)
+        return next((it for it in names if it in held), self.field.name)
+
+
+class _FieldReading:
+    """How an object is read of attributes of these names, in this order."""
+
+    def __init__(
+        self, names: tuple[str, ...], scalars: list[_ScalarField], objects: list[str]
+    ) -> None:
+        pairs = []
+        for each in scalars:
+            found = next((it for it in (each.field.name, *each.field.aliases) if it in names), None)
+            if found is not None:
+                pairs.append((found, each))
+        self.get = _getter(itemgetter, [name for name, _ in pairs])
+        self._scalars = [each for _, each in pairs]
+        self.keys = tuple(each.field.name for each in self._scalars)
+        self.plain_types: set[tuple[type, ...]] = set()
+        taken = {name for name, _ in pairs} | set(objects)
+        known = (MARK_PREFIX, *(f"{name}." for name in objects))
+        self.unknown = [it for it in names if it not in taken and not it.startswith(known)]
+        self.is_whole = False
+
+    def values(self, attributes: Mapping[str, Any], type_name: str) -> Values:
+        found = self.get(attributes)
+        types = tuple(map(type, found))
+        if types not in self.plain_types:
+            try:
+                found = tuple(
+                    it.restored(value) for it, value in zip(self._scalars, found, strict=True)
+                )
+            except ValueError as error:
+                raise InvalidObventError(type_name, str(error)) from None
+            if _are_plain(self._scalars, types):
+                _remember(self.plain_types).add(types)
+        return dict(zip(self.keys, found, strict=True))
+
+
+def _are_plain(scalars: list[_ScalarField], types: tuple[type, ...]) -> bool:
+    """Whether values of these types are written, and read, as they are."""
+    return all(kind in each.plain for each, kind in zip(scalars, types, strict=True))
+
+
+_PLAIN: Final = {
+    FieldKind.NONE: type(None),
+    FieldKind.BOOL: bool,
+    FieldKind.INT: int,
+    FieldKind.FLOAT: float,
+    FieldKind.TEXT: str,
+    FieldKind.BYTES: bytes,
+}
+
+_CARRIER: Final = "__obvent_carrier__"
+"""The attribute of a class that holds its ObventCarrier; it also has that of an ancestor."""
+
+
+def carrier_of(cls: type[Any]) -> ObventCarrier:
+    """How objects of a class are carried. Raises InvalidObventError for what cannot be."""
+    found: ObventCarrier | None = getattr(cls, _CARRIER, None)
+    if found is None or found.shape.cls is not cls:
+        name = (*names_of(cls), cls.__qualname__)[0]
+        found = ObventCarrier(shape_of(cls, name), name)
+        setattr(cls, _CARRIER, found)
+    return found
+
+
+def object_value(cls: type[Any]) -> BodyValue:
+    """Nested objects that stand in the body, as in a list."""
+
+    def write(value: Any, depth: int) -> Values:
+        kind, parts = _told(value, cls)
+        carrier_of(kind).put(value, parts, depth=depth)
+        return {"": parts.entries, **parts.attributes}
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict) or type(value.get("")) is not dict:
+            raise ValueError
+        attributes = {name: it for name, it in value.items() if name}
+        kind, known = cls, class_named(attributes.get(IS, ""))
+        if known is not None and issubclass(known, cls):
+            kind = known
+            del attributes[IS]
+        return _made_whole(kind, Parts(attributes, value[""]))
+
+    return BodyValue(lambda value: isinstance(value, cls), write, read)
+
+
+def _told(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
+    """The known class of a nested object, and what it carries beside the fields of that.
+
+    It may have come by itself, with the marks of types that are not known here.
+    """
+    kind, parts = type(value), Parts()
+    strange: list[str] = []
+    if is_unknown(kind):
+        kind, rest = known_of(kind), rest_of(value)
+        parts.add(rest.parts)
+        strange = [each for each in rest.marks if each not in marks_of(kind)]
+    if IS not in parts.attributes:
+        name = strange[0][len(MARK_PREFIX) :] if strange else _subtype_name(kind, declared)
+        parts.attributes.update({IS: name} if name else {})
+    return kind, parts
+
+
+def _nested_object(declared: type[Any], parts: Parts) -> Any:
+    """A nested object of what stands under its path. Raises InvalidObventError."""
+    cls, type_name = declared, parts.attributes.get(IS)
+    if isinstance(type_name, str):
+        known = class_named(type_name)
+        if known is not None and issubclass(known, cls):
+            cls = known
+            del parts.attributes[IS]
+        elif not type_name:
+            del parts.attributes[IS]
+    return _made_whole(cls, parts)
+
+
+def _made_whole(cls: type[Any], parts: Parts) -> Any:
+    """A nested object, with what its class does not know of it. Raises InvalidObventError."""
+    carrier = carrier_of(cls)
+    values, rest = carrier.take(parts)
+    if rest is None:
+        return carrier.made(cls, values)
+    return keep(carrier.made(anonymous(cls), values), Rest((), rest))
+
+
+def _subtype_name(kind: type[Any], declared: type[Any]) -> str:
+    """What tells the class of a nested object; nothing where it is the declared one."""
+    if kind is declared:
+        return ""
+    names = names_of(kind)
+    if not names:
+        reason = (
+            f"a nested {kind.__qualname__} stands for {declared.__qualname__}: make it an obvent"
+        )
+        raise InvalidObventError(kind.__qualname__, reason)
+    return names[0]
+
+
+def _put_under(prefix: str, kept: Parts, parts: Parts) -> None:
+    parts.attributes.update({prefix + name: it for name, it in kept.attributes.items()})
+    parts.entries.update({prefix + name: it for name, it in kept.entries.items()})
+
+
+def _under(prefix: str, values: Mapping[str, Any]) -> Values:
+    begin = len(prefix)
+    return {name[begin:]: value for name, value in values.items() if name.startswith(prefix)}
+
+
+def _getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """A getter of several attributes or items as a tuple, also of one or none."""
+    if not names:
+        return lambda _: ()
+    get = make(*names)
+    return get if len(names) > 1 else lambda given: (get(given),)
+
+
+def _remember(known: Any) -> Any:
+    """The same collection, emptied where it has no room."""
+    if len(known) >= READINGS_MAX:
+        known.clear()
+    return known

@@ -1,0 +1,127 @@
+"""What is known of an obvent class, worked out once; and an object as a notification.
+
+Source: EPFL 2503 §3.3.
+"""
+
+from functools import cached_property
+from typing import Any, Final
+
+from contrada.errors import InvalidObventError
+from contrada.model import Filter, FilterSet, Notification, mark_name
+from contrada.model.algebra.notification import of_plain
+from contrada.typed.body_values import IS
+from contrada.typed.object_parts import Parts
+from contrada.typed.obvent_codec import ObventCarrier, carrier_of
+from contrada.typed.qos import Qos, qos_of
+from contrada.typed.shapes import Field, FieldKind, Shape
+from contrada.typed.type_names import ancestors_of, asked_marks_of, marks_of, names_of
+from contrada.typed.unknown_types import Rest, is_unknown, known_of, rest_of
+
+RESERVED: Final = frozenset(
+    ("check_where", "from_notification", "lift", "to_filters", "to_notification")
+)
+"""What every obvent class has, and so is no field's name."""
+
+
+class ObventType:
+    """What is known of one obvent class. Raises InvalidObventError where it is made of none.
+
+    `arrivals` is how notifications with attributes of these names are received as it.
+    """
+
+    def __init__(self, cls: type[Any]) -> None:
+        names = names_of(cls)
+        if not names:
+            reason = "it is no class of obvents: inherit ct.Obvent, or decorate it @ct.obvent"
+            raise InvalidObventError(cls.__qualname__, reason)
+        self.cls = cls
+        self.name = names[0]
+        self.arrivals: dict[tuple[str, ...], Any] = {}
+        self.marks = dict.fromkeys(marks_of(cls), True)
+        self.asked = asked_marks_of(cls)
+        self.filters = Filter(dict.fromkeys(self.asked, True))
+        for taken in RESERVED & self.carrier.shape.by_name.keys():
+            raise InvalidObventError(self.name, f"the field name {taken!r} is taken by Obvent")
+
+    @cached_property
+    def carrier(self) -> ObventCarrier:
+        """How its objects are carried."""
+        return carrier_of(self.cls)
+
+    @cached_property
+    def qos(self) -> Qos:
+        """What is promised of its objects."""
+        return qos_of(self.cls)
+
+    def check_where(self, where: Filter | FilterSet) -> None:
+        """As `Obvent.check_where`."""
+        check_fields(self.name, self.carrier.shape, where)
+
+
+def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> None:
+    """Raises InvalidObventError where a filter names no field of a shape that is an attribute."""
+    for name in (name for member in where.filters for name in member.sets):
+        if name.startswith("@"):
+            continue
+        first, _, path = name.partition(".")
+        found = shape.by_name.get(first)
+        if found is None or (path and not _has_objects(found)):
+            expected = ", ".join(sorted(shape.by_name)) or "none"
+            reason = f"`where` names {name!r}, which is no field; expected {expected}"
+            raise InvalidObventError(type_name, reason)
+        if not found.is_flat:
+            reason = f"`where` names {name!r}, which stands in the body; use a predicate"
+            raise InvalidObventError(type_name, reason)
+
+
+_TYPE: Final = "__obvent_type__"
+"""The attribute of a class that holds its ObventType; it also has that of an ancestor."""
+
+
+def type_of(cls: type[Any]) -> ObventType:
+    """What is known of a class. Raises InvalidObventError for one of which no obvents are made."""
+    found: ObventType | None = getattr(cls, _TYPE, None)
+    if found is None or found.cls is not cls:
+        if is_unknown(cls):
+            return type_of(known_of(cls))
+        found = ObventType(cls)
+        setattr(cls, _TYPE, found)
+    return found
+
+
+def forget_arrivals(cls: type[Any]) -> None:
+    """A class was registered: objects received so far as an ancestor may belong to it."""
+    for ancestor in ancestors_of(cls):
+        held = ancestor.__dict__.get(_TYPE)
+        if held is not None:
+            held.arrivals.clear()
+
+
+def published(obvent: Any) -> Notification:
+    """The notification of an object. Raises InvalidObventError, InvalidNotificationError."""
+    cls = type(obvent)
+    if is_unknown(cls):
+        return _published_whole(obvent, type_of(known_of(cls)), rest_of(obvent))
+    kind = type_of(cls)
+    attributes = kind.carrier.plain_attributes_of(obvent)
+    if attributes is None:
+        return _published_whole(obvent, kind, None)
+    attributes.update(kind.marks)
+    return of_plain(attributes, kind.qos.envelope_of(obvent))
+
+
+def _published_whole(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:
+    parts, marks = Parts(), kind.marks
+    if rest is not None:
+        parts.add(rest.parts)
+        marks = dict.fromkeys(rest.marks or kind.marks, True)
+        within = parts.attributes.pop(IS, "")  # It came within another object, of this class.
+        if within and isinstance(within, str):
+            marks[mark_name(within)] = True
+    kind.carrier.put(obvent, parts)
+    parts.attributes.update(marks)
+    return parts.notification(kind.name, kind.qos.envelope_of(obvent))
+
+
+def _has_objects(field: Field) -> bool:
+    return any(each.kind is FieldKind.OBJECT for each in field.alternatives)

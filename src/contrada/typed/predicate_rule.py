@@ -1,0 +1,76 @@
+"""A predicate over the objects of a type as a rule: filters, and what they leave to its subscriber.
+
+Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from contrada.errors import InvalidObventError
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.languages.atoms import failures
+from contrada.model.rule import Rule
+from contrada.service import Predicate
+from contrada.typed.conditions import Condition
+from contrada.typed.obvent_reader import received
+from contrada.typed.obvent_type import type_of
+from contrada.typed.predicates import lift
+from contrada.typed.shapes import Shape
+
+
+def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
+    """See `Obvent.lift`."""
+    kind = type_of(cls)
+    if isinstance(predicate, Condition):
+        predicate = predicate.predicate(cls)
+    return lifted_rule_of(kind.carrier.shape, kind.filters, partial(received, cls), predicate)
+
+
+def lifted_rule_of(
+    shape: Shape,
+    asked_for: Filter,
+    read: Callable[[Notification], Any],
+    predicate: Predicate[Any],
+) -> Rule:
+    """The same for a shape, what is asked for beside the predicate, and how objects are read.
+
+    Raises InvalidObventError for a predicate that cannot be called with an object, nor with an
+    object and an envelope.
+    """
+    lifted = lift(shape, predicate)
+    _check_called(shape, predicate, 2 if lifted.takes_envelope else 1)
+    filters = asked_for & lifted.filters
+    members = FilterSet(filters.filters)
+    name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
+    if lifted.is_exact:
+        return Rule(name, members)
+    asked, takes_envelope = lifted.predicate, lifted.takes_envelope
+
+    def holds(notification: Notification) -> bool:
+        # An object of its own: what the predicate does to it, its subscriber does not see.
+        made = read(notification)
+        try:
+            return bool(asked(made, notification.envelope) if takes_envelope else asked(made))
+        except Exception:  # noqa: BLE001 - the subscriber's own code
+            failures.add(name)
+            return False
+
+    holds.__qualname__ = name  # What it cannot be asked about is counted under the same name.
+    return Rule(name, members, lifted.explain(), holds)
+
+
+def _check_called(shape: Shape, predicate: Predicate[Any], given: int) -> None:
+    """Raises where each call would raise, so that nothing would ever match."""
+    try:
+        signature = inspect.signature(predicate, follow_wrapped=False)
+    except (ValueError, TypeError):  # What is built in need not tell how it is called.
+        return
+    try:
+        signature.bind(*range(given))
+    except TypeError as error:
+        name = getattr(predicate, "__qualname__", type(predicate).__qualname__)
+        reason = f"the predicate {name}{signature} is called with an object"
+        reason += ", and with the envelope where a function has two parameters without a default"
+        raise InvalidObventError(shape.cls.__qualname__, f"{reason}: {error}") from None

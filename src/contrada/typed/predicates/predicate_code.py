@@ -1,0 +1,261 @@
+"""A predicate's code, read before it is run: what it names, and whether its runs can be recorded.
+
+A predicate is run as a copy with recording values. The copy is only right where each thing that the
+code does is seen by these values. So the instructions are looked through first: one that is not in
+the list of those that are understood keeps the whole predicate at the subscriber, with the reason.
+
+The copy's code differs in its constants (what stands on the right of `in` becomes a recording
+container), and in that it catches nothing: where the code has handlers, a run that raises ends
+there and is known to have raised, whatever the code would have done about it.
+
+Source: EPFL 2503 §5.3.4 (restrictions on closures).
+"""
+
+import dis
+import inspect
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any, Final
+
+from contrada.typed.predicates.captured_constants import held
+
+READINGS_CACHED_MAX: Final = 512
+"""Codes of predicates whose reading is kept. Beyond it: the one unused for longest is forgotten."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PLAIN: Final = _words(
+    """
+CACHE RESUME NOP POP_TOP PUSH_NULL COPY SWAP EXTENDED_ARG PRECALL CALL KW_NAMES CALL_KW
+CALL_FUNCTION_EX DICT_MERGE LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR
+LOAD_FAST_LOAD_FAST STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_FAST_MAYBE_NULL
+DELETE_FAST LOAD_GLOBAL LOAD_DEREF LOAD_CLOSURE COPY_FREE_VARS MAKE_CELL MAKE_FUNCTION
+SET_FUNCTION_ATTRIBUTE LOAD_ATTR LOAD_METHOD COMPARE_OP CONTAINS_OP BINARY_OP BINARY_SUBSCR
+BINARY_SLICE BUILD_SLICE UNARY_NOT UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT TO_BOOL GET_ITER
+FOR_ITER END_FOR RETURN_VALUE RETURN_CONST BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP
+BUILD_CONST_KEY_MAP BUILD_STRING FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE
+LIST_EXTEND SET_UPDATE DICT_UPDATE LIST_APPEND SET_ADD MAP_ADD LIST_TO_TUPLE UNPACK_SEQUENCE
+UNPACK_EX STORE_SUBSCR LOAD_ASSERTION_ERROR RAISE_VARARGS RERAISE PUSH_EXC_INFO POP_EXCEPT
+CHECK_EXC_MATCH JUMP_FORWARD JUMP_BACKWARD JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP
+POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE
+POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_FALSE RETURN_GENERATOR YIELD_VALUE
+"""
+)
+_IDENTITY: Final = _words(
+    """
+POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE
+POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE IS_OP
+"""
+)
+_INTRINSICS: Final = frozenset((3, 5, 6))
+"""What CALL_INTRINSIC_1 may do: StopIteration in a generator, unary plus, a list as a tuple."""
+
+_WORDS: Final = {
+    "STORE_GLOBAL": "it stores a global name",
+    "DELETE_GLOBAL": "it deletes a global name",
+    "STORE_ATTR": "it sets an attribute",
+    "DELETE_ATTR": "it deletes an attribute",
+    "IMPORT_NAME": "it imports",
+    "BEFORE_WITH": "it has a `with` statement",
+    "LOAD_BUILD_CLASS": "it makes a class",
+    "MATCH_CLASS": "it matches a class pattern",
+    "MATCH_MAPPING": "it matches a mapping pattern",
+    "MATCH_SEQUENCE": "it matches a sequence pattern",
+}
+
+# Frames lead everywhere, and these give another value each time.
+_DENIED: Final = _words(
+    """
+gi_frame gi_code cr_frame ag_frame tb_frame now utcnow today
+"""
+)
+_CHANGING: Final = frozenset(("dict", "list", "set"))
+"""Classes whose own methods change what a run only holds, past the methods that refuse that."""
+
+_LIVE: Final = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
+
+_RAISING: Final = _words(
+    """
+LOAD_ATTR LOAD_METHOD LOAD_GLOBAL LOAD_DEREF LOAD_FAST LOAD_FAST_CHECK COMPARE_OP CONTAINS_OP
+BINARY_OP BINARY_SUBSCR BINARY_SLICE UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT GET_ITER
+UNPACK_SEQUENCE UNPACK_EX RAISE_VARARGS LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
+"""
+)
+"""Instructions whose errors are Python's own: an operand that records is asked first."""
+
+Chain = tuple[str, ...]
+"""A name and the attributes taken of it."""
+
+Refusal = tuple[str, CodeType, int]
+"""Why something is not recorded, and the instruction that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReading:
+    """The reading of one code object, with those nested in it.
+
+    `refusal` is why its runs cannot be recorded, with the place in the instructions. `copy` is the
+    code to run, None where there is a refusal.
+    """
+
+    copy: CodeType | None
+    refusal: Refusal | None
+    names: frozenset[str]
+    identities: tuple[tuple[Chain, CodeType, int], ...]
+    tests_identity: bool
+    has_handlers: bool
+    is_live: bool
+
+
+@lru_cache(maxsize=READINGS_CACHED_MAX)
+def reading_of(code: CodeType, _file: str) -> CodeReading:
+    """The reading of a code object. Cost: some hundred microseconds the first time."""
+    return _CodeReader(code).reading()
+
+
+def may_raise_here(code: CodeType, at: int, error: BaseException, recorders: list[str]) -> bool:
+    """Whether an error at an instruction would be raised with real values just as well."""
+    name, words = _instructions(code)[at]
+    if name not in _RAISING:
+        return False
+    if name == "BINARY_OP":
+        return "%" not in words
+    text = " ".join(it for it in error.args if isinstance(it, str))
+    return not any(recorder in text for recorder in recorders)
+
+
+@lru_cache(maxsize=READINGS_CACHED_MAX)
+def _instructions(code: CodeType) -> dict[int, tuple[str, str]]:
+    return {each.offset: (each.opname, each.argrepr) for each in dis.get_instructions(code)}
+
+
+class _CodeReader:
+    """Reads one code object."""
+
+    def __init__(self, code: CodeType, *, is_inner: bool = False) -> None:
+        self.code = code
+        self.is_inner = is_inner
+        self.instructions = [it for it in dis.get_instructions(code) if it.opname != "CACHE"]
+        self.by_offset = {it.offset: it for it in self.instructions}
+        self.refusal: Refusal | None = None
+        self.names: set[str] = set()
+        self.identities: list[tuple[Chain, CodeType, int]] = []
+        self.tests_identity = False
+        self.has_handlers = False
+        self.is_live = False
+        self.only_in = self._only_in()
+
+    def reading(self) -> CodeReading:
+        flags = self.code.co_flags
+        generates = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+        if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            self._refuse("it is asynchronous", 0)
+        elif flags & generates and not self.is_inner:
+            self._refuse("it is a generator", 0)
+        for place, each in enumerate(self.instructions):
+            self._look(place, each)
+        constants = tuple(map(self._constant, range(len(self.code.co_consts))))
+        copy = None
+        if self.refusal is None:
+            table = b"" if self.has_handlers else self.code.co_exceptiontable
+            copy = self.code.replace(co_consts=constants, co_exceptiontable=table)
+        return CodeReading(
+            copy,
+            self.refusal,
+            frozenset(self.names),
+            tuple(self.identities),
+            self.tests_identity,
+            self.has_handlers,
+            self.is_live,
+        )
+
+    def _look(self, place: int, each: dis.Instruction) -> None:
+        name, at = each.opname, each.offset
+        if name in _IDENTITY:
+            self.tests_identity = True
+            if name == "IS_OP":
+                self._identity(place, at)
+        elif (name == "CALL_INTRINSIC_1" and each.arg in _INTRINSICS) or (
+            name == "STORE_DEREF" and each.argval in self.code.co_cellvars
+        ):
+            return
+        elif name in ("STORE_DEREF", "DELETE_DEREF"):
+            self.is_live = True
+            self._refuse(f"it stores {each.argval!r} of an outer function", at)
+        elif name not in _PLAIN:
+            self.is_live = self.is_live or "GLOBAL" in name
+            self._refuse(_WORDS.get(name, f"it has an instruction {name}"), at)
+        if name in ("LOAD_ATTR", "LOAD_METHOD"):
+            self._attribute(each.argval, at)
+            before = self.instructions[place - 1]
+            if before.opname == "LOAD_GLOBAL" and before.argval in _CHANGING:
+                self._refuse(f"it takes {each.argval!r} of class {before.argval}", at)
+        elif name == "LOAD_GLOBAL":
+            self.names.add(each.argval)
+            self.is_live = self.is_live or each.argval in _LIVE
+        elif name in ("POP_EXCEPT", "CHECK_EXC_MATCH"):
+            self.has_handlers = True
+        if "JUMP" in name and each.argval is not None and each.argval <= at:
+            target = self.by_offset.get(each.argval)
+            if target is None or target.opname != "FOR_ITER":
+                self._refuse("it has a `while` loop", at)
+
+    def _attribute(self, name: str, at: int) -> None:
+        if name.startswith(("__", "_contrada_")) or name in _DENIED:
+            self._refuse(f"it takes the attribute {name!r}", at)
+
+    def _identity(self, place: int, at: int) -> None:
+        """Takes down the right operand of `is`, where it is a name; else it must be a constant."""
+        attributes: list[str] = []
+        # Where a jump leads to between the operand and `is`, the operand may be another one.
+        while place > 0 and not self.instructions[place].is_jump_target:
+            place -= 1
+            before = self.instructions[place]
+            if before.opname == "LOAD_CONST" and not attributes:
+                if before.argval is None or isinstance(before.argval, bool):
+                    return
+                break
+            if before.opname == "LOAD_ATTR":
+                attributes.insert(0, before.argval)
+                continue
+            is_outer = before.argval not in self.code.co_cellvars
+            if before.opname == "LOAD_GLOBAL" or (before.opname == "LOAD_DEREF" and is_outer):
+                self.identities.append(((before.argval, *attributes), self.code, at))
+                return
+            break
+        self._refuse("`is` compares with what is not None, True, False or an enum's member", at)
+
+    def _only_in(self) -> set[int]:
+        """The constants that only stand on the right of `in`."""
+        used: dict[int, bool] = {}
+        for each, after in zip(self.instructions, self.instructions[1:], strict=False):
+            if each.opcode in dis.hasconst and each.arg is not None:
+                is_in = each.opname == "LOAD_CONST" and after.opname == "CONTAINS_OP"
+                used[each.arg] = used.get(each.arg, True) and is_in
+        return {number for number, is_in in used.items() if is_in}
+
+    def _constant(self, number: int) -> Any:
+        constant = self.code.co_consts[number]
+        if isinstance(constant, CodeType):
+            return self._inner(constant)
+        if isinstance(constant, frozenset) or (type(constant) is tuple and number in self.only_in):
+            return held(constant)
+        return constant
+
+    def _inner(self, code: CodeType) -> CodeType:
+        inner = _CodeReader(code, is_inner=True).reading()
+        self.names |= inner.names
+        self.identities += inner.identities
+        self.tests_identity = self.tests_identity or inner.tests_identity
+        self.has_handlers = self.has_handlers or inner.has_handlers
+        self.is_live = self.is_live or inner.is_live
+        self.refusal = self.refusal or inner.refusal
+        return inner.copy or code
+
+    def _refuse(self, reason: str, at: int) -> None:
+        if self.refusal is None:
+            self.refusal = (reason, self.code, at)

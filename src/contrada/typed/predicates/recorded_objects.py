@@ -1,0 +1,356 @@
+"""Objects that stand for an obvent, or for one nested in it, in the runs of a predicate.
+
+Reading a field parts the run by what the field may be: None, True, False are real values then, and
+what is left has one kind. Which attribute of a notification is read follows how obvents stand
+there: a field's own name, else its aliases, else its default; a nested object's fields under its
+path. The values of a field of doubles are doubles there.
+
+A method or a property is run as the predicate is, where no subtype can override it.
+
+Source: EPFL 2503 §3.5.2 (attributes and methods), §3.5.3 (nested invocations).
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+from contrada.model import ValueSet, mark_name
+from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT, of_keys, union
+from contrada.model.domains.values import BOOL
+from contrada.typed.predicates.captured_constants import (
+    NotConstantError,
+    frozen,
+    held,
+    is_plain_enum,
+)
+from contrada.typed.predicates.path_explorer import Path, Sets, Stop
+from contrada.typed.predicates.recorded_values import NO_DEFAULT, Opaque, Recorded, ScalarValue
+from contrada.typed.predicates.value_kinds import (
+    ENUM_FORKS_MAX,
+    DateValue,
+    DecimalValue,
+    DurationValue,
+    IntOrFloat,
+    MemberValue,
+    NumberValue,
+    TextValue,
+    TimeValue,
+    points_of,
+)
+from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, NULL_POINT
+from contrada.typed.shapes import Default, Field, FieldKind, Shape, TypeOption, shape_of
+
+OBJECTS_WITHIN_MAX: Final = 8
+"""Objects within objects that are read. Beyond it: what is within stays at the subscriber."""
+
+TRUE_POINT: Final = of_keys(((BOOL, True),))
+_BOOLS: Final = ((True, TRUE_POINT), (False, of_keys(((BOOL, False),))))
+
+Choice = tuple[Any, Sets]
+"""What reading a field gives, for which sets of attributes."""
+
+Name = Callable[[type], str | None]
+"""The name of an obvent class; None for another class."""
+
+
+@dataclass
+class Lifting:
+    """The settings that all runs of one predicate share.
+
+    `real_enums` are the enumerations whose members are told by `is`. `controlled` gives the copy of
+    a function that a run may call.
+    """
+
+    path: Path
+    type_name: Name
+    controlled: Callable[[FunctionType], FunctionType]
+    tests_identity: bool = False
+    real_enums: frozenset[type] = frozenset()
+    shapes: dict[type, Shape] = field(default_factory=dict)
+
+    def shape(self, cls: type) -> Shape:
+        """What a class declares, looked at once."""
+        found = self.shapes.get(cls)
+        if found is None:
+            found = self.shapes[cls] = shape_of(cls)
+        return found
+
+    def opaque(self, name: str, reason: str) -> Any:
+        """What a field is that no run may look at; `is` would look at it without being seen."""
+        return Stop(f"{name}: {reason}") if self.tests_identity else Opaque(self.path, name, reason)
+
+
+class ObjectValue(Recorded):
+    """An object whose fields are read."""
+
+    __slots__ = ("_contrada_lifting", "_contrada_prefix", "_contrada_shape")
+
+    def __init__(self, lifting: Lifting, shape: Shape, prefix: str = "") -> None:
+        super().__init__(lifting.path, prefix[:-1])
+        self._contrada_lifting = lifting
+        self._contrada_shape = shape
+        self._contrada_prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:
+        path, whole = self._contrada_path, self._contrada_prefix + name
+        values = path.values
+        if whole in values:
+            return values[whole]
+        declared = self._contrada_shape.by_name.get(name)
+        if declared is None:
+            return self._contrada_member(name)
+        option = path.replayed(whole)
+        if option is None:
+            choices = _choices(self, declared)
+            option = path.fork(whole, choices)
+        value = values[whole] = path.answer(option)
+        return value
+
+    def _contrada_member(self, name: str) -> Any:
+        """A method or property, run as the predicate is."""
+        cls = self._contrada_shape.cls
+        member = inspect.getattr_static(cls, name, None)
+        is_property = isinstance(member, property)
+        function = member.fget if isinstance(member, property) else member
+        if not isinstance(function, FunctionType):
+            self._contrada_refuse(f"{cls.__name__}.{name} is no field")
+        is_final = getattr(function, "__final__", False) or cls.__dict__.get("__final__", False)
+        if not is_final:
+            called = f"{cls.__name__}.{name}"
+            self._contrada_refuse(
+                f"a subtype may override {called}; mark it, or the class, @typing.final"
+            )
+        method = MethodType(self._contrada_lifting.controlled(function), self)
+        return method() if is_property else method
+
+    def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
+        cls = self._contrada_shape.cls
+        if issubclass(cls, classes):
+            return True
+        if self._contrada_prefix:
+            self._contrada_refuse("of which subtype a nested object is, is not lifted")
+        return any(map(self._contrada_is_marked, classes))
+
+    def _contrada_is_marked(self, cls: type) -> bool:
+        """Whether the object is of an obvent class: then its mark is there; but the mark may also
+        be there without that.
+        """
+        given = self._contrada_lifting.type_name(cls)
+        if given is None:
+            self._contrada_refuse(f"{cls.__name__} is no obvent class")
+        path, name = self._contrada_path, mark_name(given)
+        option = path.replayed(name)
+        if option is None:
+            answers = [(True, TRUE_POINT), (False, EVERYTHING)]
+            option = path.test(name, answers, is_weak=True)
+        answer: bool = path.answer(option)
+        return answer
+
+
+class EnvelopeValue(Recorded):
+    """The envelope of a notification, of which filters see the texts that are always there."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        path, attribute = self._contrada_path, f"@{name}"
+        if attribute in path.values:
+            return path.values[attribute]
+        if name not in ("id", "publisher"):
+            self._contrada_refuse(f"{name} of the envelope is not lifted")
+        option = path.replayed(attribute)
+        if option is None:
+            text = TextValue(path, attribute, str)
+            option = path.fork(attribute, [(text, {attribute: ALL_TEXT})])
+        value = path.values[attribute] = path.answer(option)
+        return value
+
+
+def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
+    lifting, whole = of._contrada_lifting, of._contrada_prefix + declared.name
+    if len(declared.alternatives) == 1 and declared.is_required and not declared.aliases:
+        simple = _SCALARS.get(declared.alternatives[0].kind)
+        if simple is not None:  # The usual case, for speed.
+            _, make, values = simple
+            return [(make(lifting.path, whole, NO_DEFAULT), {whole: values})]
+    kinds = {each.kind for each in declared.alternatives}
+    if not declared.is_flat or not kinds <= _KNOWN:
+        return [(lifting.opaque(whole, "it stands in the body"), {})]
+    if FieldKind.OBJECT in kinds and declared.aliases:
+        return [(lifting.opaque(whole, "it is an object, and has aliases"), {})]
+    if FieldKind.OBJECT in kinds:
+        return list(_object_choices(of, declared, whole))
+    names = [of._contrada_prefix + name for name in (declared.name, *declared.aliases)]
+    default = declared.default
+    if default is not Default.NONE and _may_change_defaults(of._contrada_shape.cls):
+        default = Default.MADE
+    choices: list[Choice] = []
+    for place, name in enumerate(names):
+        before: Sets = dict.fromkeys(names[:place], ABSENT)
+        beside = default if len(names) == 1 else Default.NONE
+        choices += [
+            (value, {**before, name: values})
+            for value, values in _scalar_choices(lifting, declared, name, beside)
+        ]
+    # Where no value of the field stands for the default too, absence is a choice of its own.
+    is_told = len(names) == 1 and any(ABSENT.issubset(sets[names[0]]) for _, sets in choices)
+    if default is not Default.NONE and not is_told:
+        choices.append((_default(lifting, whole, default), dict.fromkeys(names, ABSENT)))
+    return choices
+
+
+def _scalar_choices(
+    lifting: Lifting, declared: Field, name: str, default: Any
+) -> Iterator[tuple[Any, ValueSet]]:
+    """What a field may be, each with the values of one attribute; its default among its like."""
+    alternatives = list(declared.alternatives)
+    kinds = {each.kind for each in alternatives}
+    for both, choice in _PAIRS:
+        if both <= kinds:
+            alternatives = [each for each in alternatives if each.kind not in both]
+            yield choice(lifting, name)
+    for each in alternatives:
+        kind = each.kind
+        if kind is FieldKind.NONE:
+            yield None, NULL_POINT | (ABSENT if default is None else NOTHING)
+        elif kind is FieldKind.BOOL:
+            for answer, point in _BOOLS:
+                yield answer, point | (ABSENT if default is answer else NOTHING)
+        elif kind is FieldKind.ENUM:
+            yield from _enum_choices(lifting, each, name, default)
+        else:
+            cls, make, values = _SCALARS[kind]
+            if type(default) is cls or (kind is FieldKind.FLOAT and type(default) is int):
+                yield make(lifting.path, name, default), values | ABSENT
+            else:
+                yield make(lifting.path, name, NO_DEFAULT), values
+
+
+def _enum_choices(
+    lifting: Lifting, alternative: TypeOption, name: str, default: Any
+) -> Iterator[tuple[Any, ValueSet]]:
+    cls = alternative.type
+    points = points_of(cls)
+    whole = union(points.values())
+    if not is_plain_enum(cls):
+        yield lifting.opaque(name, f"{cls.__name__} has code of its own"), whole
+    elif cls in lifting.real_enums and len(points) <= ENUM_FORKS_MAX:
+        for member, point in points.items():
+            yield member, point | (ABSENT if member is default else NOTHING)
+    elif cls in lifting.real_enums:
+        yield Stop(f"{name}: `is` with more than {ENUM_FORKS_MAX} members"), whole
+    elif type(default) is cls:
+        yield MemberValue(lifting.path, name, cls, default), whole | ABSENT
+    else:
+        yield MemberValue(lifting.path, name, cls), whole
+
+
+def _default(lifting: Lifting, name: str, default: Any) -> Any:
+    """What an absent field is."""
+    if default is Default.MADE:
+        return lifting.opaque(name, "its default is made anew")
+    try:
+        return held(frozen(default))
+    except NotConstantError:
+        return lifting.opaque(name, f"its default is {type(default).__name__}")
+
+
+def _object_choices(of: ObjectValue, declared: Field, whole: str) -> Iterator[Choice]:
+    """None and the like, by the attribute of the path itself; an object, where that has no value.
+
+    A default stands for a wholly absent object. Its absence shows by a field that every such object
+    has.
+    """
+    lifting = of._contrada_lifting
+    others = [each for each in declared.alternatives if each.kind is not FieldKind.OBJECT]
+    there = NOTHING
+    for each in others:
+        flat = replace(declared, alternatives=(each,), default=Default.NONE)
+        for value, values in _scalar_choices(lifting, flat, whole, Default.NONE):
+            there |= values
+            yield value, {whole: values}
+    rest: Sets = {whole: EVERYTHING - there} if others else {}
+    if whole.count(".") >= OBJECTS_WITHIN_MAX:
+        reason = f"deeper than OBJECTS_WITHIN_MAX = {OBJECTS_WITHIN_MAX} objects"
+        yield lifting.opaque(whole, reason), rest
+        return
+    inner = next(each for each in declared.alternatives if each.kind is FieldKind.OBJECT)
+    shape = lifting.shape(inner.type)
+    made = ObjectValue(lifting, shape, f"{whole}.")
+    if declared.is_required:
+        yield made, rest
+        return
+    sure = next((each.name for each in shape.fields if _is_sure(each)), None)
+    if sure is None:
+        yield lifting.opaque(whole, "absent, it has its default"), rest
+        return
+    yield made, {**rest, f"{whole}.{sure}": PRESENT}
+    default = declared.default
+    if _may_change_defaults(of._contrada_shape.cls):
+        default = Default.MADE
+    yield _default(lifting, whole, default), {**rest, f"{whole}.{sure}": ABSENT}
+
+
+def _is_sure(of: Field) -> bool:
+    """Whether each object of the class has an attribute for a field."""
+    kinds = {each.kind for each in of.alternatives}
+    plain = of.is_flat and kinds <= _KNOWN - {FieldKind.OBJECT, FieldKind.DECIMAL}
+    return plain and of.is_required and not of.aliases
+
+
+def _may_change_defaults(cls: Any) -> bool:
+    """Whether making an object runs code that may give a field another value than its default."""
+    if any(hasattr(cls, name) for name in ("__post_init__", "__attrs_post_init__")):
+        return True
+    if any(getattr(each, "converter", None) for each in getattr(cls, "__attrs_attrs__", ())):
+        return True
+    decorators = getattr(cls, "__pydantic_decorators__", None)
+    if decorators is None:
+        return False
+    names = ("validators", "field_validators", "root_validators", "model_validators")
+    config = cls.model_config.get("validate_default", False)
+    return bool(config or cls.__pydantic_post_init__) or any(
+        getattr(decorators, name) for name in names
+    )
+
+
+def _int_or_float(lifting: Lifting, name: str) -> tuple[Any, ValueSet]:
+    return NumberValue(lifting.path, name, IntOrFloat), DOUBLES
+
+
+def _str_or_bytes(lifting: Lifting, name: str) -> tuple[Any, ValueSet]:
+    return lifting.opaque(name, "str and bytes of one value are the same attribute"), ALL_TEXT
+
+
+_PAIRS: Final[tuple[tuple[set[FieldKind], Callable[[Lifting, str], tuple[Any, ValueSet]]], ...]] = (
+    ({FieldKind.INT, FieldKind.FLOAT}, _int_or_float),
+    ({FieldKind.TEXT, FieldKind.BYTES}, _str_or_bytes),
+)
+
+Make = Callable[[Path, str, Any], ScalarValue]
+
+
+def _of_class(make: Callable[..., ScalarValue], cls: type) -> Make:
+    return lambda path, name, default: make(path, name, cls, default)
+
+
+_SCALARS: Final[dict[FieldKind, tuple[type, Make, ValueSet]]] = {
+    FieldKind.INT: (int, _of_class(NumberValue, int), INTEGERS),
+    FieldKind.FLOAT: (float, _of_class(NumberValue, float), DOUBLES),
+    FieldKind.TEXT: (str, _of_class(TextValue, str), ALL_TEXT),
+    FieldKind.BYTES: (bytes, _of_class(TextValue, bytes), ALL_TEXT),
+    FieldKind.TIME: (datetime, TimeValue, ALL_TIMES),
+    FieldKind.DATE: (date, DateValue, ALL_TEXT),
+    FieldKind.DURATION: (timedelta, DurationValue, INTEGERS),
+    FieldKind.DECIMAL: (Decimal, DecimalValue, DOUBLES),
+}
+_KNOWN: Final = frozenset(_SCALARS) | {
+    FieldKind.NONE,
+    FieldKind.BOOL,
+    FieldKind.ENUM,
+    FieldKind.OBJECT,
+}

@@ -1,0 +1,246 @@
+"""Values that stand for a field in the runs of a predicate.
+
+Each says what Python would say for every value that the field may hold: a comparison with a
+constant parts the run by two sets of values. What cannot be told apart by a set of values ends the
+run, with the reason. A value whose field may be absent knows the default that then stands for it,
+and asks that as Python does.
+
+Their own names begin with `_contrada_`: no code that is run may write such a name.
+
+Source: EPFL 2503 §3.5.3 (degrees of expressiveness).
+"""
+
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn
+
+from contrada.model import ValueSet
+from contrada.model.algebra.value_set import ABSENT, of_cuts
+from contrada.model.domains import line
+from contrada.typed.predicates.comparison_bounds import ORDERS
+from contrada.typed.predicates.path_explorer import Path, RaisesError
+
+
+class NoDefault(enum.Enum):
+    """What stands for an absent field that has no default."""
+
+    NONE = "none"
+
+
+NO_DEFAULT: Final = NoDefault.NONE
+
+Verdict = bool | tuple[ValueSet, ValueSet] | RaisesError
+"""The answer for every value, or the sets of those with yes and with no."""
+
+
+class Recorded:
+    """What no operation is known of: whatever is done with it ends the run."""
+
+    __slots__ = ("_contrada_name", "_contrada_path")
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._contrada_path = path
+        self._contrada_name = name
+
+    def _contrada_refuse(self, reason: str) -> NoReturn:
+        self._contrada_path.give_up(reason, self._contrada_name)
+
+    def _contrada_touched(self, what: str) -> NoReturn:
+        self._contrada_refuse(f"{what} is not lifted")
+
+    def __getattr__(self, name: str) -> Any:
+        self._contrada_touched(f"its attribute {name!r}")
+
+    def _contrada_within(self, container: Any) -> bool:
+        self._contrada_touched("`in`")
+
+    def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
+        self._contrada_touched("isinstance")
+
+
+_TOUCHES: Final = {
+    **{f"__{name}__": f"`{name}`" for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    "__hash__": "a look-up by it",
+    "__bool__": "its truth",
+    "__iter__": "iterating over it",
+    "__len__": "len()",
+    "__length_hint__": "its length",
+    "__reversed__": "reversed()",
+    "__contains__": "`in` it",
+    "__getitem__": "`[…]`",
+    "__call__": "a call of it",
+    "__index__": "its use as an index",
+    "__int__": "int()",
+    "__float__": "float()",
+    "__complex__": "complex()",
+    "__bytes__": "bytes()",
+    "__str__": "str()",
+    "__repr__": "repr()",
+    "__format__": "formatting it",
+    "__round__": "round()",
+    "__trunc__": "trunc()",
+    "__floor__": "floor()",
+    "__ceil__": "ceil()",
+    "__abs__": "abs()",
+    "__neg__": "unary `-`",
+    "__pos__": "unary `+`",
+    "__invert__": "`~`",
+    **{
+        f"__{reflected}{name}__": f"`{sign}`"
+        for name, sign in {
+            "add": "+",
+            "sub": "-",
+            "mul": "*",
+            "truediv": "/",
+            "floordiv": "//",
+            "mod": "%",
+            "divmod": "divmod",
+            "pow": "**",
+            "lshift": "<<",
+            "rshift": ">>",
+            "and": "&",
+            "xor": "^",
+            "or": "|",
+            "matmul": "@",
+        }.items()
+        for reflected in ("", "r")
+    },
+}
+
+
+def _touching(words: str) -> Callable[..., Any]:
+    def touch(self: Recorded, *arguments: Any, **named: Any) -> Any:
+        self._contrada_touched(words)
+
+    return touch
+
+
+for _name, _words in _TOUCHES.items():
+    setattr(Recorded, _name, _touching(_words))
+
+
+class Opaque(Recorded):
+    """What a run may hand on, but not look at."""
+
+    __slots__ = ("_contrada_reason",)
+
+    def __init__(self, path: Path, name: str, reason: str) -> None:
+        super().__init__(path, name)
+        self._contrada_reason = reason
+
+    def _contrada_touched(self, what: str) -> NoReturn:
+        self._contrada_refuse(self._contrada_reason)
+
+
+class ScalarValue(Recorded):
+    """A field's value that is one attribute. `_contrada_whole` are the values it may have."""
+
+    __slots__ = ("_contrada_default",)
+
+    _contrada_whole: ValueSet
+    _contrada_class: type
+    _contrada_is_weak = False
+
+    def __init__(self, path: Path, name: str, default: Any = NO_DEFAULT) -> None:
+        super().__init__(path, name)
+        self._contrada_default = default
+
+    def _contrada_test(self, verdict: Callable[[], Verdict], real: Callable[[Any], Any]) -> bool:
+        """Part the run by what every value says, and the default as Python says it."""
+        path, name = self._contrada_path, self._contrada_name
+        option = path.replayed(name)
+        if option is None:
+            options = _options(verdict(), self._contrada_whole)
+            if self._contrada_default is not NO_DEFAULT:
+                _with_default(options, self._contrada_default, real)
+            whole, is_weak = self._contrada_whole, self._contrada_is_weak
+            option = path.test(name, options, whole, is_weak=is_weak)
+        answer: bool = path.answer(option)
+        return answer
+
+    def _contrada_compared(self, order: str, other: Any) -> bool:
+        if isinstance(other, Recorded):
+            if isinstance(other, Opaque):
+                other._contrada_touched("")
+            self._contrada_refuse("a comparison with another field is not lifted")
+        return self._contrada_test(
+            lambda: self._contrada_verdict(order, other), lambda it: ORDERS[order](it, other)
+        )
+
+    def _contrada_verdict(self, order: str, other: Any) -> Verdict:
+        if order in ("==", "!="):
+            equal = self._contrada_equal((other,))
+            rest = without(self._contrada_whole, equal)
+            return (equal, rest) if order == "==" else (rest, equal)
+        if not self._contrada_is_ordered_with(other):
+            mine, its = self._contrada_class.__name__, type(other).__name__
+            return RaisesError(f"TypeError: {order!r} between {mine} and {its}")
+        ordered = self._contrada_ordered(order, other)
+        return ordered, without(self._contrada_whole, ordered)
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        """The values that equal one of some constants."""
+        raise NotImplementedError
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        raise NotImplementedError
+
+    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
+        """The values in an order to a constant with which they can be ordered."""
+        raise NotImplementedError
+
+    def _contrada_within(self, container: Any) -> bool:
+        def verdict() -> Verdict:
+            equal = self._contrada_equal(container)
+            return equal, without(self._contrada_whole, equal)
+
+        return self._contrada_test(verdict, lambda it: it in container)
+
+    def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
+        return self._contrada_test(
+            lambda: issubclass(self._contrada_class, classes), lambda it: isinstance(it, classes)
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(self._contrada_class, name) and self._contrada_default is NO_DEFAULT:
+            raise RaisesError(f"AttributeError: {self._contrada_class.__name__} has no {name!r}")
+        self._contrada_touched(f"{self._contrada_class.__name__}.{name}")
+
+
+def _comparing(order: str) -> Any:
+    return lambda self, other: self._contrada_compared(order, other)
+
+
+for _order in ORDERS:
+    setattr(ScalarValue, f"__{ORDERS[_order].__name__}__", _comparing(_order))
+ScalarValue.__hash__ = Recorded.__hash__  # type: ignore[method-assign]
+
+
+def without(whole: ValueSet, part: ValueSet) -> ValueSet:
+    """The values of a set that are not in another one."""
+    if whole.text is None and part.text is None:
+        return of_cuts(line.difference(whole.line, part.line))
+    return whole - part
+
+
+def _options(verdict: Verdict, whole: ValueSet) -> list[tuple[Any, ValueSet]]:
+    if isinstance(verdict, tuple):
+        return [(True, verdict[0]), (False, verdict[1])]
+    return [(verdict, whole)]
+
+
+def _with_default(
+    options: list[tuple[Any, ValueSet]], default: Any, real: Callable[[Any], Any]
+) -> None:
+    """Adds absence to the option that the default takes."""
+    answer: Any
+    try:
+        answer = bool(real(default))
+    except Exception as error:  # noqa: BLE001  Whatever Python raises here, the predicate raises.
+        answer = RaisesError(f"{type(error).__name__}: {error}")
+    for place, (known, values) in enumerate(options):
+        both_raise = isinstance(known, RaisesError) and isinstance(answer, RaisesError)
+        if known is answer or both_raise:
+            options[place] = (known, values | ABSENT)
+            return
+    options.append((answer, ABSENT))

@@ -1,0 +1,459 @@
+"""The kinds of a field's values, each with what Python's comparisons say of them.
+
+Numbers, texts, times, dates, durations, decimals and members of enumerations: which values of the
+attribute equal a constant, and which stand in an order to it.
+
+Source: EPFL 2503 §3.5.1 (comparisons).
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from contrada.model import ValueSet
+from contrada.model.algebra import sets
+from contrada.model.algebra.value_set import ABSENT, NOTHING, of_cuts, of_keys, union
+from contrada.model.domains import line
+from contrada.model.domains.values import (
+    EPOCH,
+    TEXT,
+    TIME,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    datetime_of,
+    key_of,
+)
+from contrada.typed.predicates.comparison_bounds import (
+    ORDERS,
+    Steps,
+    number_cuts,
+    sides_of,
+    stepped_cuts,
+)
+from contrada.typed.predicates.path_explorer import Path, RaisesError
+from contrada.typed.predicates.recorded_values import (
+    NO_DEFAULT,
+    Recorded,
+    ScalarValue,
+    Verdict,
+    without,
+)
+from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS
+from contrada.typed.shapes import enum_values
+
+ENUM_FORKS_MAX: Final = 16
+"""Members of an enumeration that runs take one by one, where a set of members is not enough. Beyond
+it: such a run stays at the subscriber."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class NumberValue(ScalarValue):
+    """An integer or a double, as it is or after arithmetic with constants."""
+
+    __slots__ = ("_contrada_class", "_contrada_is_int", "_contrada_steps", "_contrada_whole")
+
+    def __init__(
+        self, path: Path, name: str, cls: type, default: Any = NO_DEFAULT, *, steps: Steps = ()
+    ) -> None:
+        super().__init__(path, name, default)
+        self._contrada_class = cls
+        self._contrada_steps = steps
+        self._contrada_is_int = cls is int
+        self._contrada_whole = INTEGERS if cls is int else DOUBLES
+
+    def _contrada_numbers(self, order: str, other: Any) -> ValueSet:
+        if isinstance(other, Decimal) and other.is_nan():
+            self._contrada_refuse("a comparison with a Decimal NaN is not lifted")
+        if not self._contrada_steps:
+            return of_cuts(number_cuts(order, other))
+        is_int = self._contrada_whole is INTEGERS
+        cuts = stepped_cuts(order, other, self._contrada_steps, is_int=is_int)
+        if cuts is None:
+            self._contrada_refuse("the arithmetic fails for some numbers")
+        return of_cuts(cuts)
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        constants = list(others)
+        if any(isinstance(each, complex) for each in constants):
+            self._contrada_refuse("a comparison with a complex number is not lifted")
+        numbers = [each for each in constants if isinstance(each, int | float | Decimal)]
+        if len(numbers) == 1:
+            return self._contrada_numbers("==", numbers[0])
+        return union(self._contrada_numbers("==", each) for each in numbers)
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        return isinstance(other, int | float | Decimal)
+
+    _contrada_ordered = _contrada_numbers
+
+    def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
+        if self._contrada_class is IntOrFloat:
+            both = {issubclass(int, classes), issubclass(float, classes)}
+            if len(both) == 2:
+                self._contrada_refuse("an int and a float of one value are the same attribute")
+            return self._contrada_test(lambda: both.pop(), lambda it: isinstance(it, classes))
+        return super()._contrada_is_instance(classes)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._contrada_class is IntOrFloat and (hasattr(int, name) or hasattr(float, name)):
+            self._contrada_touched(f"{name} of an int or a float")
+        return super().__getattr__(name)
+
+    def __bool__(self) -> bool:
+        return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
+
+    def _contrada_stepped(
+        self, sign: str, constant: Any, step: Callable[[Any], Any], *, keeps: bool
+    ) -> "NumberValue":
+        """This number after one more operation, which keeps the order of numbers or turns it."""
+        if not isinstance(constant, int | float) or self._contrada_class is IntOrFloat:
+            self._contrada_touched(f"`{sign}` with {type(constant).__name__}")
+        try:
+            is_finite = math.isfinite(constant)
+        except OverflowError:
+            is_finite = False
+        if not is_finite:
+            self._contrada_touched(f"`{sign}` with such a number")
+        default = self._contrada_default
+        if default is not NO_DEFAULT:
+            try:
+                default = step(default)
+            except (ArithmeticError, TypeError):
+                self._contrada_touched(f"`{sign}` with the default {default!r}")
+        stays_int = self._contrada_is_int and isinstance(constant, int) and sign != "/"
+        stepped = NumberValue(
+            self._contrada_path,
+            self._contrada_name,
+            self._contrada_class,
+            default,
+            steps=(*self._contrada_steps, (step, keeps)),
+        )
+        stepped._contrada_is_int = stays_int
+        stepped._contrada_class = int if stays_int else float
+        stepped._contrada_whole = self._contrada_whole
+        return stepped
+
+    def __add__(self, other: Any) -> "NumberValue":
+        return self._contrada_stepped("+", other, lambda it: it + other, keeps=True)
+
+    def __radd__(self, other: Any) -> "NumberValue":
+        return self._contrada_stepped("+", other, lambda it: other + it, keeps=True)
+
+    def __sub__(self, other: Any) -> "NumberValue":
+        return self._contrada_stepped("-", other, lambda it: it - other, keeps=True)
+
+    def __rsub__(self, other: Any) -> "NumberValue":
+        return self._contrada_stepped("-", other, lambda it: other - it, keeps=False)
+
+    def __mul__(self, other: Any) -> "NumberValue":
+        return self._contrada_stepped("*", other, lambda it: it * other, keeps=_is_positive(other))
+
+    def __rmul__(self, other: Any) -> "NumberValue":
+        return self._contrada_stepped("*", other, lambda it: other * it, keeps=_is_positive(other))
+
+    def __truediv__(self, other: Any) -> "NumberValue":
+        self._contrada_no_zero(other)
+        return self._contrada_stepped("/", other, lambda it: it / other, keeps=_is_positive(other))
+
+    def __floordiv__(self, other: Any) -> "NumberValue":
+        self._contrada_no_zero(other)
+        if not (self._contrada_is_int and isinstance(other, int)):
+            self._contrada_touched("`//` of a float")
+        return self._contrada_stepped(
+            "//", other, lambda it: it // other, keeps=_is_positive(other)
+        )
+
+    def __neg__(self) -> "NumberValue":
+        return self._contrada_stepped("-", 1, operator.neg, keeps=False)
+
+    def __pos__(self) -> "NumberValue":
+        return self
+
+    def _contrada_no_zero(self, other: Any) -> None:
+        if isinstance(other, int | float) and other == 0:
+            raise RaisesError("ZeroDivisionError: division by zero")
+
+
+class IntOrFloat:
+    """Stands for the class of a field `int | float`."""
+
+
+def _is_positive(constant: Any) -> bool:
+    return isinstance(constant, int | float) and constant > 0
+
+
+class TextValue(ScalarValue):
+    """A str, or bytes."""
+
+    __slots__ = ("_contrada_class",)
+
+    _contrada_whole = ALL_TEXT
+
+    def __init__(self, path: Path, name: str, cls: type, default: Any = NO_DEFAULT) -> None:
+        super().__init__(path, name, default)
+        self._contrada_class = cls
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        cls: Any = self._contrada_class
+        return of_keys((TEXT, _utf8(each)) for each in others if isinstance(each, cls))
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        return isinstance(other, self._contrada_class)
+
+    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
+        return of_cuts(_LINES[order]((TEXT, _utf8(other))))
+
+    def __bool__(self) -> bool:
+        empty = of_keys(((TEXT, b""),))
+        return self._contrada_test(lambda: (without(ALL_TEXT, empty), empty), bool)
+
+    def __contains__(self, part: Any) -> bool:
+        cls: Any = self._contrada_class
+        if isinstance(part, Recorded) or (cls is bytes and not isinstance(part, bytes)):
+            self._contrada_refuse(f"`in` with {_kind_of(part)} is not lifted")
+
+        def verdict() -> Verdict:
+            if not isinstance(part, cls):
+                return RaisesError(f"TypeError: {type(part).__name__} in {cls.__name__}")
+            return _parted(sets.contains, (part,))
+
+        return self._contrada_test(verdict, lambda it: part in it)
+
+    def startswith(self, given: Any, *more: Any) -> bool:
+        """As of str and bytes, for a constant or a tuple of them."""
+        return self._contrada_at_end("startswith", sets.prefix, given, more)
+
+    def endswith(self, given: Any, *more: Any) -> bool:
+        """As of str and bytes, for a constant or a tuple of them."""
+        return self._contrada_at_end("endswith", sets.suffix, given, more)
+
+    def _contrada_at_end(
+        self, method: str, build: Callable[[Any], ValueSet], given: Any, more: tuple[Any, ...]
+    ) -> bool:
+        cls: Any = self._contrada_class
+        texts = given if isinstance(given, tuple) else (given,)
+        if more or not all(isinstance(each, cls) for each in texts):
+            self._contrada_refuse(f"{method} with more than text, or a tuple of it, is not lifted")
+        return self._contrada_test(
+            lambda: _parted(build, texts), lambda it: getattr(it, method)(given)
+        )
+
+
+def _kind_of(part: Any) -> str:
+    return "another field" if isinstance(part, Recorded) else type(part).__name__
+
+
+def _utf8(text: str | bytes) -> bytes:
+    """The bytes of a text, in the order of its characters; of lone surrogates too, which no field
+    can hold.
+    """
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+def _parted(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes]) -> Verdict:
+    """The texts for which one of some operators holds, and the other texts."""
+    known = []
+    for each in texts:
+        held = _utf8(each)
+        if isinstance(each, bytes) or _is_utf8(held):
+            known.append(build(held))
+    found = known[0] if len(known) == 1 else union(known)
+    return found, without(ALL_TEXT, found)
+
+
+def _is_utf8(held: bytes) -> bool:
+    try:
+        held.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_LINES: Final = {"<": line.below, "<=": line.at_most, ">": line.above, ">=": line.at_least}
+
+
+class TimeValue(ScalarValue):
+    """A datetime with a zone, in UTC when it comes."""
+
+    __slots__ = ()
+
+    _contrada_whole = ALL_TIMES
+    _contrada_class = datetime
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        keys = []
+        for each in others:
+            if isinstance(each, datetime) and each.utcoffset() is not None:
+                time_us = (each - EPOCH) // _MICROSECOND
+                # A time that a zone's clocks show twice, or never, equals none of another zone.
+                if TIME_MIN_US <= time_us <= TIME_MAX_US and datetime_of(time_us) == each:
+                    keys.append((TIME, time_us))
+        return of_keys(keys)
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        return isinstance(other, datetime) and other.utcoffset() is not None
+
+    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
+        time_us = (other - EPOCH) // _MICROSECOND
+        if TIME_MIN_US <= time_us <= TIME_MAX_US:
+            return of_cuts(_LINES[order]((TIME, time_us)))
+        return ALL_TIMES if (time_us > TIME_MAX_US) == (order in ("<", "<=")) else NOTHING
+
+    def __bool__(self) -> bool:
+        return self._contrada_test(lambda: True, bool)
+
+
+class WrittenValue(ScalarValue):
+    """What stands as a text, and texts are in the order of the values; of one class exactly."""
+
+    __slots__ = ()
+
+    _contrada_whole = ALL_TEXT
+    _contrada_written: Callable[[Any], str]
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        alike = (each for each in others if type(each) is self._contrada_class)
+        return of_keys(key_of(self._contrada_written(each)) for each in alike)
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        return type(other) is self._contrada_class
+
+    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
+        return of_cuts(_LINES[order](key_of(self._contrada_written(other))))
+
+    def __bool__(self) -> bool:
+        return self._contrada_test(lambda: True, bool)
+
+
+class DateValue(WrittenValue):
+    """A date, as its ISO text."""
+
+    __slots__ = ()
+
+    _contrada_class = date
+    _contrada_written = staticmethod(date.isoformat)
+
+
+class DurationValue(ScalarValue):
+    """A timedelta, as its microseconds."""
+
+    __slots__ = ()
+
+    _contrada_whole = INTEGERS
+    _contrada_class = timedelta
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        return union(
+            of_cuts(number_cuts("==", each // _MICROSECOND))
+            for each in others
+            if isinstance(each, timedelta)
+        )
+
+    def _contrada_is_ordered_with(self, other: Any) -> bool:
+        return isinstance(other, timedelta)
+
+    def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
+        return of_cuts(number_cuts(order, other // _MICROSECOND))
+
+    def __bool__(self) -> bool:
+        return self._contrada_test(lambda: self._contrada_verdict("!=", timedelta()), bool)
+
+
+class DecimalValue(ScalarValue):
+    """A Decimal, of which the attribute is the nearest double: what it says is never certain."""
+
+    __slots__ = ()
+
+    _contrada_whole = DOUBLES
+    _contrada_class = Decimal
+    _contrada_is_weak = True
+
+    def _contrada_verdict(self, order: str, other: Any) -> Verdict:
+        if not isinstance(other, int | float | Decimal) or other != other:
+            self._contrada_refuse(f"a Decimal compared with {type(other).__name__} is not lifted")
+        low, high = sides_of(other)
+        at_most, at_least = number_cuts("<=", high), number_cuts(">=", low)
+        if order in ("==", "!="):
+            near = of_cuts(line.intersection(at_most, at_least))
+            return (near, DOUBLES) if order == "==" else (DOUBLES, near)
+        nan = DOUBLES - INTEGERS
+        if order in ("<", "<="):
+            return of_cuts(at_most), of_cuts(at_least) | nan
+        return of_cuts(at_least), of_cuts(at_most) | nan
+
+    def _contrada_within(self, container: Any) -> bool:
+        return any(self == each for each in container)
+
+    def __bool__(self) -> bool:
+        return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
+
+
+class MemberValue(ScalarValue):
+    """A member of an enumeration without code of its own, as its value or its name.
+
+    What a set of members does not tell, each member is asked for, in runs of their own.
+    """
+
+    __slots__ = ("_contrada_class", "_contrada_points", "_contrada_whole")
+
+    def __init__(self, path: Path, name: str, cls: Any, default: Any = NO_DEFAULT) -> None:
+        super().__init__(path, name, default)
+        self._contrada_class = cls
+        self._contrada_points = points_of(cls)
+        self._contrada_whole = union(self._contrada_points.values())
+
+    def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
+        constants = tuple(others)
+        return union(
+            point for member, point in self._contrada_points.items() if member in constants
+        )
+
+    def _contrada_real(self, words: str) -> Any:
+        """The member itself, one in each run."""
+        path, name = self._contrada_path, self._contrada_name
+        option = path.replayed(name)
+        if option is None:
+            if len(self._contrada_points) > ENUM_FORKS_MAX:
+                self._contrada_refuse(f"{words} of more than {ENUM_FORKS_MAX} members")
+            default = self._contrada_default
+            option = path.fork(
+                name,
+                [
+                    (member, {name: point | ABSENT if member is default else point})
+                    for member, point in self._contrada_points.items()
+                ],
+            )
+        return path.answer(option)
+
+    def _contrada_compared(self, order: str, other: Any) -> bool:
+        if order in ("==", "!=") or isinstance(other, Recorded):
+            return super()._contrada_compared(order, other)
+        member = self._contrada_real("an order")
+        try:
+            answer: bool = ORDERS[order](member, other)
+        except TypeError as error:
+            raise RaisesError(f"TypeError: {error}") from None
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        member = self._contrada_real("an attribute")
+        try:
+            return getattr(member, name)
+        except AttributeError as error:
+            raise RaisesError(f"AttributeError: {error}") from None
+
+    def __hash__(self) -> int:
+        return hash(self._contrada_real("a look-up"))
+
+    def __bool__(self) -> bool:
+        return bool(self._contrada_real("the truth"))
+
+
+def points_of(cls: Any) -> dict[Any, ValueSet]:
+    """The members of an enumeration, each with the set of its one value."""
+    values: list[Any] = list(enum_values(cls))
+    return {member: of_keys((key_of(value),)) for member, value in zip(cls, values, strict=True)}

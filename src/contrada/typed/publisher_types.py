@@ -1,0 +1,77 @@
+"""Who published, as a criterion: by the type of an object on whose behalf it is done.
+
+    await service.publish(Published(quote, by=market))
+
+    async with service.subscribe(StockQuote, published_by(Market)) as quotes: ...
+
+The notification is that of the obvent, and carries a mark for each class of the publisher,
+`@is.by(NAME)`, so that who asks for a class gets what objects of its subclasses publish. Any object
+may be a publisher; its classes have their names as types, else their module and qualified name.
+These marks say nothing of the obvent: it is received as ever, and published on without them.
+
+Source: EPFL 2503 §3.7.3 (the type of publishers as a criterion).
+"""
+
+from abc import ABC
+from collections.abc import Iterator
+from typing import Any, Final, Generic, Protocol
+
+from contrada.errors import InvalidObventError
+from contrada.model import Filter, Notification
+from contrada.service import Item, dissemination_of, notification_of
+from contrada.typed.obvent import Obvent
+from contrada.typed.type_names import given_names, publisher_mark
+from contrada.typed.unknown_types import known_of
+
+_OF_ALL: Final = (object, Obvent, ABC, Generic, Protocol)
+
+
+class Published:
+    """What is published on behalf of an object."""
+
+    __slots__ = ("by", "item")
+
+    def __init__(self, item: Item, *, by: object) -> None:
+        """Raises InvalidObventError where `by` is no object whose classes have names."""
+        if isinstance(by, type):
+            reason = f"`by` is the class {by.__qualname__}: give the object that publishes"
+            raise InvalidObventError("Published", reason)
+        self.item = item
+        self.by = by
+
+    def to_notification(self) -> Notification:
+        """The notification of what is published, and the marks of who does.
+
+        Cost: that of the item, and some microseconds for each class of the publisher. Raises as
+        that of the item, LimitError, and InvalidObventError for a class without a name.
+        """
+        made = notification_of(self.item)
+        marks = dict.fromkeys(_marks_of(known_of(type(self.by))), True)
+        return Notification.restored(
+            {**made.attributes, **marks}, made.body, made.content_type, made.envelope
+        )
+
+    def chosen_dissemination(self) -> str | None:
+        """The dissemination that what is published chose, if any."""
+        return dissemination_of(self.item)
+
+    def __repr__(self) -> str:
+        return f"Published({self.item!r}, by={self.by!r})"
+
+
+def published_by(cls: type[Any]) -> Filter:
+    """All that was published on behalf of objects of a class, of whatever types.
+
+    Raises InvalidObventError for what is no class, for one that every object is of, and for one of
+    `__main__` without a name.
+    """
+    given: Any = cls
+    if not isinstance(given, type) or given in _OF_ALL:
+        raise InvalidObventError(str(cls), "expected a class, and not one that all objects are of")
+    return Filter({publisher_mark(given_names(cls)[-1]): True})
+
+
+def _marks_of(cls: type[Any]) -> Iterator[str]:
+    for each in cls.__mro__:
+        if each not in _OF_ALL:
+            yield from map(publisher_mark, given_names(each))

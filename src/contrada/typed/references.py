@@ -1,0 +1,283 @@
+"""Services that are called over the same network as events go: references, proxies and leases.
+
+    async with ct.Export(service, market, StockMarket) as reference:
+        await service.publish(StockQuote("Telco Mobiles", 80.0, 100, reference))
+
+    async with ct.Proxy(service, quote.market, StockMarket) as market:
+        bought = await market.buy("Telco Mobiles", 80.0, 10)
+
+An export lasts as long as its lease: it is renewed by each call, by whoever holds a proxy, and by
+publishing the reference again through `renew`. So who holds a reference and crashes keeps nothing
+alive. A call is answered once at most: one that gets no answer in time may have been done.
+
+Source: EPFL 2503 §4.6.3, figure 4.23.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import logging
+import secrets
+from typing import Any, Final, Generic, Self, TypeVar, cast
+
+from contrada.errors import (
+    ContradaError,
+    InvalidNotificationError,
+    InvalidObventError,
+    LimitError,
+    RemoteCallError,
+    ServiceError,
+)
+from contrada.service import Service
+from contrada.typed.remote_calls import (
+    RENEWAL,
+    Reference,
+    RemoteAnswer,
+    RemoteCall,
+    RemoteInterface,
+)
+
+S = TypeVar("S")
+
+LEASE_S: Final = 60.0
+"""Seconds that an export lasts after it was renewed last, where nothing else is said."""
+
+CALL_WAIT_S: Final = 10.0
+"""Seconds that a call waits for its answer, where nothing else is said. Beyond it: RemoteCallError;
+nobody knows whether it was done."""
+
+CALLS_UNDER_WAY_MAX: Final = 256
+"""Calls of one export that are under way. Beyond it: further ones wait."""
+
+_RENEW_LEAST_S: Final = 0.05
+
+_LOG: Final = logging.getLogger("contrada.service")
+
+
+class Export(Generic[S]):
+    """An object that can be called from elsewhere, while it is open and its lease lasts."""
+
+    def __init__(
+        self, service: Service, target: S, interface: type[Any], *, lease_s: float = LEASE_S
+    ) -> None:
+        """Raises ServiceError for what is no time, InvalidObventError for what is no interface."""
+        self._service = service
+        self._target = target
+        self._interface = RemoteInterface(interface)
+        self._lease_s = _seconds("lease_s", lease_s)
+        self.reference: Reference[S] = Reference(secrets.token_urlsafe(16))
+        self._runner: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expired = asyncio.Event()
+
+    async def __aenter__(self) -> Reference[S]:
+        await self.open()
+        return self.reference
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def open(self) -> Self:
+        """Take calls from now on. Raises as `Subscription.open`."""
+        self._calls = self._service.subscribe(RemoteCall, {"target": self.reference.address})
+        await self._calls.open()
+        self._runner = asyncio.get_running_loop().create_task(self._run())
+        self.renew()
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be called."""
+        return self._runner is not None and not self._expired.is_set()
+
+    def renew(self) -> None:
+        """Let the lease begin anew."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        loop = asyncio.get_running_loop()
+        self._expiry = loop.call_later(self._lease_s, self._end)
+
+    async def expired(self) -> None:
+        """Returns when the lease is over, or it was closed."""
+        await self._expired.wait()
+
+    async def aclose(self) -> None:
+        """Take no more calls. Twice is once."""
+        self._end()
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
+            await self._withdraw()
+
+    def _end(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._runner is not None:
+            self._runner.cancel()
+        self._expired.set()
+
+    async def _run(self) -> None:
+        try:
+            await self._calls.handle(self._answer, concurrency=CALLS_UNDER_WAY_MAX)
+        finally:
+            await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        """Twice is once: who is cancelled before it begins comes to no `finally`."""
+        with contextlib.suppress(ServiceError):
+            await self._calls.unsubscribe()
+
+    async def _answer(self, call: RemoteCall) -> None:
+        self.renew()
+        answer = RemoteAnswer(call.caller, call.number)
+        try:
+            answer.value = await self._called(call) if call.method != RENEWAL else self._lease_s
+        except (Exception, asyncio.CancelledError) as error:  # it is told to who called
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # The export ends.
+            answer.error = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(ServiceError):  # Who called waits a bounded time.
+            try:
+                await self._service.publish(answer)
+            except (InvalidNotificationError, InvalidObventError, LimitError) as error:
+                reason = f"its answer cannot be sent: {type(error).__name__}"
+                await self._service.publish(RemoteAnswer(call.caller, call.number, None, reason))
+
+    async def _called(self, call: RemoteCall) -> Any:
+        method = self._interface.methods.get(call.method)
+        if method is None:
+            raise RemoteCallError(f"{self._interface.name} has no method {call.method!r}")
+        given = method.read(call.arguments)
+        found = getattr(self._target, call.method)(*given.args, **given.kwargs)
+        if inspect.isawaitable(found):
+            found = await found
+        return method.value_written(found)
+
+
+class Proxy(Generic[S]):
+    """What stands here for a service that is elsewhere; use it inside `async with`.
+
+    That gives an object with the methods of the interface, each to be awaited. It renews the lease
+    while it is open. A call raises RemoteCallError with the words of what the method raised, where
+    no answer came in time, or none can come any more: the proxy was left, or the service closed.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        reference: Reference[S],
+        interface: type[Any],
+        *,
+        wait_s: float = CALL_WAIT_S,
+        renew_s: float = LEASE_S / 3,
+    ) -> None:
+        """Raises ServiceError for what is no time, InvalidObventError for what is no interface."""
+        self._service = service
+        self._reference = reference
+        self._interface = RemoteInterface(interface)
+        self._wait_s = _seconds("wait_s", wait_s)
+        self._renew_s = _seconds("renew_s", renew_s)
+        self._caller = secrets.token_urlsafe(16)
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[RemoteAnswer | None]] = {}
+        self._is_read = False  # whether answers come
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> S:
+        self._answers = self._service.subscribe(RemoteAnswer, {"caller": self._caller})
+        await self._answers.open()
+        self._is_read = True
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._read()), loop.create_task(self._renew())]
+        return cast(S, _Stub(self, self._interface))
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._end()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(ServiceError):
+            await self._answers.unsubscribe()
+
+    async def call(self, method: str, *given: Any, **named: Any) -> Any:
+        """Call a method. Raises RemoteCallError, TypeError, InvalidObventError, as `publish`."""
+        described = self._interface.methods[method]
+        answer = await self._asked(method, described.written(*given, **named))
+        if answer.error is not None:
+            raise RemoteCallError(f"{self._interface.name}.{method}: {answer.error}")
+        return described.value_read(answer.value)
+
+    async def _asked(self, method: str, arguments: list[Any]) -> RemoteAnswer:
+        what = f"{self._interface.name}.{method}" if method else self._interface.name
+        if not self._is_read:
+            raise RemoteCallError(f"{what}: call it inside the proxy's own `async with`")
+        number = next(self._numbers)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        call = RemoteCall(self._reference.address, self._caller, number, method, arguments)
+        try:
+            await self._service.publish(call)
+            async with asyncio.timeout(self._wait_s):
+                answer: RemoteAnswer | None = await waiting
+        except TimeoutError:
+            reason = f"{what}: no answer in {self._wait_s:g} s; its lease may be over"
+            raise RemoteCallError(reason) from None
+        finally:
+            del self._waiting[number]
+        if answer is None:
+            raise RemoteCallError(f"{what}: no answer comes any more; it may have been done")
+        return answer
+
+    async def _read(self) -> None:
+        try:
+            async for answer in self._answers:
+                waiting = self._waiting.get(answer.number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Lets nobody wait for an answer: none comes any more."""
+        self._is_read = False
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _renew(self) -> None:
+        """Lets the lease last while somebody holds this: it is told how long that is."""
+        wait_s = self._renew_s
+        while self._is_read:
+            try:
+                lease_s = (await self._asked(RENEWAL, [])).value
+                if isinstance(lease_s, float) and lease_s > 0:
+                    wait_s = min(self._renew_s, max(lease_s / 3, _RENEW_LEAST_S))
+            except ContradaError as error:
+                _LOG.warning(
+                    "%(subject)s: the lease was not renewed: %(reason)s",
+                    {"subject": self._interface.name, "reason": error},
+                )
+            await asyncio.sleep(wait_s)
+
+
+class _Stub:
+    """The methods of an interface, each a call."""
+
+    def __init__(self, proxy: Proxy[Any], interface: RemoteInterface) -> None:
+        self._proxy = proxy
+        self._interface = interface
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._interface.methods:
+            raise AttributeError(f"{self._interface.name} has no method {name!r}")
+
+        async def method(*given: Any, **named: Any) -> Any:
+            return await self._proxy.call(name, *given, **named)
+
+        return method
+
+
+def _seconds(name: str, given: object) -> float:
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < 1e9:
+        raise ServiceError(f"{name} = {given!r}: expected seconds above 0")
+    return float(given)

@@ -1,0 +1,136 @@
+"""References to services that ride along in obvents, and the obvents by which they are called.
+
+A reference is an address: a text that no other has, in the attribute of its field. Who holds one
+calls what it names by publishing a `RemoteCall`, which its owner subscribes to, and is answered by
+a `RemoteAnswer`. Arguments and values travel as the annotations of the interface say.
+
+Source: EPFL 2503 §3.3.3 (proxies in obvents), §4.6.3 (remote calls and events hand in hand).
+"""
+
+import inspect
+import typing
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from contrada.errors import InvalidObventError
+from contrada.typed.body_values import BodyValue, element_of
+from contrada.typed.obvent import Obvent
+from contrada.typed.obvent_codec import object_value
+
+S_co = TypeVar("S_co", covariant=True)
+
+RENEWAL: Final = ""
+"""The method of a call that only renews the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference(Generic[S_co]):
+    """The address of a service that somebody has: a field of `Reference[StockMarket]`.
+
+    Two are equal where they name the same service.
+    """
+
+    address: str
+
+
+@dataclass(slots=True)
+class RemoteCall(Obvent, name="contrada.Call"):
+    """A call of a method of a service, by whoever holds a reference to it."""
+
+    target: str
+    caller: str
+    number: int
+    method: str
+    arguments: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RemoteAnswer(Obvent, name="contrada.Answer"):
+    """What came of a call: a value, or the words of an error."""
+
+    caller: str
+    number: int
+    value: Any = None
+    error: str | None = None
+
+
+class RemoteInterface:
+    """The methods of an interface, and how their arguments and values are carried.
+
+    The public methods of a class or a Protocol, `async` ones too. Raises InvalidObventError for one
+    whose annotations leave open what is carried.
+    """
+
+    def __init__(self, interface: type[Any]) -> None:
+        self.name = interface.__qualname__
+        self.methods: Mapping[str, RemoteMethod] = {
+            name: RemoteMethod(self.name, name, member)
+            for name, member in inspect.getmembers(interface, inspect.isfunction)
+            if not name.startswith("_")
+        }
+        if not self.methods:
+            raise InvalidObventError(self.name, "it has no methods that could be called")
+
+
+class RemoteMethod:
+    """One method: how its arguments and its value are carried."""
+
+    def __init__(self, owner: str, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self._place = f"{owner}.{name}"
+        signature = inspect.signature(function)
+        self._signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+        for each in self._signature.parameters.values():
+            if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+                raise InvalidObventError(self._place, f"{each}: name each argument")
+        hints = typing.get_type_hints(function, include_extras=True)
+        self._arguments = [
+            self._element(hints.get(each.name, Any)) for each in self._signature.parameters.values()
+        ]
+        self._value = self._element(hints.get("return", Any))
+
+    def _element(self, annotation: Any) -> BodyValue:
+        try:
+            return element_of(annotation, object_value)
+        except TypeError as error:
+            raise InvalidObventError(self._place, str(error)) from None
+
+    def written(self, *given: Any, **named: Any) -> list[Any]:
+        """The arguments of a call. Raises TypeError as a call would, InvalidObventError."""
+        bound = self._signature.bind(*given, **named)
+        bound.apply_defaults()
+        pairs = zip(self._arguments, bound.arguments.items(), strict=True)
+        return [self._written(element, name, value) for element, (name, value) in pairs]
+
+    def read(self, arguments: list[Any]) -> inspect.BoundArguments:
+        """The arguments that came, as it takes them. Raises InvalidObventError."""
+        if len(arguments) != len(self._arguments):
+            reason = f"{len(arguments)} arguments: expected {len(self._arguments)}"
+            raise InvalidObventError(self._place, reason)
+        values = [self._read(*pair) for pair in zip(self._arguments, arguments, strict=True)]
+        named = OrderedDict(zip(self._signature.parameters, values, strict=True))
+        return inspect.BoundArguments(self._signature, named)
+
+    def value_written(self, value: Any) -> Any:
+        """The value of an answer. Raises InvalidObventError."""
+        return self._written(self._value, "its value", value)
+
+    def value_read(self, value: Any) -> Any:
+        """The value that came. Raises InvalidObventError."""
+        return self._read(self._value, value)
+
+    def _written(self, element: BodyValue, name: str, value: Any) -> Any:
+        try:
+            if element.holds(value):
+                return element.write(value, 1)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidObventError(self._place, f"{name} = {value!r}: {error}") from None
+        raise InvalidObventError(self._place, f"{name} = {value!r}: of another type")
+
+    def _read(self, element: BodyValue, value: Any) -> Any:
+        try:
+            return element.read(value)
+        except (ValueError, TypeError) as error:
+            raise InvalidObventError(self._place, f"{value!r}: {error}") from None

@@ -1,0 +1,286 @@
+"""Types by structure: what has the members of a protocol, and tuples.
+
+    class Priced(Protocol):
+        price: float
+
+    async with service.subscribe(Structural[Priced](), lambda it: it.price < 100) as found: ...
+
+    await service.publish(Tuple("Telco", 80.0, 100))
+    async with service.subscribe(Structural[tuple[str, float, int]]()) as tuples: ...
+
+Members that are attributes are asked for where a notification is routed; that an object's class
+also has the methods of a protocol is seen where it is received. What is of no class that is known
+here is an object with the protocol's attributes, if the protocol has no methods. A tuple is the
+attributes `0`, `1`, … and a mark that tells how many there are.
+
+Source: EPFL 2503 §3.4.2 (structural conformance), §5.5.5 (tuples).
+"""
+
+import inspect
+import typing
+from dataclasses import make_dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final, Generic, TypeVar, cast
+
+from contrada.errors import InvalidObventError
+from contrada.model import Filter, FilterSet, Notification, mark_name
+from contrada.model.algebra.value_set import union
+from contrada.model.rule import Rule
+from contrada.service import Predicate
+from contrada.typed.object_parts import Parts
+from contrada.typed.obvent_codec import ObventCarrier
+from contrada.typed.obvent_reader import received
+from contrada.typed.obvent_type import ObventType, check_fields, type_of
+from contrada.typed.predicate_rule import lifted_rule_of
+from contrada.typed.scalars import values_of
+from contrada.typed.shapes import (
+    Default,
+    Field,
+    FieldKind,
+    Shape,
+    TypeOption,
+    alternatives_of,
+    is_declared,
+)
+from contrada.typed.type_names import conforming_classes, registrations, type_marks
+
+T = TypeVar("T")
+
+TUPLE_VALUES_MAX: Final = 64
+"""Values of a tuple that is published. Beyond it: InvalidObventError."""
+
+STRUCTURES_MAX: Final = 256
+"""Sets of type marks of which a protocol remembers the class, and tuples' types of which is
+remembered how they are published. Beyond it: those of a protocol are all forgotten, and so are the
+types that were published longest ago; they are worked out anew."""
+
+
+class Structural(Generic[T]):
+    """All that has the members of a protocol, `Structural[Priced]()`, or is such a tuple.
+
+    Raises InvalidObventError, where it is used first, for what is neither, and for members that
+    have no type.
+    """
+
+    @cached_property
+    def _type(self) -> "_ByMembers | _ByPlaces":
+        declared = getattr(self, "__orig_class__", None)
+        if declared is None:
+            raise InvalidObventError("Structural", "say of what: Structural[Priced]()")
+        asked = typing.get_args(declared)[0]
+        if typing.get_origin(asked) is tuple:
+            return _ByPlaces(typing.get_args(asked))
+        if getattr(asked, "_is_protocol", False):
+            return _ByMembers(asked)
+        raise InvalidObventError(str(asked), "expected a Protocol, or tuple[…] with its types")
+
+    def to_filters(self) -> Filter:
+        """The filters for objects with values of these types under these names."""
+        return self._type.filters
+
+    def check_where(self, where: Filter | FilterSet) -> None:
+        """Raises InvalidObventError where a filter names no member."""
+        check_fields(self._type.name, self._type.shape, where)
+
+    def lift(self, predicate: Predicate[T]) -> Rule:
+        """As `Obvent.lift`."""
+        return lifted_rule_of(
+            self._type.shape, self._type.filters, self.from_notification, predicate
+        )
+
+    def from_notification(self, notification: Notification) -> T:
+        """The object, or the tuple. Raises InvalidObventError where it does not conform."""
+        return cast(T, self._type.received(notification))
+
+
+class Tuple:
+    """Values to be published by their places."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, *values: Any) -> None:
+        """Raises InvalidObventError for too many."""
+        if not 1 <= len(values) <= TUPLE_VALUES_MAX:
+            reason = f"{len(values)} values: expected 1 to TUPLE_VALUES_MAX = {TUPLE_VALUES_MAX}"
+            raise InvalidObventError("tuple", reason)
+        self.values = values
+
+    def to_notification(self) -> Notification:
+        """The notification of these values. Raises InvalidObventError."""
+        parts = Parts()
+        _carrier_of_types(tuple(map(type, self.values))).put(_Places(self.values), parts)
+        parts.attributes[_tuple_mark(len(self.values))] = True
+        return parts.notification("tuple")
+
+    def __repr__(self) -> str:
+        return f"Tuple{self.values!r}"
+
+
+class _ByMembers:
+    """What is asked for by a protocol."""
+
+    def __init__(self, protocol: type[Any]) -> None:
+        self.name = protocol.__qualname__
+        self.protocol = protocol
+        hints = typing.get_type_hints(protocol, include_extras=True)
+        fields, self.methods = [], []
+        for name in _members(protocol):
+            member = inspect.getattr_static(protocol, name, None)
+            if isinstance(member, property):
+                assert member.fget is not None, "a property is read"
+                hints[name] = typing.get_type_hints(member.fget).get("return", Any)
+            elif callable(member):
+                self.methods.append(name)
+                continue
+            fields.append(_asked(name, hints.get(name, Any)))
+        self.shape = Shape(protocol, tuple(fields), lambda cls, values: cls(**values))
+        self.filters = _filters_of(self.shape)
+        self._found: dict[tuple[str, ...], type[Any] | str | None] = {}
+        self._registrations = registrations()
+
+    @cached_property
+    def _record(self) -> type[Any]:
+        """What stands for objects of classes that are not known here."""
+        return make_dataclass(f"{self.name}…", [(each.name, Any) for each in self.shape.fields])
+
+    @cached_property
+    def _carrier(self) -> ObventCarrier:
+        return ObventCarrier(self.shape, self.name)
+
+    def received(self, notification: Notification) -> Any:
+        found = self._class_of(type_marks(notification))
+        if isinstance(found, str):
+            raise InvalidObventError(self.name, found)
+        if found is not None:
+            return received(found, notification)
+        values, _ = self._carrier.take(Parts.of(notification, self.name))
+        return self._carrier.made(self._record, values)
+
+    def _class_of(self, marks: tuple[str, ...]) -> type[Any] | str | None:
+        """The class as which an object with these marks is received, or why there is none.
+
+        None: the object becomes a record of the members.
+        """
+        known = self._found
+        if self._registrations != registrations():
+            known.clear()
+            self._registrations = registrations()
+        if marks not in known:
+            if len(known) >= STRUCTURES_MAX:
+                known.clear()
+            known[marks] = self._conforming(set(marks))
+        return known[marks]
+
+    def _conforming(self, marks: set[str]) -> type[Any] | str | None:
+        known = [type_of(each) for each in conforming_classes(marks)]
+        for kind in known:
+            if self._conforms(kind):
+                return kind.cls
+        for kind in known:
+            if marks <= kind.marks.keys():  # Nothing else can be said of it elsewhere.
+                return f"{kind.name} does not conform"
+        if self.methods:
+            return f"no class known here has its {', '.join(sorted(self.methods))}()"
+        return None
+
+    def _conforms(self, kind: ObventType) -> bool:
+        """Whether a class has the members, its fields of types that are asked for."""
+        own = kind.carrier.shape.by_name
+        if not all(callable(getattr(kind.cls, each, None)) for each in self.methods):
+            return False
+        for asked in self.shape.fields:
+            held = own.get(asked.name)
+            if held is None:
+                if not isinstance(inspect.getattr_static(kind.cls, asked.name, None), property):
+                    return False
+            elif not all(_is_within(each, asked.alternatives) for each in held.alternatives):
+                return False
+        return True
+
+
+class _Places:
+    """The values of a tuple as attributes of an object, by their places."""
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.__dict__.update(zip(map(str, range(len(values))), values, strict=True))
+
+
+class _ByPlaces:
+    """What is asked for by the types of a tuple."""
+
+    def __init__(self, types: tuple[Any, ...]) -> None:
+        self.name = f"tuple[{', '.join(map(str, types))}]"
+        if not 1 <= len(types) <= TUPLE_VALUES_MAX or Ellipsis in types:
+            reason = f"expected the types of 1 to TUPLE_VALUES_MAX = {TUPLE_VALUES_MAX} values"
+            raise InvalidObventError(self.name, reason)
+        self.shape = _places(list(types))
+        self.carrier = ObventCarrier(self.shape, self.name)
+        self.filters = _filters_of(self.shape) & Filter({_tuple_mark(len(types)): True})
+
+    def received(self, notification: Notification) -> tuple[Any, ...]:
+        values, _ = self.carrier.take(Parts.of(notification, self.name))
+        return tuple(values[field.name] for field in self.shape.fields)
+
+
+def _members(protocol: type[Any]) -> list[str]:
+    """The member names of a protocol, with those of the protocols that it extends."""
+    found: dict[str, None] = {}
+    for base in reversed(protocol.__mro__):
+        if getattr(base, "_is_protocol", False) and base is not typing.Protocol:
+            own = [*inspect.get_annotations(base), *vars(base)]
+            found.update(dict.fromkeys(each for each in own if not each.startswith("_")))
+    return list(found)
+
+
+def _asked(name: str, annotation: Any) -> Field:
+    return Field(name, name, alternatives_of(annotation), Default.NONE, (), annotation)
+
+
+def _places(types: list[Any]) -> Shape:
+    fields = tuple(_asked(str(place), each) for place, each in enumerate(types))
+    return Shape(tuple, fields, lambda _, values: tuple(values.values()))
+
+
+def _tuple_mark(count: int) -> str:
+    return mark_name(f"tuple({count})")
+
+
+@lru_cache(maxsize=STRUCTURES_MAX)
+def _carrier_of_types(types: tuple[type[Any], ...]) -> ObventCarrier:
+    """How tuples of values of these types are published."""
+    return ObventCarrier(_places([_carried_type(each) for each in types]), "tuple")
+
+
+def _carried_type(kind: type[Any]) -> Any:
+    """The type by which a value of a tuple is carried."""
+    alternative = alternatives_of(kind)[0]
+    return Any if alternative.kind is FieldKind.OTHER and not is_declared(kind) else kind
+
+
+def _filters_of(shape: Shape) -> Filter:
+    """What has the flat fields of a shape, each of one of its kinds."""
+    sets = {
+        field.name: union(map(values_of, field.alternatives))
+        for field in shape.fields
+        if field.is_flat and all(it.kind is not FieldKind.OBJECT for it in field.alternatives)
+    }
+    found = Filter.of_sets(sets)
+    assert isinstance(found, Filter)
+    return found
+
+
+def _is_within(held: TypeOption, asked: tuple[TypeOption, ...]) -> bool:
+    """Whether one alternative of a field is among those that are asked for; ints are floats."""
+    for each in asked:
+        if each.type in (Any, held.type):
+            return True
+        if each.kind is FieldKind.FLOAT and held.kind is FieldKind.INT:
+            return True
+        if (
+            held.kind in (FieldKind.OBJECT, FieldKind.ENUM, FieldKind.OTHER)
+            and isinstance(each.type, type)
+            and isinstance(held.type, type)
+            and issubclass(held.type, each.type)
+        ):
+            return True
+    return False

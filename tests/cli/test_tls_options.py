@@ -1,0 +1,62 @@
+"""What a command shows a broker: a token, and no other secret."""
+
+from pathlib import Path
+
+import pytest
+
+from contrada.cli.tls_options import TOKEN_BYTES_MAX, TOKEN_VARIABLE, token_from
+from contrada.errors import InputError
+from contrada.net.wire.tokens import new_token
+from contrada.service.security.secret_files import write_secret
+from contrada.service.security.signing_keys import write_private_key
+from tests.service.security.signing_keys import private_key
+
+TOKEN, _ = new_token("desk")
+
+
+def test_a_token_is_read_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could come."""
+    write_secret(tmp_path / "desk.token", f"{TOKEN}\n".encode())
+    assert token_from(str(tmp_path / "desk.token")) == TOKEN
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    assert token_from(None) == ""
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    assert token_from(None) == TOKEN
+
+
+def test_another_secret_is_not_taken_for_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private key would be sent to a broker; or a word of the message tell a secret."""
+    key = tmp_path / "k.pem"
+    write_private_key(private_key(1), key)
+    with pytest.raises(InputError, match=r"k.pem: found a private key, expected a token, NAME\."):
+        token_from(str(key))
+    for number, content in enumerate(
+        (b"hunter2", b"a.b c", b"a.b\nc.d", b".x", b"a.", b"\xff.x", b"a" * TOKEN_BYTES_MAX + b".a")
+    ):
+        place = tmp_path / str(number)
+        write_secret(place, content)
+        with pytest.raises(InputError, match=r"expected a token, NAME[.]SECRET") as refused:
+            token_from(str(place))
+        assert "hunter2" not in str(refused.value)
+    monkeypatch.setenv(TOKEN_VARIABLE, "hunter2")
+    with pytest.raises(InputError, match=f"{TOKEN_VARIABLE}: expected a token"):
+        token_from(None)
+    with pytest.raises(InputError, match="No such file"):
+        token_from(str(tmp_path / "nowhere"))
+
+
+def test_a_token_that_everybody_reads_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everybody on the machine could come as him, and nobody would notice."""
+    place = tmp_path / "desk.token"
+    place.write_text(TOKEN)
+    place.chmod(0o644)
+    assert token_from(str(place)) == TOKEN
+    assert caplog.messages == [
+        f"everybody on this machine can read {place}, which is secret: chmod 600"
+    ]

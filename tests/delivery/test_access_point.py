@@ -1,0 +1,337 @@
+"""The access point: a publication is accepted whole or fails whole, once, in its order."""
+
+from collections import deque
+
+import pytest
+
+from contrada.delivery import access_point, publishers
+from contrada.delivery.access_point import ASK_AGAIN_US, WAIT_US, Confirmed, Failed
+from contrada.delivery.delivery_messages import Taken
+from contrada.delivery.publishers import Publisher
+from contrada.errors import CannotPublishError, InvalidValueError, LimitError
+from contrada.model import Notification
+from tests.delivery.network import DeliveryNetwork, notice
+
+
+def failed(net: DeliveryNetwork, token: int) -> Exception:
+    """Why a publication failed."""
+    outcome = net.outcomes[token]
+    assert isinstance(outcome, Failed)
+    return outcome.error
+
+
+def test_what_was_accepted_is_published_no_second_time_also_after_a_crash() -> None:
+    """A publisher that did not hear the answer would be heard twice."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s", is_durable=True)
+    for _ in range(2):
+        batch = [notice(n, "certified", "p", n) for n in (1, 2)]
+        assert net.was_accepted(net.publish("a", batch, "p"))
+        net.crash("a")
+        net.start("a")
+    batch = [notice(n, "certified", "p", n) for n in (2, 3)]
+    assert net.was_accepted(net.publish("a", batch, "p"))
+    for _ in range(2):
+        net.publish("a", [notice(4, "certified", "", 7)])  # of nobody: it is told from nothing
+    net.read("a", "x", "s")
+    assert net.got["x"] == [1, 2, 3, 4, 4]
+    assert net.servers["a"].statistics().duplicates == 1
+
+
+@pytest.mark.parametrize("failed_before", [False, True])
+def test_a_batch_is_no_duplicate_of_what_it_has_behind(failed_before: bool) -> None:
+    """What stands behind a higher number would be confirmed, and published nowhere."""
+    net = DeliveryNetwork("a", "")
+    net.stand("a", "s")
+    net.read("a", "x", "s")
+    if failed_before:
+        net.publish("a", [notice(5, "certified", "p", 5)], "p")
+    batch = [notice(n, "reliable", "p", n) for n in (6, 5, 5, 6)]
+    assert net.was_accepted(net.publish("a", batch, "p"))
+    assert net.got["x"] == [6, 5]
+    assert net.servers["a"].statistics().duplicates == 2
+
+
+def test_a_publication_has_one_class_that_is_known() -> None:
+    """A client could make its server raise, or have certified what is not."""
+    net = DeliveryNetwork("a", "")
+    for batch in (
+        [],
+        [notice(1, "nonsense")],
+        [notice(1, "best-effort")],
+        [notice(1, "reliable"), notice(2, "certified")],
+    ):
+        assert isinstance(failed(net, net.publish("a", batch)), InvalidValueError)
+    assert isinstance(failed(net, net.publish("a", [notice(1, "no", "p", 1)], "p")), Exception)
+    assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
+    error = failed(net, net.publish("a", [notice(1, "reliable", "p", 1)], "p"))
+    assert "number 1 was refused before" in str(error), "it is published nowhere"
+    error = failed(net, net.publish("a", [notice(1, "certified")]))
+    assert "this server has no store" in str(error)
+    assert net.servers["a"].statistics().failed == 7
+
+
+@pytest.mark.parametrize("delivery", ["reliable", "certified"])
+def test_what_is_too_large_fails(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log would take it, and nothing behind it."""
+    monkeypatch.setattr(access_point, "KEPT_BYTES_MAX", 100)
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s")
+    net.read("a", "x", "s")
+    large = Notification({"i": 1, "t": 100 * "x"}, envelope=notice(1, delivery).envelope)
+    error = failed(net, net.publish("a", [notice(0, delivery), large]))
+    assert isinstance(error, LimitError)
+    assert "KEPT_BYTES_MAX" in str(error)
+    assert net.was_accepted(net.publish("a", [notice(2, delivery)]))
+    assert net.got["x"] == [2]
+
+
+def test_what_fails_is_kept_nowhere() -> None:
+    """A publisher would publish again what some have, since one had no room."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s")
+    net.stand("a", "t", is_durable=True)
+    net.stores["a"].is_full = True
+    assert isinstance(failed(net, net.publish("a", [notice(1, "certified")])), Exception)
+    net.stores["a"].is_full = False
+    net.read("a", "x", "s")
+    net.read("a", "y", "t")
+    assert net.got == {}
+    assert net.servers["a"].statistics().held == 0
+
+
+def test_what_waits_keeps_its_order_and_others_do_not_wait() -> None:
+    """FIFO would break at a publication that waits; or all publishers wait for one."""
+    net = DeliveryNetwork("ab", "")
+    net.stand("b", "s")
+    net.read("b", "x", "s")
+    total = net.publish("b", [notice(1, "reliable total:t", "p", 1)], "p")
+    fifo = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
+    other = net.publish("b", [notice(3, "reliable total:t", "q", 1)], "q")
+    net.publish("b", [notice(4, "reliable fifo", "r", 1)], "r")
+    net.publish("b", [notice(5, "reliable total:u")])
+    net.publish("b", [notice(6, "reliable")])  # of nobody: there is nobody whose order to keep
+    assert net.got["x"] == [4, 6]
+    net.mend("a", "b")
+    net.run(2)
+    assert all(isinstance(net.outcomes[each], Confirmed) for each in (total, fifo, other))
+    assert [each for each in net.got["x"] if each in (1, 3)] == [1, 3]
+    assert sorted(net.got["x"]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_number_of_what_waits_is_given_to_nothing_else() -> None:
+    """Who begins anew under a name would be told that it published what is lost as a duplicate."""
+    net = DeliveryNetwork("ab", "")
+    net.stand("b", "s")
+    net.read("b", "x", "s")
+    waiting = net.publish("b", [notice(1, "reliable total:t", "p", 1)], "p")
+    following = net.servers["b"].sequence_of("p") + 1
+    net.publish("b", [notice(2, "reliable", "p", following)], "p")
+    net.mend("a", "b")
+    net.run(2)
+    assert isinstance(net.outcomes[waiting], Confirmed)
+    assert sorted(net.got["x"]) == [1, 2]
+
+
+def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequencer that is away would fill the memory of all others."""
+    monkeypatch.setattr(access_point, "WAITING_MAX", 2)
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    net.cut("a", "b")
+    begun = net.now_us
+    tokens = [net.publish("b", [notice(n, "reliable total:t")]) for n in range(3)]
+    error = failed(net, tokens[2])
+    assert isinstance(error, CannotPublishError)
+    assert "WAITING_MAX = 2" in str(error)
+    net.tick()
+    net.tick()
+    assert "cannot be reached" in str(failed(net, tokens[0]))
+    assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
+    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "q", {"a": net.life("a")})
+    with pytest.raises(LimitError, match="WAITING_MAX"):
+        net.servers["b"].arrive("r", {"a": net.life("a")}, net.now_us)
+
+
+def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that come once would fill the memory and the disk."""
+    monkeypatch.setattr(publishers, "PUBLISHERS_MAX", 2)
+    net = DeliveryNetwork("a", "", "a")
+    for number, publisher in enumerate("pqpr", 1):
+        net.publish("a", [notice(1, "reliable", publisher, number)], publisher)
+    names = [each for each in net.stores["a"].notes() if each.startswith("publisher/")]
+    assert len(names) == 2
+    net.publish("a", [notice(1, "reliable", "p", 3)], "p")
+    assert net.servers["a"].statistics().duplicates == 1
+    net.publish("a", [notice(1, "reliable", "q", 2)], "q")
+    assert net.servers["a"].statistics().duplicates == 1, "q was forgotten first"
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> None:
+    """What has an order, with a number or without, would be overtaken by what is in a sequence."""
+    net = DeliveryNetwork("sah", "sa sh ah")
+    net.stand("h", "q")
+    net.run()
+    net.read("h", "x", "q")
+    net.publish("a", [notice(1, "reliable fifo", "p", 1 * is_numbered)], "p")
+    net.lose_parcels("a", "h")
+    net.publish("a", [notice(2, "reliable fifo total:t", "p", 2 * is_numbered)], "p")
+    net.run()
+    assert net.got["x"] == [], "it waits for the first, which is sent again"
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_who_moved_carries_what_it_was_after() -> None:
+    """What a publisher publishes at its new server would overtake what it did at the old."""
+    net = DeliveryNetwork("abh", "ab ah bh")
+    net.stand("h", "s")
+    net.run()
+    net.read("h", "x", "s")
+    net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
+    net.lose_parcels("a", "h")
+    past = {"a": net.life("a"), "b": net.life("b")}
+    net.arrive("b", "p", past)
+    net.run()
+    token = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
+    net.run()
+    assert net.was_accepted(token)
+    assert net.got["x"] == [], "it waits for the first, which is sent again"
+    net.run(2)
+    assert net.got["x"] == [1, 2]
+
+
+def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
+    """A publisher would hear that what all got was published nowhere."""
+    net = DeliveryNetwork("ab", "ab", "a")
+    net.stand("b", "s")
+    net.run()
+    net.publish("a", [notice(1, "certified", "p", 1)], "p")
+    net.arrive("b", "p", {"a": net.life("a")})
+    token = net.publish("b", [notice(1, "certified", "p", 1)], "p")
+    net.run()
+    assert net.was_accepted(token)
+
+
+def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> None:
+    """It was, before it went; and the question of the server where it was came late."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("b", "s")
+    net.run()
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.arrive("a", "p", lives)
+    token = net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.run()
+    error = failed(net, token)
+    assert isinstance(error, CannotPublishError)
+    assert error.may_be_published
+
+
+def test_a_question_that_comes_late_ends_no_visit() -> None:
+    """What another server accepted meanwhile would be published a second time."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    token = net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    net.bring("b", "a")
+    answer, taken = net.wires["a", "b"]
+    assert isinstance(taken, Taken)
+    net.wires["a", "b"] = deque([taken])
+    net.bring("a", "b")
+    net.now_us += ASK_AGAIN_US
+    net.do("b", net.servers["b"].tick(net.now_us))
+    question = net.wires["b", "a"].copy()
+    net.wires["b", "a"].clear()
+    assert question
+    net.wires["a", "b"].append(answer)
+    net.bring("a", "b")
+    assert net.was_accepted(token), "which its publisher does not hear"
+    net.wires["a", "b"].clear()
+    net.wires["b", "a"].clear()
+    net.arrive("a", "p", lives)
+    net.wires["b", "a"].extend(question)
+    net.bring("b", "a")
+    net.publish("a", [notice(2, "reliable", "p", 2)], "p")
+    net.run()
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
+    """What its publisher published since, where it had been asked for, would come again."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    lives = {name: net.life(name) for name in "ab"}
+    net.publish("a", [notice(1, "reliable", "p", 1)], "p")
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.bring("b", "a")
+    late = net.wires["a", "b"].copy()
+    net.wires["a", "b"].clear()
+    net.arrive("a", "p", {"a": lives["a"]})
+    assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
+    net.arrive("b", "p", {"a": lives["a"]})
+    net.wires["a", "b"].extendleft(reversed(late))
+    net.bring("a", "b")
+    net.publish("b", [notice(2, "reliable", "p", 2)], "p")
+    net.run()
+    net.run(10)
+    assert net.got["x"] == [1, 2]
+
+
+def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
+    """A server that is away for long would have its stream filled with questions."""
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    net.cut("a", "b")
+    net.arrive("b", "p", {"a": net.life("a")})
+    for _ in range(3):
+        token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
+        net.run(10)
+        assert isinstance(failed(net, token), CannotPublishError)
+    assert net.servers["b"].statistics().held == 1
+
+
+def test_what_was_accepted_is_confirmed_again_though_its_sequencer_cannot_be_reached() -> None:
+    """A publisher would hear that what all got was published nowhere."""
+    net = DeliveryNetwork("ab", "ab")
+    net.run()
+    batch = [notice(1, "reliable total:t", "p", 1)]
+    assert net.was_accepted(net.publish("b", batch, "p"))
+    net.cut("a", "b")
+    assert net.was_accepted(net.publish("b", batch, "p"))
+    batch.append(notice(2, "reliable total:t", "p", 2))
+    assert net.publish("b", batch, "p") not in net.outcomes
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("pasts", "expected"),
+    [
+        ([(0, (1,), 0), (2, (), 0)], (2, (), 0)),  # the other one has published it after all
+        ([(2, (1,), 0), (3, (1,), 0)], (3, (1,), 0)),
+        ([(2, (1,), 0), (0, (), 0)], (2, (1,), 0)),
+        ([(2, (), 0), (5, (3, 4), 0)], (5, (3, 4), 0)),
+        ([(2, (4,), 1), (3, (), 0)], (3, (4,), 1)),
+    ],
+)
+def test_what_failed_at_one_server_may_be_published_by_another(
+    pasts: list[tuple[int, tuple[int, ...], int]],
+    expected: tuple[int, tuple[int, ...], int],
+    order: int,
+) -> None:
+    """Publishers would hear of what all got that it was published nowhere."""
+    known = Publisher()
+    for past in pasts[::order]:
+        known.learn(*past)
+    assert (known.sequence, known.failed, known.untold) == expected

@@ -1,0 +1,49 @@
+"""What the words of a delivery class promise."""
+
+import pytest
+
+from contrada.delivery.delivery_class import DeliveryClass, delivery_class
+from contrada.errors import InvalidValueError
+
+
+@pytest.mark.parametrize(
+    ("text", "promised"),
+    [
+        ("best-effort", DeliveryClass()),
+        ("reliable", DeliveryClass(is_reliable=True)),
+        ("certified", DeliveryClass(is_reliable=True, is_certified=True)),
+        ("reliable fifo", DeliveryClass(is_reliable=True, is_fifo=True)),
+        ("reliable causal", DeliveryClass(is_reliable=True, is_fifo=True, is_causal=True)),
+        ("reliable total:a", DeliveryClass(is_reliable=True, sequence="a")),
+        ("certified causal total:a", DeliveryClass(True, True, True, True, "a")),
+        ("certified fifo total:b", DeliveryClass(True, True, True, False, "b")),
+    ],
+)
+def test_words_promise(text: str, promised: DeliveryClass) -> None:
+    """A publisher would be promised something else than it asked for."""
+    assert delivery_class(text) == promised
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "sure", "reliable sure", "fifo", "reliable  fifo", "reliable total:", "total:a"),
+        *(
+            "best-effort fifo",
+            "best-effort total:a",
+            "reliable total:a fifo",
+            "reliable fifo causal",
+        ),
+    ],
+)
+def test_other_words_are_refused(text: str) -> None:
+    """A publisher would take a word for a promise that nobody knows."""
+    with pytest.raises(InvalidValueError):
+        delivery_class(text)
+
+
+def test_causal_order_is_fifo_and_both_are_orders() -> None:
+    """What has an order would be overtaken by what has a higher priority."""
+    assert delivery_class("reliable causal").is_ordered
+    assert delivery_class("reliable total:a").is_ordered
+    assert not delivery_class("certified").is_ordered

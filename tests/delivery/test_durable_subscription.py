@@ -1,0 +1,382 @@
+"""Durable subscriptions: nothing is lost, nothing handed out that was acknowledged."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from contrada.delivery import durable_subscription
+from contrada.delivery.durable_subscription import DurableSubscription, Handed, OnFull, Retention
+from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.store import Damaged, Extent, LogRecord
+from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
+from tests.delivery.stores import AwayStore, flip
+
+CONSUMERS = ("x", "y")
+
+
+def subscription(**retention: Any) -> tuple[DurableSubscription, MemoryStore]:
+    """A durable subscription with nothing in it."""
+    store = MemoryStore()
+    return DurableSubscription("s", store, Retention(**retention)), store
+
+
+def append(of: DurableSubscription, *records: str, time_us: int = 1) -> None:
+    """Keeps some records."""
+    packed = [each.encode() for each in records]
+    of.check_room(packed)
+    of.append(packed, time_us)
+
+
+def taken(of: DurableSubscription, consumer: str = "x", credit: int = 100) -> list[str]:
+    """What a consumer gets, each with how often it came; a damaged record as its position."""
+    of.grant(consumer, credit)
+    handed = of.take(consumer)
+    return [
+        f"{each.entry.data.decode()} {each.attempt}"
+        if isinstance(each.entry, LogRecord)
+        else f"lost {each.entry.position}"
+        for each in handed
+    ]
+
+
+def test_what_cannot_be_read_now_is_read_later() -> None:
+    """A database that is restarted would take records out of the hands of readers."""
+    store = AwayStore()
+    of = DurableSubscription("s", store, Retention(records_max=3, on_full=OnFull.DROP_OLDEST))
+    of.open("x")
+    append(of, "a", "b", "c")
+    assert taken(of) == ["a 1", "b 1", "c 1"]
+    of.give_back("x", [1])
+    store.is_away = True
+    assert (taken(of), of.is_stuck) == ([], True)
+    of.acknowledge([(2, 4)])
+    append(of, "d", "e")
+    of.validate()
+    store.is_away = False
+    assert (taken(of), of.is_stuck) == (["a 2", "d 1", "e 1"], False)
+    of.acknowledge([(1, 2)])
+    assert of.extent.first == 4
+    append(of, "f", "g")
+    assert (of.statistics.unread, of.statistics.dropped) == (2, 1)
+    of.validate()
+
+
+class DurableMachine(RuleBasedStateMachine):
+    """Against a set of what is not acknowledged, with crashes that lose what was not synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of, self.store = subscription(replay_max=2)
+        self.pending: set[int] = set()
+        self.synced: tuple[set[int], int] = set(), 0
+        self.next = 1
+        self.has: dict[str, set[int]] = {}
+
+    @rule(count=st.integers(1, 4))
+    def append(self, count: int) -> None:
+        """Publishes some."""
+        append(self.of, *(str(self.next + n) for n in range(count)))
+        self.pending |= set(range(self.next, self.next + count))
+        self.next += count
+
+    @rule(consumer=st.sampled_from(CONSUMERS))
+    def open(self, consumer: str) -> None:
+        """A consumer comes."""
+        if consumer in self.has:
+            with pytest.raises(DeliveryError, match="already"):
+                self.of.open(consumer)
+        else:
+            self.of.open(consumer)
+            self.has[consumer] = set()
+
+    @precondition(lambda self: self.has)
+    @rule(credit=st.integers(0, 5), data=st.data())
+    def take(self, credit: int, data: Any) -> None:
+        """A consumer gets what it has credit for."""
+        consumer = data.draw(st.sampled_from(sorted(self.has)))
+        self.of.grant(consumer, credit)
+        free = self.pending.difference(*self.has.values())
+        handed = [each for each in self.of.take(consumer) if each.entry.position in self.pending]
+        positions = [each.entry.position for each in handed]
+        assert all(isinstance(each.entry, LogRecord) for each in handed)
+        assert [each.entry.data for each in handed] == [b"%d" % at for at in positions]  # type: ignore[union-attr]
+        assert len(set(positions)) == len(positions)
+        assert free.issuperset(positions), "another consumer has it"
+        self.has[consumer].update(positions)
+
+    @precondition(lambda self: any(self.has.values()))
+    @rule(data=st.data(), upto=st.booleans())
+    def acknowledge(self, data: Any, upto: bool) -> None:
+        """A consumer is done with one, or with all up to it."""
+        held = sorted(set().union(*self.has.values()))
+        position = data.draw(st.sampled_from(held))
+        first = 1 if upto else position
+        self.of.acknowledge([(first, position + 1)])
+        done = set(range(first, position + 1))
+        self.pending -= done
+        for each in self.has.values():
+            each -= done
+
+    @precondition(lambda self: self.has)
+    @rule(data=st.data(), leaves=st.booleans())
+    def give_back(self, data: Any, leaves: bool) -> None:
+        """A consumer gives something back, or goes."""
+        consumer = data.draw(st.sampled_from(sorted(self.has)))
+        if leaves:
+            self.of.close(consumer)
+            del self.has[consumer]
+        elif self.has[consumer]:
+            position = data.draw(st.sampled_from(sorted(self.has[consumer])))
+            self.of.give_back(consumer, [position])
+            self.has[consumer].discard(position)
+
+    @precondition(lambda self: not any(self.has.values()))
+    @rule(back=st.integers(0, 5))
+    def replay(self, back: int) -> None:
+        """What is kept is read again."""
+        at = self.of.seek(max(1, self.of._cursor - back))
+        assert at >= self.of.extent.first
+
+    @rule()
+    def sync(self) -> None:
+        """All is on stable storage."""
+        self.store.sync()
+        self.synced = set(self.pending), self.next
+
+    @rule(survived=st.integers(0, 3))
+    def crash(self, survived: int) -> None:
+        """The server comes back with its disk."""
+        self.store.crash(survived)
+        self.of = DurableSubscription("s", self.store, Retention(replay_max=2))
+        self.has.clear()
+        extent = self.of.extent
+        assert extent.next >= self.synced[1], "what was synced is lost"
+        done = {at for a, b in self.store.acknowledged("s") for at in range(a, b)}
+        kept = set(range(extent.first, extent.next)) - done
+        assert kept.issuperset(at for at in self.synced[0] & self.pending), (
+            "what nobody acknowledged is lost"
+        )
+        self.pending, self.next = kept, extent.next
+        self.store.sync()
+        self.synced = set(kept), self.next
+
+    @invariant()
+    def holds(self) -> None:
+        """The invariant of the subscription."""
+        self.of.validate()
+
+    def teardown(self) -> None:
+        """In the end a consumer gets all that is left."""
+        for each in list(self.has):
+            self.of.close(each)
+        self.of.open("last")
+        got: Counter[int] = Counter()
+        self.of.grant("last", 1_000)
+        while batch := self.of.take("last"):
+            got.update(each.entry.position for each in batch)
+        assert self.pending.issubset(got)
+        assert not self.pending or max(got[at] for at in self.pending) == 1
+
+
+TestDurable = DurableMachine.TestCase
+
+
+def test_what_came_before_its_client_is_there() -> None:
+    """A client that was away would miss what was published meanwhile."""
+    of, store = subscription()
+    append(of, "a", "b")
+    store.sync()
+    store.crash()
+    of = DurableSubscription("s", store, Retention())
+    of.open("x")
+    assert taken(of, credit=1) == ["a 1"]
+    assert taken(of) == ["b 1"]
+    of.acknowledge([(1, 3)])
+    assert of.extent == Extent(3, 3, 0)
+
+
+def test_each_goes_to_one_of_n_and_comes_again() -> None:
+    """Two consumers would do one thing twice; or what a dead one had be lost."""
+    of, _ = subscription()
+    of.open("x")
+    of.open("y")
+    append(of, *"abcd")
+    assert taken(of, "x", 2) == ["a 1", "b 1"]
+    assert taken(of, "y", 9) == ["c 1", "d 1"]
+    of.acknowledge([(2, 3)])
+    of.close("x")
+    assert taken(of, "y") == ["a 2"]
+    of.give_back("y", [3, 99])
+    assert taken(of, "y") == ["c 2"]
+    assert of.statistics.again == 2
+    of.close("y", seen=[3, 99])
+    of.open("y")
+    assert taken(of, "y") == ["a 2", "c 3", "d 1"]
+
+
+def test_it_is_read_again_from_a_position_or_a_time() -> None:
+    """A replay would leave out what was acknowledged, or what is to come."""
+    of, _ = subscription(replay_max=3)
+    of.open("x")
+    for time_us, record in enumerate("abcde", 10):
+        append(of, record, time_us=time_us)
+    assert len(taken(of)) == 5
+    with pytest.raises(DeliveryError, match=r"its readers have 5 records .* try again once"):
+        of.seek(1)
+    of.acknowledge([(1, 6)])
+    assert of.extent.first == 3
+    assert of.seek(1) == 3
+    assert taken(of) == ["c 1", "d 1", "e 1"]
+    assert of.seek(time_us=14) == 5
+    append(of, "f", time_us=15)
+    assert taken(of) == ["e 1", "f 1"]
+    of.acknowledge([(6, 7)])
+    assert of.seek(time_us=99) == 7
+    assert taken(of) == []
+    of.close("x")
+    of.open("x")
+    append(of, "g", "h")
+    assert taken(of, credit=1) == ["g 1"]
+    of.give_back("x", [7])
+    assert of.seek(8) == 8
+    assert taken(of) == ["g 2", "h 1"], "what is to come again is not skipped"
+    of.acknowledge([(7, 9)])
+    for wrong in (0, 10, None):
+        with pytest.raises(InvalidValueError, match="from 1 to 9"):
+            of.seek(wrong)
+
+
+def test_a_full_one_does_as_it_says() -> None:
+    """A log would grow without end, or a publisher think that something is kept."""
+    of, _ = subscription(records_max=3)
+    append(of, *"abc")
+    with pytest.raises(CannotPublishError, match="'s' is full: it keeps 3 records, 3 bytes"):
+        append(of, "d")
+    assert of.extent == Extent(1, 4, 3)
+    of, _ = subscription(bytes_max=5, on_full=OnFull.DROP_OLDEST)
+    of.open("x")
+    append(of, "aa", "b")
+    assert taken(of, credit=1) == ["aa 1"]
+    append(of, "cc", "d")
+    assert of.extent == Extent(2, 5, 4)
+    assert of.statistics.dropped == 1
+    append(of, "eee")
+    assert taken(of) == ["d 1", "eee 1"]
+    assert of.statistics.dropped == 3
+    of.validate()
+    with pytest.raises(CannotPublishError):
+        append(of, "ffffff")
+    of.append([b"ffffff", b"g"], 1)  # its publisher knew of no limit
+    assert of.extent == Extent(4, 7, 5)
+    assert of.statistics.dropped == 4
+    of.append([*map(bytes, [[n] for n in range(9)])], 1)
+    assert of.extent == Extent(7, 12, 5)
+    assert of.statistics.dropped == 11
+    of, store = subscription(records_max=1, on_full=OnFull.END)
+    append(of, "a")
+    append(of, "b")
+    assert of.has_ended
+    assert store.logs() == []
+    with pytest.raises(DeliveryError, match="has ended"):
+        of.open("x")
+
+
+def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
+    """One record that no consumer can take would hold up all others for ever."""
+    of, _ = subscription(attempts_max=2, dead_letter="dead")
+    of.open("x")
+    append(of, "a", "b", time_us=7)
+    for attempt in (1, 2):
+        assert taken(of) == [f"a {attempt}", *(["b 1"] if attempt == 1 else [])]
+        of.give_back("x", [1])
+    assert taken(of) == []
+    assert of.buried == [b"a"]
+    assert of.statistics.dead == 1
+    assert of.extent.first == 2
+    with pytest.raises(InvalidValueError, match="its own dead letter"):
+        subscription(dead_letter="s")
+    with pytest.raises(InvalidValueError, match="dead_letter: expected a name"):
+        subscription(dead_letter=3)
+
+
+def test_a_damaged_record_is_told_and_holds_up_nothing() -> None:
+    """A consumer would wait for it for ever, or not know that it is missing."""
+    of, store = subscription()
+    append(of, *"abc")
+    store.sync()
+    flip(store, "s", 2, 0)
+    of.open("x")
+    of.grant("x", 9)
+    assert of.take("x") == [
+        Handed(LogRecord(1, 1, b"a"), 1),
+        Handed(Damaged(2, "its checksum is another"), 1),
+        Handed(LogRecord(3, 1, b"c"), 1),
+    ]
+    of.acknowledge([(1, 2), (3, 4)])
+    assert of.extent.first == 4
+    assert of.statistics.damaged == 1
+
+
+def test_what_is_not_there_yet_cannot_be_acknowledged() -> None:
+    """A record would be lost that no consumer has seen."""
+    of, _ = subscription()
+    append(of, *"ab")
+    of.open("x")
+    assert taken(of, credit=1) == ["a 1"]
+    with pytest.raises(InvalidValueError, match="before 3, which are there"):
+        of.acknowledge([(1, 4)])
+    assert of.extent.first == 1
+
+
+def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None:
+    """What a consumer has worked off while its server was away would come to it again."""
+    of, store = subscription()
+    append(of, *"abc")
+    of.open("x")
+    assert taken(of) == ["a 1", "b 1", "c 1"]
+    again = DurableSubscription(of.name, store, of.retention)
+    again.acknowledge([(1, 2), (3, 4)])
+    again.validate()
+    again.open("x")
+    assert taken(again) == ["b 1"]
+
+
+def test_it_is_read_again_right_after_a_restart() -> None:
+    """Who lost its own state together with its server could read nothing of what is kept."""
+    of, store = subscription(replay_max=9)
+    append(of, *"abcd")
+    of.open("x")
+    assert taken(of) == ["a 1", "b 1", "c 1", "d 1"]
+    of.acknowledge([(1, 4)])
+    again = DurableSubscription(of.name, store, of.retention)
+    again.validate()
+    again.open("x")
+    assert again.seek(position=2) == 2
+    assert taken(again) == ["b 1", "c 1", "d 1"]
+    again.validate()
+
+
+def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers that never acknowledge would fill the memory."""
+    monkeypatch.setattr(durable_subscription, "CONSUMERS_MAX", 1)
+    monkeypatch.setattr(durable_subscription, "OUT_MAX", 2)
+    of, _ = subscription()
+    append(of, *"abc")
+    of.open("x")
+    with pytest.raises(DeliveryError, match="CONSUMERS_MAX = 1"):
+        of.open("y")
+    assert taken(of) == ["a 1", "b 1"]
+    assert taken(of) == []
+    of.acknowledge([(1, 2)])
+    assert taken(of) == ["c 1"]
+    of.close("x")
+    of.open("x")
+    append(of, "d")
+    monkeypatch.setattr(durable_subscription, "OUT_MAX", 3)
+    assert taken(of) == ["b 2", "c 2", "d 1"]
+    of.give_back("x", [2, 3, 4])
+    monkeypatch.setattr(durable_subscription, "OUT_MAX", 2)
+    assert taken(of) == ["b 3", "c 3"], "no more than it may have, also of what comes again"

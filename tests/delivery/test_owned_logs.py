@@ -1,0 +1,217 @@
+"""Logs: all or none of something is kept, shared fairly, and there after a crash."""
+
+from typing import Any
+
+import pytest
+
+from contrada.delivery.delivery_messages import Closed, CloseLog, Done, GiveBack, Grant, OpenLog
+from contrada.delivery.durable_subscription import OnFull, Retention
+from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.owned_logs import Logs
+from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
+from tests.delivery.network import all_of, notice
+
+PLENTY = Retention()
+
+
+def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> Logs:
+    """Logs, some durable where there is a store."""
+    of = Logs(store)
+    for name in names:
+        of.stand(name, all_of(), Retention(**retention), is_durable=store is not None)
+    return of
+
+
+def read(of: Logs, consumer: str, credit: int, name: str = "s", server: str = "h") -> None:
+    """A consumer opens a subscription and may have some."""
+    assert [*of.consume(server, OpenLog(name, consumer))] == []
+    assert [*of.consume(server, Grant(name, consumer, credit))] == []
+
+
+def keep(of: Logs, *numbers: int, ids: tuple[int, ...] = (1,)) -> bool:
+    """Keeps notifications."""
+    return of.append([(ids, notice(each, "reliable")) for each in numbers], 5)
+
+
+def pushed(of: Logs, away: str = "") -> dict[str, list[int]]:
+    """What consumers get now, where their server is not away."""
+    found: dict[str, list[int]] = {}
+    for (_, consumer), records in of.push(lambda server: server != away, 5):
+        for each in records.records:
+            assert each.notification is not None
+            found.setdefault(consumer, []).append(int(str(each.notification["i"])))
+    return found
+
+
+def test_consumers_take_turns_within_their_credit() -> None:
+    """One of several would have all, and the others wait."""
+    of = made(None, "s")
+    for consumer, credit in (("x", 5), ("y", 5), ("z", 1)):
+        read(of, consumer, credit)
+    got: dict[str, list[int]] = {}
+    for number in range(6):
+        keep(of, number)
+        for consumer, found in pushed(of).items():
+            got.setdefault(consumer, []).extend(found)
+    assert got == {"x": [0, 3, 5], "y": [1, 4], "z": [2]}
+    keep(of, *range(6, 20))
+    assert pushed(of) == {"y": [6, 7, 8], "x": [9, 10]}
+    assert pushed(of) == {}
+    of.validate()
+
+
+def test_a_consumer_whose_server_has_no_room_gets_it_later() -> None:
+    """Records would be taken from their log to be held in memory."""
+    of = made(None, "s")
+    read(of, "x", 5, server="g")
+    keep(of, 1)
+    assert pushed(of, away="g") == {}
+    assert pushed(of) == {"x": [1]}
+
+
+def test_all_is_kept_or_nothing() -> None:
+    """What is tried again since one log had no room would be twice in another."""
+    store = MemoryStore()
+    of = made(store, "s")
+    number, _ = of.stand("v", all_of(), PLENTY, is_durable=False)
+    store.is_full = True
+    assert not keep(of, 1, ids=(1, number))
+    assert keep(of, 2, ids=(number, 99))
+    store.is_full = False
+    assert keep(of, 3, ids=(1, number))
+    read(of, "x", 9)
+    read(of, "y", 9, "v")
+    assert pushed(of) == {"x": [3], "y": [2, 3]}
+    assert of.volatile.unsynced == 0, "nothing is remembered for a disk that there is not"
+
+
+def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
+    """A parcel on its way would come to another subscription."""
+    store = MemoryStore()
+    of = made(store, "s", records_max=1)
+    of.stand("v", all_of(), PLENTY, is_durable=False)
+    assert keep(of, 7)
+    assert [each for each, standing in of.changes() if standing and standing.is_full] == [1]
+    store.sync()
+    store.crash()
+    of = Logs(store)
+    assert {each: standing.name for each, standing in of.standing().items()} == {1: "s"}
+    assert [each for each, standing in of.changes() if standing and standing.is_full] == [1]
+    assert of.stand("w", all_of(), PLENTY, is_durable=False)[0] == 3
+    read(of, "x", 9)
+    assert pushed(of) == {"x": [7]}
+    assert [*of.consume("h", CloseLog("s", "y", ends=True))] == []
+    assert next(of.changes()) == (1, None)
+    assert [*of.end(1)] == [(("h", "x"), Closed("s", "x", "the subscription has ended"))]
+    assert "s" not in of
+    store.sync()
+    assert Logs(store).standing() == {}
+    assert "s" not in store.logs()
+
+
+def test_names_are_checked() -> None:
+    """Two would share a log, or one be taken for the server's own."""
+    store = MemoryStore()
+    of = made(store, "s")
+    with pytest.raises(DeliveryError, match="'s' here already"):
+        of.stand("s", all_of(), PLENTY, is_durable=True)
+    with pytest.raises(DeliveryError, match="no store"):
+        made(None).stand("t", all_of(), PLENTY, is_durable=True)
+    for name in ("@spool", "", "\n"):
+        with pytest.raises(InvalidValueError):
+            of.names_of(name, PLENTY, is_durable=True)
+    assert of.names_of("t", Retention(dead_letter="s"), is_durable=True) == ["t"]
+    assert of.names_of("t", Retention(dead_letter="d"), is_durable=True) == ["t", "d"]
+    of.stand("v", all_of(), PLENTY, is_durable=False)
+    with pytest.raises(DeliveryError, match="'v' is not durable"):
+        of.names_of("t", Retention(dead_letter="v"), is_durable=True)
+    with pytest.raises(DeliveryError, match="no standing subscription 'z' here"):
+        of.number_of("z")
+
+
+def test_what_a_consumer_cannot_do_closes_it() -> None:
+    """A neighbour's client could make a server raise."""
+    of = made(None, "s")
+    for said in (
+        Grant("s", "x", 1),
+        Done("s", "x", ((1, 2),)),
+        GiveBack("s", "x", (1,)),
+        OpenLog("z", "x"),
+        OpenLog("s", "x", position=5),
+        CloseLog("z", "x", ends=True),
+    ):
+        ((reader, closed),) = of.consume("h", said)
+        assert (reader, type(closed)) == (("h", "x"), Closed), said
+    keep(of, 1, 2)
+    read(of, "x", 9)
+    assert pushed(of) == {"x": [1, 2]}
+    read(of, "x", 9)  # its server restarted, and says so by opening again
+    assert pushed(of) == {"x": [1, 2]}
+    nonsense = [(3, 1), (-5, 0), (1, 2)]
+    assert [*of.consume("h", Done("s", "x", tuple(nonsense)))] == []
+    of.consume("h", GiveBack("s", "x", (-1, 99)))
+    of.close_all("h")
+    read(of, "y", 9)
+    assert pushed(of) == {"y": [2]}
+    of.validate()
+
+
+def test_dead_letters_come_to_their_subscription() -> None:
+    """They would be in a log without limits that nobody can read."""
+    of = Logs(None)
+    of.stand("s", all_of(), Retention(attempts_max=1, dead_letter="d"), is_durable=False)
+    limits = Retention(records_max=2, on_full=OnFull.DROP_OLDEST)
+    of.stand("d", all_of("i < 0"), limits, is_durable=False)
+    read(of, "x", 9)
+    read(of, "y", 1, "d")
+    keep(of, 1, 2, 3, 4)
+    assert pushed(of) == {"x": [1, 2, 3, 4]}
+    assert [*of.consume("h", GiveBack("s", "x", (1, 2, 3)))] == []
+    assert pushed(of) == {"y": [2]}, "the first found no room"
+    assert of.statistics()["s"].dead == 3
+    assert of.statistics()["d"].dropped == 1
+    [*of.end(2)]
+    assert [*of.consume("h", GiveBack("s", "x", (4,)))] == []
+    assert pushed(of) == {}
+    of.validate()
+
+
+def test_dead_letters_that_find_no_room_are_lost() -> None:
+    """A disk that is full would stop a server, by what is in memory."""
+    store = MemoryStore()
+    of = Logs(store)
+    limits = Retention(attempts_max=1, dead_letter="d")
+    of.stand("s", all_of(), limits, is_durable=False)
+    of.stand("d", all_of("i < 0"), Retention(), is_durable=True)
+    read(of, "x", 9)
+    keep(of, 1, 2)
+    pushed(of)
+    store.is_full = True
+    assert [*of.consume("h", GiveBack("s", "x", (1,)))] == []
+    assert pushed(of) == {}
+    assert of.statistics()["s"].dead == 1
+
+
+def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
+    """A subscription would grow beyond the room that its owner has given it."""
+    of = Logs(None)
+    limits = Retention(attempts_max=1, dead_letter="d")
+    of.stand("s", all_of(), limits, is_durable=False)
+    of.stand("d", all_of("i < 0"), Retention(records_max=2), is_durable=False)
+    read(of, "x", 9)
+    keep(of, 1, 2, 3)
+    pushed(of)
+    assert [*of.consume("h", GiveBack("s", "x", (1, 2, 3)))] == []
+    pushed(of)
+    found = of.statistics()
+    assert (found["s"].dead, found["d"].dropped) == (3, 1)
+    extents = [kept.subscription.extent for kept in of._kept.values()]
+    assert [each.next - each.first for each in extents] == [0, 2]
+
+
+def test_room_is_asked_for_before() -> None:
+    """A publisher would not be refused where a subscription is full."""
+    of = made(None, "s", records_max=2)
+    of.check_room([((1, 99), notice(1, "reliable"))] * 2)
+    with pytest.raises(CannotPublishError, match="'s'"):
+        of.check_room([((1,), notice(1, "reliable"))] * 3)

@@ -1,0 +1,210 @@
+"""What comes from neighbours may be anything: nothing that they say raises, or stops the rest."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.delivery.delivery_messages import (
+    AnnounceHome,
+    AskPast,
+    Carry,
+    CausalRow,
+    Closed,
+    CloseLog,
+    Destination,
+    Done,
+    GiveBack,
+    Grant,
+    LogEntry,
+    Notice,
+    OpenLog,
+    Parcel,
+    Past,
+    Records,
+    Resumed,
+    Sequenced,
+    Standing,
+    Taken,
+    ToSequence,
+)
+from contrada.model import Notification
+from contrada.routing.router_messages import Neighbour
+from tests.delivery.network import DeliveryNetwork, all_of, notice
+
+SERVERS = st.sampled_from(["a", "b", "c", "unknown"])
+NUMBERS = st.integers(-2, 6) | st.sampled_from([2**63 - 1, 1_000_001, 1_000_002])
+NAMES = st.sampled_from(["s", "t", "none", "", "spool"])
+CLASSES = st.sampled_from(
+    [
+        "",
+        "nonsense",
+        "best-effort",
+        "certified",
+        "reliable",
+        "reliable total:t",
+        "certified total:u",
+    ]
+)
+NOTICES = st.builds(notice, st.integers(0, 3), CLASSES, NAMES, st.integers(0, 5))
+INTERVALS = st.tuples(NUMBERS, NUMBERS)
+ROWS = st.builds(
+    CausalRow, SERVERS, NUMBERS, NUMBERS, NUMBERS, st.tuples(st.tuples(SERVERS, NUMBERS, NUMBERS))
+)
+BODIES = st.one_of(
+    st.builds(Notice, NOTICES),
+    st.builds(ToSequence, NOTICES),
+    st.builds(Resumed),
+    st.builds(AskPast, NAMES, NUMBERS),
+    st.builds(Past, NAMES, NUMBERS, NUMBERS),
+    st.builds(OpenLog, NAMES, NAMES, st.none() | NUMBERS, st.none() | NUMBERS),
+    st.builds(Grant, NAMES, NAMES, NUMBERS),
+    st.builds(Done, NAMES, NAMES, st.tuples(INTERVALS)),
+    st.builds(GiveBack, NAMES, NAMES, st.tuples(NUMBERS)),
+    st.builds(CloseLog, NAMES, NAMES, st.booleans()),
+    st.builds(Records, NAMES, NAMES, st.tuples(st.builds(LogEntry, NUMBERS, NUMBERS, NOTICES))),
+    st.builds(Closed, NAMES, NAMES, NAMES),
+)
+STANDING = st.none() | st.builds(Standing, NAMES, st.builds(all_of), st.booleans())
+OWN_LIFE = 1_000_001
+
+
+@st.composite
+def said(draw: st.DrawFn) -> Any:
+    """Anything a neighbour may say; parcels mostly as they would be used."""
+    numbers = draw(st.integers(0, 4))
+    bodies = draw(st.lists(BODIES, min_size=1, max_size=4))
+    context = tuple(draw(st.lists(ROWS, max_size=2)))
+    parcels = tuple(
+        Parcel(
+            (Destination("a", draw(st.sampled_from([OWN_LIFE, 1])), at, at + 1, (1, 2)),),
+            each,
+            context,
+        )
+        for at, each in enumerate(bodies, numbers)
+    )
+    return draw(
+        st.one_of(
+            st.just(Carry("b", 1_000_002, 0, parcels)),
+            st.builds(Carry, SERVERS, NUMBERS, NUMBERS, st.just(parcels), NUMBERS),
+            st.builds(
+                Taken, SERVERS, NUMBERS, SERVERS, NUMBERS, NUMBERS, st.just(context), NUMBERS
+            ),
+            st.builds(Sequenced, NAMES, NUMBERS, SERVERS),
+            st.builds(
+                AnnounceHome,
+                *(SERVERS, NUMBERS, NUMBERS, NUMBERS, st.booleans()),
+                st.tuples(st.tuples(NUMBERS, STANDING)),
+                *(st.booleans(), st.booleans()),
+            ),
+        )
+    )
+
+
+@pytest.mark.slow
+@given(st.lists(said(), max_size=12), st.booleans())
+def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bool) -> None:
+    """One neighbour could stop a server."""
+    net = DeliveryNetwork("ab", "ab", "a" if has_store else "")
+    net.stand("a", "s")
+    net.stand("a", "t", is_durable=has_store)
+    net.run()
+    net.read("a", "x", "s")
+    for message in messages:
+        net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
+        net.servers["a"].validate()
+    due = net.servers["a"].due_us
+    net.do("a", net.servers["a"].tick(max(net.now_us, due or 0)))
+    if has_store:
+        net.crash("a")
+        net.start("a")
+        net.servers["a"].validate()
+
+
+def carry(net: DeliveryNetwork, *bodies: Any) -> None:
+    """`b` sends things to `a`, under its next numbers."""
+    taken = net.servers["a"]._inbox.taken("b")[1]
+    parcels = tuple(
+        Parcel((Destination("a", OWN_LIFE, at, at + 1, (1,)),), each)
+        for at, each in enumerate(bodies, taken)
+    )
+    message = Carry("b", 1_000_002, 0, parcels)
+    net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
+
+
+def test_what_never_can_be_done_holds_up_nothing() -> None:
+    """One parcel that makes no sense would stop a stream for ever."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
+    assert net.got["x"] == [2]
+    life = net.life("b")
+    nonsense = Taken("b", life, "a", OWN_LIFE, 99)
+    net.do("a", net.servers["a"].receive(Neighbour("b"), nonsense, net.now_us))
+    statistics = net.servers["a"].statistics()
+    assert (statistics.refused, statistics.stranded) == (2, 0)
+
+
+def test_what_is_too_large_for_a_log_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its server does next would raise."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.stand("a", "t")
+    net.run()
+    net.read("a", "x", "s")
+    monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
+    large = Notification({"i": 1, "t": 300 * "x"}, envelope=notice(1, "reliable").envelope)
+    carry(net, *map(Notice, (notice(0, "reliable"), large, notice(2, "reliable"))))
+    assert net.got["x"] == [0, 2]
+    assert net.servers["a"].statistics().refused == 1
+
+
+def test_what_comes_together_with_an_end_is_told_of_it() -> None:
+    """What one consumer says after another has ended a subscription would stop its server."""
+    net = DeliveryNetwork("ab", "ab")
+    net.stand("a", "s")
+    net.run()
+    for client in "xyz":
+        net.read("b", client, "s")
+    net.run()
+    late = [Grant("s", "y", 1), GiveBack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
+    carry(net, CloseLog("s", "x", ends=True), *late)
+    carry(net, Grant("s", "y", 1))
+    assert net.servers["a"].standing() == {}
+    net.run(2)
+    assert sorted(each.consumer for each in net.closed) == ["y", "z"]
+
+
+def test_what_cannot_be_done_now_is_done_later_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a full store could not take would be lost, or overtaken."""
+    net = DeliveryNetwork("ab", "ab", "a")
+    net.stand("a", "s", is_durable=True)
+    net.run()
+    net.read("a", "x", "s")
+    net.stores["a"].is_full = True
+    carry(net, Resumed(), *(Notice(notice(each, "reliable")) for each in range(3)))
+    assert net.servers["a"]._inbox.taken("b")[1] == 1
+    room = iter([True] * 100)
+    net.stores["a"].is_full = False
+    small = net.stores["a"].has_room
+    monkeypatch.setattr(
+        net.stores["a"], "has_room", lambda size: size < 300 and next(room) and small(size)
+    )
+    net.tick()
+    net.run(3)
+    assert net.got["x"] == [0, 1, 2]
+
+
+def test_parcels_of_many_sequences_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour could fill the memory, or what was sent go to and fro for ever."""
+    monkeypatch.setattr("contrada.delivery.sequences.SEQUENCES_MAX", 1)
+    net = DeliveryNetwork("ab", "ab", sequencer="b")
+    net.stand("a", "s")
+    net.run()
+    net.read("a", "x", "s")
+    carry(net, *(ToSequence(notice(n, f"reliable fifo total:{n}"), 1) for n in range(3)))
+    assert net.got["x"] == [0, 1, 2]
+    assert net.servers["a"].statistics().left_out == 2

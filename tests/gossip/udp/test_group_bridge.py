@@ -1,0 +1,76 @@
+"""A bridge between a service and a group: each event once, under its identity, and never back."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+import contrada as ct
+from contrada.errors import ServiceError
+from contrada.gossip.udp.group_bridge import TO_GROUP, TO_SERVICE, GroupBridge
+from contrada.net.broker.broker import Broker
+from tests.asynchronous import on_loop, until
+from tests.gossip.udp.groups import group_of
+
+
+@on_loop
+async def test_events_go_over_once_and_never_back() -> None:
+    """An event would go round, be lost, or become another on its way."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        broker = await enter(Broker("127.0.0.1", 0))
+        at_broker = await enter(ct.connect(str(broker.address)))
+        outside = await enter(ct.connect(str(broker.address)))
+        one, two = await enter(group_of([(0, 0), (0, 1)]))
+        bridge = GroupBridge(at_broker, one, to_group="a any", to_service="a any or b any")
+        opened = asyncio.Event()
+        carrying = asyncio.ensure_future(bridge.run(opened.set))
+        await opened.wait()
+        in_group = await enter(two.subscribe("a any"))
+        at_service = await enter(outside.subscribe("a any or b any"))
+        table = two.participant.membership.view.table(1)
+        await until(lambda: any(held.filters.matches({"b": 1}) for held in table.live()))
+
+        sent = await outside.publish({"a": 1}, body=b"whole")
+        assert (await at_service.next(20)).envelope == sent
+        found = await in_group.next(20)
+        assert (found.envelope.id, found.envelope.publisher) == (sent.id, sent.publisher)
+        assert found.body == b"whole"
+
+        sent = await two.publish({"a": 2})
+        assert (await in_group.next(20)).envelope.id == sent.id
+        assert (await at_service.next(20)).envelope.id == sent.id
+        await two.publish({"b": 3})
+        assert (await at_service.next(20))["b"] == 3
+        await until(lambda: bridge.counts["went over already"] >= 2)
+        await two.spread()
+        assert (len(in_group.outlet), at_service.statistics().queued) == (0, 0)
+        assert (bridge.counts[TO_GROUP], bridge.counts[TO_SERVICE]) == (1, 2)
+        carrying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await carrying
+
+
+@on_loop
+async def test_a_bridge_without_a_way_is_refused() -> None:
+    """It would stand there and carry nothing."""
+    async with ct.connect() as service, group_of([(0, 0)]) as (one,):
+        with pytest.raises(ServiceError, match="carries something"):
+            GroupBridge(service, one)
+
+
+@on_loop
+async def test_a_bridge_ends_with_its_service_and_outlives_what_is_refused() -> None:
+    """One event that is too large would end it; or it would stand on where a side is gone."""
+    async with group_of([(0, 0)]) as (one,):
+        service = ct.connect()
+        async with service:
+            bridge = GroupBridge(service, one, to_group="a any")
+            opened = asyncio.Event()
+            carrying = asyncio.ensure_future(bridge.run(opened.set))
+            await opened.wait()
+            await service.publish({"a": 1}, body=bytes(600_000))
+            await service.publish({"a": 2})
+            await until(lambda: bridge.counts[TO_GROUP] == 1)
+            assert bridge.counts[f"{TO_GROUP}, refused"] == 1
+        await carrying

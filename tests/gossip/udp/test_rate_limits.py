@@ -1,0 +1,81 @@
+"""Rates: what is over them is dropped or waits, by a clock of the test's own."""
+
+import pytest
+
+from contrada.errors import ContradaError
+from contrada.gossip.udp import Rates, rate_limits
+from contrada.gossip.udp.rate_limits import Inflow, Outflow, TokenBucket
+from tests.asynchronous import on_loop, until
+
+
+def test_a_bucket_fills_at_its_rate() -> None:
+    """More would go through than was said, after a pause or a clock that goes back."""
+    bucket = TokenBucket(1_000, 0)
+    assert bucket.has(1_000, 0)
+    bucket.take(1_000)
+    assert not bucket.has(1, 0)
+    assert bucket.wait_s(500) == pytest.approx(0.5)
+    assert not bucket.has(500, 499_000)
+    assert bucket.has(500, 500_000)
+    assert not bucket.has(501, 100_000)
+    assert not bucket.has(1_001, 90_000_000)
+
+
+def test_one_flood_leaves_room_for_others() -> None:
+    """One who floods would take the rates of all; many would be looked at without end."""
+    inflow = Inflow(Rates(in_=2_000, in_all=5_000), 0)
+    flood = [inflow.refuses(("1.1.1.1", 9), 1_000, 0) for _ in range(10)]
+    assert flood == ["", ""] + [rate_limits.TOO_FAST] * 8
+    assert inflow.refuses(("1.1.1.2", 9), 1_000, 0) == ""
+    many = [inflow.refuses(("1.1.1.3", port), 1_000, 0) for port in range(10)]
+    assert many == ["", ""] + [rate_limits.ALL_TOO_FAST] * 8
+
+
+def test_sources_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory would grow with places that somebody makes up."""
+    monkeypatch.setattr(rate_limits, "PLACES_RATED_MAX", 10)
+    inflow = Inflow(Rates(), 0)
+    for port in range(100):
+        inflow.refuses(("1.1.1.1", port), 1, 0)
+    assert len(inflow) == 10
+
+
+@on_loop
+async def test_what_is_over_the_rate_waits_in_order_and_is_bounded() -> None:
+    """A burst would be lost, come in another order, or be kept without end."""
+    sent: list[bytes] = []
+    now = [0]
+    flow = Outflow(Rates(out=2_000), lambda data, _: sent.append(data), lambda: now[0])
+    datagrams = [bytes([each]) * 1_000 for each in range(4)]
+    assert flow.put(datagrams, ("1.1.1.1", 9))
+    assert sent == datagrams[:2]
+    assert flow.waiting_bytes == 2_000
+    assert not flow.put([bytes(rate_limits.UNSENT_BYTES_MAX)], ("1.1.1.1", 9))
+    assert flow.dropped == {rate_limits.OUT_OF_ROOM: 1}
+    now[0] = 10_000_000
+    await until(lambda: len(sent) == 4)
+    assert sent == datagrams
+    await flow.emptied(1.0)
+
+
+@on_loop
+async def test_a_full_socket_holds_up() -> None:
+    """What the system does not take would be kept where nothing bounds it."""
+    sent: list[bytes] = []
+    flow = Outflow(Rates(), lambda data, _: sent.append(data), lambda: 0)
+    flow.hold_up()
+    flow.put([b"a"], ("1.1.1.1", 9))
+    assert not sent
+    flow.go_on()
+    assert sent == [b"a"]
+    flow.hold_up()
+    flow.put([b"b"], ("1.1.1.1", 9))
+    flow.close()
+    assert flow.waiting_bytes == 0
+
+
+def test_rates_that_are_none_are_refused() -> None:
+    """A datagram could never go out."""
+    for rate in (0, -1, 1_999):
+        with pytest.raises(ContradaError, match=str(rate)):
+            Rates(out=rate)

@@ -1,0 +1,372 @@
+"""Feeds that are polled: files, and a real server of HTTP."""
+
+import gzip
+import shutil
+import threading
+import tracemalloc
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import ContradaError, InputError, LimitError, ServiceError
+from contrada.integrations.feeds import fetcher as fetching
+from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
+from contrada.integrations.feeds.feed_states import FeedStates
+from contrada.integrations.feeds.fetcher import Fetcher, shown_source
+from contrada.integrations.files import BadRecord, Reading, Record
+from tests.asynchronous import on_loop
+from tests.integrations.feeds.web import Answer, answering, website
+
+MONDAY = "Mon, 29 Jun 2015 10:35:00 GMT"
+
+
+def rss(*titles: str) -> bytes:
+    """A feed whose entries have these guids, and titles behind a colon."""
+    items = "".join(
+        f"<item><guid>{title.partition(':')[0]}</guid><title>{title}</title></item>"
+        for title in titles
+    )
+    return f"<rss><channel><title>T</title>{items}</channel></rss>".encode()
+
+
+async def polled(poller: FeedPoller) -> list[Poll]:
+    """One look at each feed."""
+    return [poll async for poll in poller.polls()]
+
+
+def titles(poll: Poll) -> list[object]:
+    """The titles of what a poll gave."""
+    found = [each for each in poll.records if isinstance(each, Record)]
+    return [each.notification["rss.channel.item.title"] for each in found]
+
+
+def counts(poll: Poll) -> tuple[int, int, int, int]:
+    """New, changed, unchanged, bad."""
+    return poll.new, poll.changed, poll.unchanged, poll.bad
+
+
+def page(data: bytes, status: int = 200, **headers: str) -> Answer:
+    """A page with these bytes."""
+    return lambda request: answering(request, data, status, **headers)
+
+
+@on_loop
+async def test_only_what_is_new_or_changed_is_given(tmp_path: Path) -> None:
+    """All entries would come with every poll."""
+    path = tmp_path / "feed.xml"
+    poller = FeedPoller([str(path)])
+    for data, expected, counted in (
+        (rss("1:a", "2:b"), ["1:a", "2:b"], (2, 0, 0, 0)),
+        (rss("1:a", "2:b"), [], (0, 0, 2, 0)),
+        (rss("3:c", "1:a", "2:B"), ["3:c", "2:B"], (1, 1, 1, 0)),
+        (rss(), [], (0, 0, 0, 0)),
+        (rss("2:B"), [], (0, 0, 1, 0)),
+    ):
+        path.write_bytes(data)
+        (poll,) = await polled(poller)
+        assert (titles(poll), counts(poll)) == (expected, counted)
+
+
+@on_loop
+async def test_the_polls_of_one_minute_and_the_next(
+    shared_data: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Of real alerts some would be lost, or come again."""
+    first, second = (
+        shared_data("xml_feeds", f"nws_cap_atom_2015-06-29T17{minute}.xml") for minute in (35, 36)
+    )
+    path = tmp_path / "us.atom"
+    poller = FeedPoller([str(path)], states=FeedStates(tmp_path / "state"))
+    shutil.copy(first, path)
+    (poll,) = await polled(poller)
+    assert counts(poll) == (377, 0, 0, 0)
+    shutil.copy(second, path)
+    (poll,) = await polled(FeedPoller([str(path)], states=FeedStates(tmp_path / "state")))
+    assert counts(poll) == (15, 0, 368, 0)
+    name = "feed.entry.id"
+    found = {each.notification[name] for each in poll.records if isinstance(each, Record)}
+    before, after = (
+        {part.partition(b"</id>")[0].decode() for part in each.read_bytes().split(b"<id>")[2:]}
+        for each in (first, second)
+    )
+    assert found == after - before
+    assert len(found) == 15
+    # Two titles were corrected, and the entries do not say that they changed.
+    edits = FeedPoller([str(first), str(second)], edits=True)
+    assert [counts(each) for each in await polled(edits)] == [(377, 0, 0, 0), (15, 2, 366, 0)]
+
+
+@on_loop
+async def test_a_server_is_asked_for_what_it_has_new() -> None:
+    """Each poll would take the whole feed again."""
+    asked: list[tuple[str | None, str | None]] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        held = request.headers["If-None-Match"], request.headers["If-Modified-Since"]
+        asked.append(held)
+        if held[0] == '"1"':
+            answering(request, b"", 304)
+        else:
+            answering(
+                request, rss("1:a"), ETag='"1"', Last_Modified="Mon, 29 Jun 2015 10:35:00 GMT"
+            )
+
+    with website({"/feed": answer}) as address:
+        poller = FeedPoller([f"{address}/feed"])
+        for expected in ((1, 0, 0, 0), (0, 0, 1, 0)):
+            (poll,) = await polled(poller)
+            assert poll.error is None
+            assert counts(poll) == expected
+    assert asked == [(None, None), ('"1"', MONDAY)]
+
+
+@on_loop
+async def test_another_reading_asks_for_the_whole() -> None:
+    """Whoever mends a wrong `entries` would be told that nothing is new, until the feed changes."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        status = 304 if request.headers["If-None-Match"] else 200
+        answering(request, b"" if status == 304 else rss("1:a"), status, ETag='"1"')
+
+    states = FeedStates()
+    with website({"/feed": answer}) as address:
+        for entries, expected in (
+            ("entry", (0, 0, 0, 0)),
+            ("item", (1, 0, 0, 0)),
+            ("item", (0, 0, 1, 0)),
+        ):
+            reading = Reading(entries=entries)
+            poller = FeedPoller([f"{address}/feed"], reading, states=states)
+            (poll,) = await polled(poller)
+            assert counts(poll) == expected
+            assert poll.source == f"{address}/feed"
+
+
+@pytest.mark.quick_every(6)
+@pytest.mark.parametrize(
+    ("said", "wait_s"),
+    [
+        ("120", 120),
+        ("999999999999999999999999", fetching.RETRY_AFTER_S_MAX),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", fetching.RETRY_AFTER_S_MAX),
+        ("Mon, 29 Jun 2015 10:35:00 GMT", 0),
+        ("-5", 0),
+        ("soon", 0),
+        ("٣", 0),
+        ("", 0),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503, 500])
+@on_loop
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_says(
+    said: str, wait_s: float, status: int
+) -> None:
+    """It would be asked the more often the busier it is, and refuse at last for good."""
+    asked: list[str] = []
+    now_s = [0.0]
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        answering(request, b"", status, Retry_After=said.encode().decode("latin-1"))
+
+    with website({"/a": answer, "/b": answer}) as address:
+        async with fetching.Fetcher(lambda: now_s[0]) as fetcher:
+            waits = status != 500 and wait_s > 0
+            for after_s in (0.0, wait_s / 2, wait_s + 1):
+                now_s[0] = after_s
+                is_early = waits and after_s == wait_s / 2
+                with pytest.raises(InputError, match="not asked" if is_early else str(status)):
+                    await fetcher.fetch(f"{address}/a")
+            with pytest.raises(InputError, match=str(status)):
+                await fetcher.fetch(f"{address}/b")
+    assert asked == ["/a"] * (2 if waits else 3) + ["/b"]
+
+
+@on_loop
+async def test_a_feed_that_fails_is_told_and_polled_again() -> None:
+    """One server that is away would end the polling of all."""
+    pages: dict[str, Answer] = {"/good": page(rss("1:a"))}
+    with website(pages) as address:
+        poller = FeedPoller([f"{address}/bad", f"{address}/good", "nowhere.xml"])
+        bad, good, nowhere = await polled(poller)
+        assert str(bad.error) == f"{address}/bad: the server answers 404 Not Found"
+        assert titles(good) == ["1:a"]
+        assert isinstance(nowhere.error, InputError)
+        pages["/bad"] = page(rss("2:b"))
+        bad, good, _ = await polled(poller)
+        assert (titles(bad), titles(good)) == (["2:b"], [])
+    (gone, *_) = await polled(poller)
+    assert gone.error is not None
+    assert "cannot be read" in str(gone.error)
+
+
+@on_loop
+async def test_what_a_server_does_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile server would take all memory, or keep it waiting for ever."""
+    monkeypatch.setattr(fetching, "DOCUMENT_BYTES_MAX", 100_000)
+    monkeypatch.setattr(fetching, "FETCH_WAIT_S", 0.2)
+    monkeypatch.setattr(fetching, "FETCH_S_MAX", 1.0)
+
+    def drips(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        try:
+            while True:
+                request.wfile.write(b" ")
+                request.wfile.flush()
+                threading.Event().wait(0.01)
+        except OSError:
+            pass
+
+    def silent(request: BaseHTTPRequestHandler) -> None:
+        request.rfile.read(1)
+
+    packed = gzip.compress(rss("1:a"))
+    pages: dict[str, Answer] = {
+        "/large": page(b"x" * 100_001),
+        "/bomb": page(gzip.compress(b"x" * 50_000_000), Content_Encoding="gzip"),
+        "/twice": page(gzip.compress(packed), Content_Encoding="gzip, gzip"),
+        "/damaged": page(b"none", Content_Encoding="gzip"),
+        "/short": page(packed[:-9], Content_Encoding="gzip"),
+        "/packed": page(packed, Content_Encoding="gzip"),
+        "/round": page(b"", status=302, Location="/round"),
+        "/moved": page(b"", status=301, Location="/packed"),
+        "/away": page(b"", status=302, Location="file:///etc/passwd"),
+        "/drips": drips,
+        "/silent": silent,
+    }
+    expected = {
+        "/large": "DOCUMENT_BYTES_MAX",
+        "/bomb": "DOCUMENT_BYTES_MAX",
+        "/twice": "packs it by 'gzip, gzip'",
+        "/damaged": "damaged",
+        "/short": "ends too early",
+        "/round": "redirects",
+        "/away": "cannot be read",
+        "/drips": "FETCH_S_MAX",
+        "/silent": "cannot be read: ",
+    }
+    with website(pages) as address:
+        async with Fetcher() as fetcher:
+            for path, message in expected.items():
+                with pytest.raises(ContradaError, match=message):
+                    await fetcher.fetch(address + path)
+            for path in ("/packed", "/moved"):
+                assert (await fetcher.fetch(address + path)).data == rss("1:a")
+            for wrong in ("http://", "http://[", "https://127.0.0.1:1/", "http://a..b/"):
+                with pytest.raises(InputError, match="cannot be read"):
+                    await fetcher.fetch(wrong)
+
+
+@on_loop
+async def test_no_more_is_unpacked_than_may_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kilobytes of a hostile server would become gigabytes, to be refused then."""
+    monkeypatch.setattr(fetching, "DOCUMENT_BYTES_MAX", 100_000)
+    bomb = page(gzip.compress(b"x" * 50_000_000), Content_Encoding="gzip")
+    with website({"/bomb": bomb}) as address:
+        async with Fetcher() as fetcher:
+            with pytest.raises(InputError, match="404"):  # Its library is loaded.
+                await fetcher.fetch(f"{address}/none")
+            tracemalloc.start()
+            try:
+                with pytest.raises(LimitError):
+                    await fetcher.fetch(f"{address}/bomb")
+                assert tracemalloc.get_traced_memory()[1] < 5_000_000
+            finally:
+                tracemalloc.stop()
+
+
+@on_loop
+async def test_what_was_not_taken_comes_again(tmp_path: Path) -> None:
+    """An entry would be lost where the run ends before it was published."""
+    path = tmp_path / "feed.xml"
+    path.write_bytes(rss("1:a"))
+    poller = FeedPoller([str(path)], states=FeedStates(tmp_path / "state"))
+    polls = poller.polls()
+    assert titles(await anext(polls)) == ["1:a"]
+    await polls.aclose()
+    (poll,) = await polled(FeedPoller([str(path)], states=FeedStates(tmp_path / "state")))
+    assert titles(poll) == ["1:a"]
+    (poll,) = await polled(FeedPoller([str(path)], states=FeedStates(tmp_path / "state")))
+    assert titles(poll) == []
+
+
+@on_loop
+async def test_options_of_reading_count(tmp_path: Path) -> None:
+    """A feed would be read otherwise than any document; or a bad entry hide the others."""
+    path = tmp_path / "feed.xml"
+    path.write_bytes(rss("1", "x", "3"))
+    types = {"rss.channel.item.title": "number"}
+    (poll,) = await polled(FeedPoller([str(path)], Reading(types=types)))
+    assert titles(poll) == [1, 3]
+    assert counts(poll) == (3, 0, 0, 1)
+    index = Reading(strategy="index")
+    (poll,) = await polled(FeedPoller([str(path)], index))
+    assert len(poll.records) == 3
+    with pytest.raises(InputError):
+        FeedPoller([str(path)], Reading(strategy="xslt", stylesheet=b"<no/>"))
+
+
+@on_loop
+async def test_entries_of_a_broken_feed(tmp_path: Path) -> None:
+    """One broken entry would cost all others of a feed."""
+    path = tmp_path / "feed.xml"
+    path.write_bytes(rss("1:a", "2:b").replace(b"<title>2:b</title>", b"<title>2:b</titel>"))
+    (poll,) = await polled(FeedPoller([str(path)]))
+    assert (titles(poll), counts(poll)) == (["1:a"], (1, 0, 0, 1))
+    (bad,) = (each for each in poll.records if isinstance(each, BadRecord))
+    assert bad.line == 1
+    path.write_bytes(rss("1:a", "2:b"))
+
+
+@on_loop
+async def test_other_xml_with_entries_and_what_makes_them_the_same(tmp_path: Path) -> None:
+    """Only news could be polled."""
+    path = tmp_path / "g.xml"
+    path.write_bytes(b"<g><p id='1'>a</p><p id='2'>b</p></g>")
+    (poll,) = await polled(FeedPoller([str(path)]))
+    assert "which is no feed's" in str(poll.error)
+    poller = FeedPoller([str(path)], Reading(entries="p"), identity="id")
+    assert [counts(each) for each in await polled(poller)] == [(2, 0, 0, 0)]
+    path.write_bytes(b"<g><p id='1'>A</p><p id='2'>b</p></g>")
+    assert [counts(each) for each in await polled(poller)] == [(0, 1, 1, 0)]
+
+
+@on_loop
+async def test_it_polls_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later would not come."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        path.write_bytes(rss(f"{len(slept)}:x"))
+
+    monkeypatch.setattr("contrada.integrations.feeds.feed_poller.asyncio.sleep", sleep)
+    path = tmp_path / "feed.xml"
+    path.write_bytes(rss("0:x"))
+    polls = FeedPoller([str(path)]).polls(60)
+    assert [titles(await anext(polls)) for _ in range(3)] == [["0:x"], ["1:x"], ["2:x"]]
+    await polls.aclose()
+    assert all(59 < each <= 60 for each in slept)
+    with pytest.raises(ServiceError, match="every_s"):
+        await anext(FeedPoller([str(path)]).polls(0))
+
+
+def test_passwords_are_not_told() -> None:
+    """They would stand in logs and files."""
+    source = "https://me:secret@x.example/f?a@b"  # pragma: allowlist secret
+    assert shown_source(source) == "https://x.example/f?a@b"
+    assert shown_source("feeds/me@x.xml") == "feeds/me@x.xml"
+
+
+@on_loop
+async def test_many_feeds_at_once_come_in_their_order(tmp_path: Path) -> None:
+    """A feed would be left out, or read twice."""
+    paths = [tmp_path / f"{number}.xml" for number in range(20)]
+    for number, path in enumerate(paths):
+        path.write_bytes(rss(f"{number}:x").replace(b"T<", f"T{number}<".encode()))
+    found = await polled(FeedPoller(map(str, paths)))
+    assert [titles(each) for each in found] == [[f"{number}:x"] for number in range(20)]
+    assert [each.source for each in found] == list(map(str, paths))

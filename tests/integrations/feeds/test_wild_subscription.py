@@ -1,0 +1,174 @@
+"""Subscriptions whose names are patterns."""
+
+import asyncio
+
+import pytest
+
+from contrada.errors import ConnectionFailedError, InvalidFilterError, ServiceError
+from contrada.integrations.documents.naming_table import MARK
+from contrada.integrations.feeds import wild_subscription
+from contrada.integrations.feeds.name_client import Names
+from contrada.integrations.feeds.naming_service import NamingService
+from contrada.integrations.feeds.wild_subscription import WildSubscription
+from contrada.model import FilterSet
+from contrada.net.broker.broker import Broker
+from contrada.net.connect import connect
+from contrada.service.embedded_service import EmbeddedService
+from tests.asynchronous import on_loop, until
+from tests.net.networks import network
+
+
+def index(*numbers: int) -> dict[str, tuple[str, str]]:
+    """Names of titles of some stories."""
+    return {f"s.{n}.title": ("s.title", f"s[{n + 1}].title") for n in numbers}
+
+
+@on_loop
+async def test_names_that_are_given_are_asked_for() -> None:
+    """A broker would have to know what a pattern is, or be asked for everything."""
+    async with (
+        EmbeddedService() as service,
+        WildSubscription(service, "`s.*.title` = 'x'", index(0, 1)) as events,
+    ):
+        assert events.filters == FilterSet("`s.0.title` = 'x' or `s.1.title` = 'x'")
+        await service.publish({"s.0.title": "x", "n": 1})
+        await service.publish({"s.0.title": "y", "n": 2})
+        await service.publish({"s.7.title": "x", "n": 3})
+        await service.publish({"s.1.title": ["x", "y"], "n": 4})
+        assert [(await anext(events))["n"] for _ in range(2)] == [1, 4]
+        await events.learn(["s.7.title"])
+        await service.publish({"s.7.title": "x", "n": 5})
+        assert (await events.next(5))["n"] == 5
+        assert events.known == {"s.0.title", "s.1.title", "s.7.title"}
+        assert events.statistics().delivered == 3
+
+
+@on_loop
+async def test_nothing_known_is_nothing_yet() -> None:
+    """Who subscribes first would be refused, or get everything."""
+    async with (
+        EmbeddedService() as service,
+        WildSubscription(service, "`s.*.title` = 'x' or `t.<0-9>` = 1") as events,
+    ):
+        for name in ("s.0.title", "s.*.title", "t.<0-9>", "t.1"):
+            await service.publish({name: "x"})
+        await events.learn(["t.1"])
+        await service.publish({"t.1": 1})
+        assert (await events.next(5))["t.1"] == 1
+
+
+@on_loop
+async def test_new_names_are_followed_without_a_gap() -> None:
+    """What is published while names come would be lost, or come twice."""
+    async with (
+        EmbeddedService() as service,
+        NamingService(service) as kept,
+        WildSubscription(service, "`s.*.title` = 'x'", names=(names := Names(service))) as events,
+    ):
+        await names.register("rss", index(0))
+        await until(lambda: "s.0.title" in events.known)
+        await until(lambda: events.filters == FilterSet("`s.0.title` = 'x'"))
+
+        async def publish() -> None:
+            for number in range(200):
+                await service.publish({"s.0.title": "x", "n": number})
+                await asyncio.sleep(0)
+
+        publishing = asyncio.create_task(publish())
+        for number in range(1, 20):
+            await names.register("rss", index(number))
+        await publishing
+        await until(lambda: len(events.known) == 20)
+        assert [(await anext(events))["n"] for _ in range(200)] == list(range(200))
+        assert len(kept.table) == 20
+
+
+@on_loop
+async def test_over_real_brokers() -> None:
+    """Names that are told at one broker would be followed at that one only."""
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[0].address) as north,
+        connect(brokers[1].address) as south,
+        NamingService(north, name="north"),
+    ):
+        await until(lambda: brokers.is_at_rest)
+        sender = Names(north)
+        await sender.register("rss", index(0))
+        async with WildSubscription(south, "`s.*.title` = 'x'", names=Names(south)) as events:
+            assert events.known == {"s.0.title"}
+            await sender.register("rss", index(1))
+            await until(lambda: "s.1.title" in str(events.filters))
+            await until(lambda: brokers.is_at_rest)
+            await north.publish({"s.1.title": "x"})
+            assert (await events.next(10))["s.1.title"] == "x"
+
+
+@on_loop
+async def test_too_many_names_cost_traffic_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a limit what is asked for would be missing."""
+    monkeypatch.setattr(wild_subscription, "NAMES_FOLLOWED_MAX", 3)
+    async with (
+        EmbeddedService() as service,
+        WildSubscription(service, "kind = 1 and `s.*.title` = 'x'", index(0)) as events,
+    ):
+        await events.learn(index(1, 2, 3))
+        assert events.filters == FilterSet("kind = 1")
+        await service.publish({"s.9.title": "y", "kind": 1})
+        await service.publish({"s.9.title": "x", "kind": 1})
+        assert (await events.next(5))["s.9.title"] == "x"
+
+
+@on_loop
+async def test_it_is_updated() -> None:
+    """Who wants something else would have to leave and lose what comes meanwhile."""
+    async with (
+        EmbeddedService() as service,
+        WildSubscription(service, "`s.*.title` = 'x'", index(0, 1)) as events,
+    ):
+        await events.update("`s.<1-9>.title` = 'y'")
+        await service.publish({"s.0.title": "y"})
+        await service.publish({"s.1.title": "y"})
+        assert "s.1.title" in await events.next(5)
+        with pytest.raises(InvalidFilterError):
+            await events.update("`s.*` absent")
+        assert events.filters == FilterSet("`s.1.title` = 'y'")
+
+
+@on_loop
+async def test_wrong_ones_are_refused_before_anything_is_opened() -> None:
+    """A wrong pattern would be found out late, or never."""
+    async with EmbeddedService() as service:
+        with pytest.raises(InvalidFilterError, match="pattern of names"):
+            WildSubscription(service, "`s.*` absent")
+        with pytest.raises(ServiceError, match="no naming service"):
+            await WildSubscription(service, "`s.*` = 1", names=Names(service, wait_s=0.01)).open()
+        assert service.statistics().subscriptions == 0
+
+
+@on_loop
+async def test_wrong_records_are_passed_over() -> None:
+    """One stranger would end the subscription."""
+    async with (
+        EmbeddedService() as service,
+        NamingService(service),
+        WildSubscription(service, "`s.*.title` = 'x'", names=Names(service)) as events,
+    ):
+        await service.publish({MARK: "record", "generated": 5})
+        await Names(service).register("rss", index(0))
+        await until(lambda: events.known == {"s.0.title"})
+
+
+@on_loop
+async def test_it_ends_where_it_cannot_follow() -> None:
+    """It would go on without new names, and nobody knew."""
+    async with Broker(port=0, store="memory:") as broker:
+        service = connect(broker.address, reconnect=False)
+        async with (
+            service,
+            NamingService(service),
+            WildSubscription(service, "`s.*` = 1", names=Names(service)) as events,
+        ):
+            await broker.stop()
+            with pytest.raises(ConnectionFailedError):
+                await anext(events)

@@ -1,0 +1,134 @@
+"""The rule that gives a cell its value."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from contrada.errors import InputError, InvalidValueError
+from contrada.integrations.files import Reading
+from contrada.integrations.files.cells import CONVERTERS, untyped_value
+from contrada.model import Value
+
+UNTYPED: list[tuple[str, Value]] = [
+    ("0", 0),
+    ("-12", -12),
+    ("9223372036854775807", 2**63 - 1),
+    ("-9223372036854775808", -(2**63)),
+    ("9007199254740993", 2**53 + 1),
+    ("1.50", 1.5),
+    ("-0.0", 0.0),
+    ("1e3", 1000.0),
+    ("2.5E-3", 0.0025),
+    ("true", True),
+    ("false", False),
+    # what is spelled in another way stays the text that it is
+    ("9223372036854775808", "9223372036854775808"),
+    ("1e999", "1e999"),
+    ("007", "007"),
+    ("+1", "+1"),
+    ("1.", "1."),
+    (".5", ".5"),
+    ("-", "-"),
+    ("1_000", "1_000"),
+    ("١", "١"),
+    (" 1", " 1"),
+    ("True", "True"),
+    ("null", "null"),
+    ("NaN", "NaN"),
+    ("2013-01-01", "2013-01-01"),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), UNTYPED)
+def test_untyped(text: str, value: Value) -> None:
+    """Else a code like 007 would lose its zeros, or a number would not compare as one."""
+    found = untyped_value(text)
+    assert (type(found), found) == (type(value), value)
+
+
+TYPED: list[tuple[str, str, Value]] = [
+    ("text", "1E5", "1E5"),
+    ("number", "12", 12),
+    ("number", "Infinity", math.inf),
+    ("number", "-Infinity", -math.inf),
+    ("bool", "true", True),
+    ("time", "2013-01-01T05:00:00Z", datetime(2013, 1, 1, 5, tzinfo=UTC)),
+    ("time", "2013-01-01T05:00:00.25+02:00", datetime(2013, 1, 1, 3, 0, 0, 250000, tzinfo=UTC)),
+    ("time", "2000-03-01", datetime(2000, 3, 1, tzinfo=UTC)),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), TYPED)
+def test_declared_types_win(kind: str, text: str, value: Value) -> None:
+    """Else a tail number like 1E5 would become a number against the user's word."""
+    found = CONVERTERS[kind](text)
+    assert (type(found), found) == (type(value), value)
+
+
+def test_nan_can_be_declared() -> None:
+    """Else measurements that are not a number could not be told from texts."""
+    found = CONVERTERS["number"]("NaN")
+    assert isinstance(found, float)
+    assert math.isnan(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("number", "1.2.3"),
+        ("number", "9223372036854775808"),
+        ("number", "nan"),
+        ("bool", "True"),
+        ("time", "2013-01-01T05:00:00"),
+        ("time", "2013-02-30"),
+        ("time", "0001-01-01T00:00:00+01:00"),
+        ("time", "20130101T050000Z"),
+        ("time", "yesterday"),
+    ],
+)
+def test_what_is_not_of_the_declared_type_is_refused(kind: str, text: str) -> None:
+    """Else a mistyped cell would silently become something else."""
+    with pytest.raises(InvalidValueError) as caught:
+        CONVERTERS[kind](text)
+    assert caught.value.value == text
+
+
+def test_times_without_a_zone_are_in_the_zone_of_the_source() -> None:
+    """Else local times could not be read, or would be taken for UTC."""
+    convert = Reading(types={"t": "time"}, zone="Europe/Rome").converter("t")
+    assert convert("2013-07-01 05:00") == datetime(2013, 7, 1, 3, tzinfo=UTC)
+    assert convert("2013-07-01") == datetime(2013, 6, 30, 22, tzinfo=UTC)
+    assert convert("2013-07-01T05:00Z") == datetime(2013, 7, 1, 5, tzinfo=UTC)
+    assert convert("2013-10-27T02:30") == datetime(2013, 10, 27, 0, 30, tzinfo=UTC)  # the first
+    for text in ("2013-03-31T02:30", "2013-02-30T02:30", "0001-01-01", "x"):
+        with pytest.raises(InvalidValueError):
+            convert(text)
+    with pytest.raises(InputError, match="'Europe/Nowhere', expected a zone"):
+        Reading(zone="Europe/Nowhere")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "time_us"),
+    [
+        ("epoch", "1.5", 1_500_000),
+        ("epoch", "1669852800.123456", 1_669_852_800_123_456),
+        ("epoch", 1669852800.123456, 1_669_852_800_123_456),
+        ("epoch", "-1", -1_000_000),
+        ("epoch_ms", 1517875200123, 1_517_875_200_123_000),
+        ("epoch_us", "0.4", 0),
+    ],
+)
+def test_times_as_numbers(kind: str, given: Any, time_us: int) -> None:
+    """Else logs and feeds whose times are numbers could not stamp their records."""
+    assert CONVERTERS[kind](given) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+        microseconds=time_us
+    )
+
+
+@pytest.mark.parametrize("given", ["", "x", "1e400", 1e300, float("nan"), "9999999999999999"])
+def test_what_is_no_time_as_a_number(given: Any) -> None:
+    """Else it would end the reading, or be some time."""
+    with pytest.raises(InvalidValueError):
+        CONVERTERS["epoch"](given)

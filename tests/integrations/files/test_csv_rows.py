@@ -1,0 +1,82 @@
+"""Rows of CSV."""
+
+import pytest
+
+from contrada.errors import InvalidNameError, ParseError
+from contrada.integrations.files import BadRecord, Reading, Record, Rows, read_rows
+from contrada.model import Notification
+
+
+def read(*lines: str, reading: Reading | None = None) -> list[Record | BadRecord]:
+    return list(read_rows(lines, "f.csv", reading or Reading()))
+
+
+def test_cells_become_attributes_and_empty_ones_are_absent() -> None:
+    """Else `dep_time absent` would not find the flights that never left."""
+    assert read("a,b,c", '1,,"x, ""y"""') == [
+        Record("f.csv", 2, Notification({"a": 1, "c": 'x, "y"'}))
+    ]
+
+
+def test_markers_of_no_value() -> None:
+    """Else NA would be a text, in one column of numbers."""
+    reading = Reading(absent=frozenset({"NA"}))
+    assert read("a,b", "NA,NB", reading=reading) == [
+        Record("f.csv", 2, Notification({"b": "NB"})),
+    ]
+
+
+def test_odd_names_and_values() -> None:
+    """Else a column could not be called as its owner calls it."""
+    assert read('"wind, gust",ünï ,a.b', "1, 2,-0.0") == [
+        Record("f.csv", 2, Notification({"wind, gust": 1, "ünï ": " 2", "a.b": 0.0}))
+    ]
+
+
+def test_bad_rows_are_reported_and_the_others_read() -> None:
+    """Else one broken row would cost the file, or go unseen."""
+    found = read("a,b", "1", "1,2,3", '1,"2', '1,"2"3', "1,\udcff", "", "5,6")
+    bad = [each for each in found if isinstance(each, BadRecord)]
+    assert [(each.line, each.column) for each in bad] == [(2, 2), (3, 6), (4, 3), (5, 5), (6, 3)]
+    assert bad[0].reason == "found 1 cells, expected 2"
+    assert str(bad[4].error()) == "f.csv:6:3: found byte 0xff, expected UTF-8"
+    assert [each.number for each in found if isinstance(each, Record)] == [8]
+
+
+def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
+    """Else the user would search a row of many cells for the wrong one."""
+    (found,) = read("a,b", "1,x", reading=Reading(types={"b": "number"}))
+    assert isinstance(found, BadRecord)
+    assert found.reason == "column 'b': 'x': expected a number of 64 bits"
+
+
+@pytest.mark.parametrize("text", ["007", "-01.5", "+5"])
+def test_a_number_that_is_written_otherwise_says_so(text: str) -> None:
+    """Else one would wonder why so small a number does not fit into 64 bits."""
+    (found,) = read("a", text, reading=Reading(types={"a": "number"}))
+    assert isinstance(found, BadRecord)
+    assert found.reason.endswith("expected a number of 64 bits without `+` or leading zeros")
+
+
+@pytest.mark.parametrize("header", ["", "  ", "a,a", 'a,"b', "a,@id", "a,,b"])
+def test_a_file_without_a_header_is_one_bad_record(header: str) -> None:
+    """Else every row would be read under wrong names."""
+    (found,) = read(header, "1,2,3")
+    assert isinstance(found, BadRecord)
+    assert found.line == 1
+
+
+def test_an_empty_file_is_malformed() -> None:
+    """Else a file that was cut to nothing would look like one without rows."""
+    (found,) = read()
+    assert isinstance(found, BadRecord)
+    assert found.reason == "found an empty file, expected a line that names the columns"
+
+
+def test_header_errors_carry_what_is_wrong() -> None:
+    """Else the one line about the file would not say which name it is."""
+    with pytest.raises(ParseError, match="'a' twice"):
+        Rows("a,a", Reading())
+    with pytest.raises(InvalidNameError) as caught:
+        Rows("a,@id", Reading())
+    assert caught.value.name == "@id"

@@ -1,0 +1,77 @@
+"""The lines of files."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import InputError
+from contrada.integrations.files import BadRecord, Reading, lines, open_lines, read_file
+
+
+def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
+    """Else line numbers would not be those of Spark's text reader."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfa\r\nb\rc\n\nd\x0be\x85\xc2\x85\xe2\x80\xa8f")
+    assert list(open_lines(path)) == ["a", "b", "c", "", "d\x0be\udc85\x85\u2028f"]
+
+
+def test_compressed_and_damaged(tmp_path: Path) -> None:
+    """Else the end of a damaged archive would be lost without a word."""
+    whole = gzip.compress(b"a\n" + b"".join(b"%d\n" % number for number in range(10_000)))
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(whole)
+    assert len(list(open_lines(path))) == 10_001
+    path.write_bytes(whole[: len(whole) // 2])
+    *records, last = read_file(path, "csv", Reading())
+    assert isinstance(last, BadRecord)
+    assert "damaged compressed data" in last.reason
+    assert last.line == len(records) + 2
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3, 1000])
+def test_blocks_and_parts_hold_the_same_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    """Else a line cut by a block's end, or the number of a line, would be another in a part."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfa\r\n\r\rb\n\n" + b"c\xff\r\n" * 5 + b"\rlong" * 4 + b"\nlast\r")
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    text = path.read_text("utf-8-sig", "surrogateescape").removesuffix("\n")
+    expected = list(enumerate(text.split("\n"), start=1))
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
+
+    def numbered(file: Path, part: lines.Part) -> list[tuple[int, str]]:
+        blocks = lines.open_blocks(file, part)
+        return [(b.first + at, b.line(at)) for b in blocks for at in range(len(b))]
+
+    assert numbered(path, lines.WHOLE) == numbered(packed, lines.WHOLE) == expected
+    for size in range(1, 40):
+        monkeypatch.setattr(lines, "PART_BYTES", size)
+        parts = lines.parts_of(path)
+        assert [each for part in parts for each in numbered(path, part)] == expected
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """Else a file that went away would end everything with a traceback."""
+    with pytest.raises(InputError, match="cannot be read"):
+        list(open_lines(tmp_path / "none.csv"))
+
+
+def test_a_line_too_long_is_bad_and_the_next_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one endless line would take all memory."""
+    monkeypatch.setattr(lines, "LINE_CHARS_MAX", 10)
+    monkeypatch.setattr("contrada.integrations.files.record.LINE_CHARS_MAX", 10)
+    path = tmp_path / "a.csv"
+    path.write_text("a\n" + "x" * 35 + "\n" + "y" * 10 + "\n1")
+    first, second, third = read_file(path, "csv", Reading())
+    assert isinstance(first, BadRecord)
+    assert first.line == 2
+    assert "LINE_CHARS_MAX" in first.reason
+    assert not isinstance(second, BadRecord)
+    assert second.notification["a"] == "y" * 10
+    assert not isinstance(third, BadRecord)
+    assert third.number == 4

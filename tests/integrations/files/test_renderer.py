@@ -1,0 +1,247 @@
+"""Documents that come in pieces, and real ones."""
+
+import gzip
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.integrations.documents import entry_splitter
+from contrada.integrations.files import (
+    BadRecord,
+    Reading,
+    Record,
+    Renderer,
+    read_file,
+)
+from contrada.integrations.files import (
+    renderer as rendering,
+)
+from tests.integrations.documents.documents import documents
+
+FEED = b"""<?xml version="1.0"?>
+<feed xmlns="urn:f" xmlns:cap="urn:c" lang="en">
+  <link href="1"/><link href="2"/><author><name>deep</name></author>
+  <entry><id>1</id><cap:event>Wind</cap:event></entry>
+  <entry><id>2</id><n>1</n><n>x</n></entry>
+  <entry n="3"> said <b>so</b> </entry>
+  <entry><entry><id>4</id></entry></entry>
+</feed>
+"""
+
+
+def taken(found: Iterator[Record | BadRecord]) -> list[Any]:
+    return [
+        each
+        if isinstance(each, BadRecord)
+        else (each.number, dict(each.notification), each.notification.body)
+        for each in found
+    ]
+
+
+class Trickle(io.RawIOBase):
+    """A stream that gives some bytes at once."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._stream, self._size = io.BytesIO(data), size
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self._stream.read(min(size, self._size))
+
+
+def streamed(data: bytes, size: int = 2**16, **options: Any) -> list[Any]:
+    renderer = Renderer(Reading(**options))
+    return taken(renderer.render(Trickle(data, size), "f"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("strategy", ["multi", "last", "split", "index", "daemon"])
+@pytest.mark.parametrize("size", [1, 7, 64, 2**16])
+def test_pieces_give_what_the_whole_gives(strategy: str, size: int) -> None:
+    """Else an event would depend on how it came."""
+    options = {"strategy": strategy, "entries": "entry"}
+    whole = taken(Renderer(Reading(**options)).render(FEED, "f"))  # type: ignore[arg-type]
+    assert len(whole) == 4
+    assert streamed(FEED, size, **options) == whole
+
+
+@given(st.lists(documents(), max_size=4), st.sampled_from(("multi", "last", "index")))
+def test_any_entries_in_pieces(found: list[bytes], strategy: str) -> None:
+    """Else the fast way and the plain one would mean different things."""
+    entries = [each[each.index(b"<root") : each.rindex(b"</root>") + 7] for each in found]
+    data = b"<all a='1'>x<t>y</t>" + b"<u/>".join(entries) + b"</all>"
+    options = {"strategy": strategy, "entries": "root"}
+    whole = taken(Renderer(Reading(**options)).render(data, "f"))  # type: ignore[arg-type]
+    assert streamed(data, 50, **options) == whole
+
+
+def test_options_hold_for_pieces_too() -> None:
+    """Else the fast way would forget one of them."""
+    for options in (
+        {"types": {"feed.entry.id": "text"}, "absent": frozenset({"Wind"})},
+        {"rename": {"feed.entry.n": "feed.entry.id"}, "drop": frozenset({"feed.link"})},
+        {"add": {"feed.entry.id": 7, "x": True}, "marks": ("Alert",)},
+        {"add": {"feed.link.href": 7}},
+        {"types": {"feed.entry.id": "bool"}},
+        {"types": {"feed.entry.id": "epoch"}, "time": "feed.entry.id"},
+        {"rename": {"feed.entry.id": "@x"}},
+        {"drop": frozenset({"feed.entry"})},
+    ):
+        whole = taken(Renderer(Reading(entries="entry", **options)).render(FEED, "f"))
+        pieces = streamed(FEED, 64, entries="entry", **options)
+        reasons = [each.reason if isinstance(each, BadRecord) else each for each in whole]
+        assert [e.reason if isinstance(e, BadRecord) else e for e in pieces] == reasons
+
+
+def test_what_stands_behind_entries_is_told() -> None:
+    """Else entries would silently lack what the whole document adds to them."""
+    data = FEED.replace(b"</feed>", b"<title>late</title></feed>")
+    *records, bad = streamed(data, 64, entries="entry")
+    assert records == streamed(FEED, entries="entry")
+    assert "feed.title" in bad.reason
+    late = b"<r><p><e/><e/><t>1</t></p><p><e/><t>2</t></p></r>"
+    *records, bad = streamed(late, 1, entries="e")
+    assert len(records) == 3
+    assert "r.p.t" in bad.reason
+
+
+def test_a_fault_keeps_the_entries_before_it() -> None:
+    """Else a feed that was cut in transit would be lost as a whole."""
+    for cut in (b"<n>x</n>", b"</feed>"):
+        data = FEED[: FEED.index(cut)]
+        for size in (1, 2**16):
+            *records, bad = streamed(data, size, entries="entry")
+            assert len(records) == (1 if cut == b"<n>x</n>" else 4)
+            assert isinstance(bad, BadRecord)
+            assert bad.line == (5 if len(records) == 1 else 8)
+    *records, bad = streamed(FEED.replace(b"<id>2</id>", b"<id>2</di>"), entries="entry")
+    assert (len(records), bad.line, bad.column) == (1, 5, 20)
+    *records, bad = streamed(FEED.replace(b"<id>2</id>", b"<id>&x;</id>"), entries="entry")
+    assert isinstance(bad, BadRecord)
+
+
+def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a document larger than memory could not be read."""
+    plain, packed = tmp_path / "f.xml", tmp_path / "f.xml.gz"
+    plain.write_bytes(FEED)
+    packed.write_bytes(gzip.compress(FEED))
+    whole = taken(read_file(plain, "xml", Reading(entries="entry"), "f"))
+    assert taken(read_file(packed, "xml", Reading(entries="entry"), "f")) == whole
+    monkeypatch.setattr(rendering, "DOCUMENT_BYTES_MAX", 100)
+    monkeypatch.setattr("contrada.integrations.files.document_records.DOCUMENT_BYTES_MAX", 100)
+    for path in (plain, packed):
+        assert taken(read_file(path, "xml", Reading(entries="entry"), "f")) == whole
+        (bad,) = read_file(path, "xml", Reading(), "f")
+        assert isinstance(bad, BadRecord)
+        assert "DOCUMENT_BYTES_MAX" in bad.reason
+
+
+def test_an_entry_in_pieces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one entry without an end would fill the memory."""
+    monkeypatch.setattr(entry_splitter, "ENTRY_BYTES_MAX", 500)
+    data = b"<r>" + b"<e><a/></e>" * 100 + b"<x>" + b"<y/>" * 300 + b"</x><e/></r>"
+    *records, bad = streamed(data, 64, entries="e", add={"n": 1})
+    assert len(records) == 100
+    assert "ENTRY_BYTES_MAX" in bad.reason
+
+
+ENTRIES = {
+    "nws_cap_atom_2015-06-29T1735.xml": "entry",
+    "nws_cap_atom_2015-06-29T1736.xml": "entry",
+    "nws_cap_atom_2018-08-15.xml": "entry",
+    "usgs_earthquakes_atom_2018-12-07.xml": "entry",
+    "nasa_breaking_news_rss_2018-09.xml": "item",
+    "nasa_news_releases_rss_2023-12.xml": "item",
+    "gpx/Mojstrovka.gpx": "trkpt",
+    "gpx/gpx1.1_with_all_fields.gpx": "trkpt",
+    "cap_messages/ny_index.rss": "item",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENTRIES)
+def test_real_feeds_in_pieces(shared_data: Callable[..., Path], name: str) -> None:
+    """Else a real feed would be read otherwise because it is large."""
+    data = shared_data("xml_feeds", *name.split("/")).read_bytes()
+    for strategy in ("multi", "last", "index", "daemon"):
+        options = {"strategy": strategy, "entries": ENTRIES[name]}
+        whole = taken(Renderer(Reading(**options)).render(data, "f"))  # type: ignore[arg-type]
+        assert streamed(data, 1_000, **options) == whole
+
+
+def test_repetition_is_told_of_pieces_too() -> None:
+    """Erenkrantz 2001 §6.2: else a large source could not be changed."""
+    expected = {"feed.link": 2, "feed.entry": 4, "feed.entry.n": 2}
+    for strategy in ("multi", "index"):
+        renderer = Renderer(Reading(strategy=strategy, entries="entry"))
+        list(renderer.render(Trickle(FEED, 64)))  # type: ignore[arg-type]
+        assert renderer.repeated == expected, strategy
+
+
+OWN_ENTITIES = b"""<?xml version="1.0" encoding="ISO-8859-1"?>
+<!DOCTYPE r [ <!-- it's "own" -->
+<!ENTITY c "ACME \xe9"> <?of it's?> ]>
+<r a="&c;"><t>&c;</t><e>x &c;</e><e>
+  <f></f></e><e n="&c;">\xe9</e></r>"""
+
+
+@pytest.mark.parametrize("strategy", ["multi", "last", "index", "daemon"])
+def test_entities_of_its_own_stand_for_texts_everywhere(strategy: str) -> None:
+    """Else an event would depend on how a document came, or on a fault in another entry."""
+    options = {"strategy": strategy, "entries": "e"}
+    render = Renderer(Reading(**options)).render  # type: ignore[arg-type]
+    whole = taken(render(OWN_ENTITIES, "f"))
+    assert [each[1].get("r.e") for each in whole] == ["x ACME \xe9", None, "\xe9"]
+    assert {each[1]["r.t"] for each in whole} == {"ACME \xe9"}
+    assert whole[2][1]["r.e.n"] == "ACME \xe9"
+    for size in (1, 2**16):
+        assert streamed(OWN_ENTITIES, size, **options) == whole
+    bad, first, last = taken(render(OWN_ENTITIES.replace(b"</f>", b"</x>"), "f"))
+    assert (bad.line, bad.column) == (5, 10)
+    assert [first[1:], last[1:]] == [whole[0][1:], whole[2][1:]]
+
+
+def test_a_long_entity_is_refused_everywhere() -> None:
+    """Else a document in pieces could become more than one that is whole."""
+    long = b"<!DOCTYPE r [<!ENTITY c '%s'>]><r><e>&c;</e></r>" % (b"x" * 4_097)
+    for found in (taken(Renderer(Reading(entries="e")).render(long)), streamed(long, entries="e")):
+        (bad,) = found
+        assert "ENTITY_CHARS_MAX" in bad.reason
+
+
+def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
+    """Else a document that is read whole could not be read in pieces, or with a fault in it."""
+    parts = b"<!DOCTYPE r [<!ENTITY % p SYSTEM 'no.dtd'> %p;]><r><e>1</e>\n<e>2</e><e/></r>"
+    whole = taken(Renderer(Reading(entries="e")).render(parts, "f"))
+    assert [dict(each[1]) for each in whole[:2]] == [{"r.e": 1}, {"r.e": 2}]
+    for size in (1, 2**16):
+        assert streamed(parts, size, entries="e") == whole
+    bad, *rest = taken(
+        Renderer(Reading(entries="e")).render(parts.replace(b"<e/>", b"<e></x></e>"))
+    )
+    assert (bad.line, [each[1] for each in rest]) == (2, [each[1] for each in whole[:2]])
+    used = parts.replace(b"2<", b"&p;<")
+    assert isinstance(taken(Renderer(Reading(entries="e")).render(used))[-1], BadRecord)
+    assert isinstance(streamed(used, entries="e")[-1], BadRecord)
+    for use in (b"<e>&p;2</e>", b"<e n='&p;'/>"):
+        unknown = b"<!DOCTYPE r SYSTEM 'no.dtd'><r><e>1</e>" + use + b"<e/></r>"
+        assert isinstance(taken(Renderer(Reading(entries="e")).render(unknown))[0], BadRecord)
+        (bad,) = streamed(unknown, entries="e")
+        assert "Entity 'p' not defined" in bad.reason
+
+
+@pytest.mark.slow
+def test_one_fault_among_many_entries_is_soon_found() -> None:
+    """Else the time would be the square of a document's size, or that of all its namespaces."""
+    begin = process_time()
+    entries = b"<e>\n</e><e></e>" * 20_000 + b"<e></x></e>"
+    *records, bad = taken(Renderer(Reading(entries="e")).render(b"<r>%s</r>" % entries, "f"))[::-1]
+    assert (len(records), bad.line, bad.column) == (40_000, 20_001, 19)
+    spaces = b" ".join(b"xmlns:p%d='u'" % n for n in range(5_000))
+    (bad,) = Renderer(Reading(entries="e")).render(b"<r %s>%s</r>" % (spaces, entries))
+    assert isinstance(bad, BadRecord)
+    assert process_time() - begin < 10

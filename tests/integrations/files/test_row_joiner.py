@@ -1,0 +1,102 @@
+"""Rows of CSV that take several lines."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.integrations.files import Reading, Record, lines, parts_of, read_rows, row_joiner
+from contrada.integrations.files.lines import Block
+from contrada.integrations.files.row_joiner import has_open_quote, joined_blocks, joined_lines
+
+
+def read(*given_lines: str) -> list[tuple[int | None, object]]:
+    """The number of each record and what it holds, or why it is bad."""
+    found = read_rows(given_lines, "f.csv", Reading())
+    return [
+        (each.number, dict(each.notification))
+        if isinstance(each, Record)
+        else (each.line, each.reason.partition(",")[0])
+        for each in found
+    ]
+
+
+def test_a_cell_with_line_breaks_is_one_cell() -> None:
+    """Else files of descriptions or addresses would be bad records, each row several of them."""
+    assert read("a,b", '1,"x', 'y""', '"', "2,z") == [
+        (2, {"a": 1, "b": 'x\ny"\n'}),
+        (5, {"a": 2, "b": "z"}),
+    ]
+
+
+def test_a_forgotten_quote_costs_one_line() -> None:
+    """Else it would swallow the rows up to the next quote, or the rest of the file."""
+    assert read("a,b", '1,"x', "2,y", '3,"z"', '4,"', "5,u") == [
+        (2, "found unexpected end of data"),
+        (3, {"a": 2, "b": "y"}),
+        (4, {"a": 3, "b": "z"}),
+        (5, "found unexpected end of data"),
+        (6, {"a": 5, "b": "u"}),
+    ]
+
+
+def test_a_row_has_a_cell_for_each_column() -> None:
+    """Else two forgotten quotes would make one row of two, with too many cells."""
+    (first, second) = read("a,b", '1,"x', '2",y,z')
+    assert first == (2, "found unexpected end of data")
+    assert second[0] == 3
+
+
+def test_a_header_may_have_line_breaks() -> None:
+    """Else spreadsheets with titles of two lines could not be read."""
+    reading = Reading(rename={"b\nc": "b"})
+    (found,) = read_rows(['a,"b', 'c"', "1,2"], "f.csv", reading)
+    assert isinstance(found, Record)
+    assert (found.number, dict(found.notification)) == (3, {"a": 1, "b": 2})
+
+
+def test_a_row_of_too_many_lines_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one quote would hold back any number of lines."""
+    monkeypatch.setattr(row_joiner, "ROW_LINES_MAX", 3)
+    assert read("a", '"x', "y", 'z"')[0] == (2, {"a": "x\ny\nz"})
+    assert [number for number, _ in read("a", '"x', "y", "y", 'z"')] == [2, 3, 4, 5]
+
+
+@given(
+    st.lists(st.text('ab,"', max_size=5), min_size=1, max_size=12),
+    st.sets(st.integers(1, 11)),
+    st.integers(1, 4),
+)
+def test_blocks_are_joined_as_lines_are(rows: list[str], cuts: set[int], most: int) -> None:
+    """Else what a row is would depend on where a file is cut into blocks."""
+    ends = sorted({*(cut for cut in cuts if cut < len(rows)), len(rows)} - {0})
+    begins = [0, *ends[:-1]]
+    blocks = [
+        Block.of(begin + 1, "".join(f"{row}\n" for row in rows[begin:end]).encode())
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+    def is_row(text: str) -> bool:
+        return text.count(",") % 3 == 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_joiner, "ROW_LINES_MAX", most)
+        found = [
+            (block.number(at), block.line(at))
+            for block in joined_blocks(blocks, '"', is_row)
+            for at in range(len(block))
+        ]
+        assert found == list(joined_lines(rows, '"', is_row))
+
+
+def test_a_file_with_such_rows_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task would begin within a cell."""
+    monkeypatch.setattr(lines, "PART_BYTES", 8)
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n1,"x"\n2,y\n3,z\n4,u')
+    assert len(parts_of(path, lambda data: has_open_quote(data, '"'))) > 1
+    path.write_text('a,b\n1,x\n2,"y\n3,z"\n4,u')
+    assert parts_of(path, lambda data: has_open_quote(data, '"')) == (lines.WHOLE,)
+    assert has_open_quote(b'1,"x\r2"', '"')
+    assert not has_open_quote(b'1,"x\r2"', "")

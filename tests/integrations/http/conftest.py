@@ -1,0 +1,72 @@
+"""A gateway on a broker, both in the test's own event loop, and clients of HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from contrada.integrations.http import Gateway, beside
+from contrada.integrations.http.local_client import local_service
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.users import Users
+from contrada.net.client.tcp_service import TcpService
+
+
+class Served(NamedTuple):
+    """A broker, its gateway, a client of each."""
+
+    broker: Broker
+    gateway: Gateway
+    http: httpx.AsyncClient
+    service: TcpService
+
+
+def event(number: int = 0, **given: Any) -> dict[str, Any]:
+    """A CloudEvent in its JSON format."""
+    plain = {
+        "specversion": "1.0",
+        "id": f"e{number}",
+        "source": "/shop",
+        "type": "com.example.order",
+        "datacontenttype": "application/json",
+        "data": {"n": number, "symbol": "DIS"},
+    }
+    return {**plain, **given}
+
+
+@asynccontextmanager
+async def serving(
+    store: Path | None = None, users: Users | None = None, token: str = "", **options: Any
+) -> AsyncIterator[Served]:
+    """All of it, until the end of the `async with`; the client of the broker shows a token."""
+    async with (
+        Broker(port=0, store=store, users=users) as broker,
+        Gateway(beside(broker), port=0, users=broker, **options) as gateway,
+        httpx.AsyncClient(base_url=gateway.address, timeout=30) as client,
+        local_service(broker, token) as service,
+    ):
+        yield Served(broker, gateway, client, service)
+
+
+class Lines:
+    """The events of an event stream, as `(id, name, data)`."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._lines = response.aiter_lines()
+
+    async def next(self) -> tuple[str, str, str]:
+        """The next one; comments are passed over."""
+        told: dict[str, str] = {}
+        async with asyncio.timeout(20):
+            async for line in self._lines:
+                if line.startswith(":"):
+                    continue
+                if line:
+                    name, _, value = line.partition(": ")
+                    told[name] = value
+                elif told.keys() - {"retry"}:
+                    return told.get("id", ""), told.get("event", ""), told["data"]
+        raise EOFError

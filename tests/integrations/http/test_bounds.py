@@ -1,0 +1,487 @@
+"""Strangers who send slowly, too much or garbage: refused in bounded time and memory."""
+
+import asyncio
+import json
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from starlette.responses import Response
+
+from contrada.integrations.http import (
+    event_ingest,
+    event_stream,
+    gateway,
+    http_port,
+    request_filters,
+    token_services,
+)
+from contrada.model import FilterSet
+from tests.asynchronous import on_loop, until
+from tests.integrations.http.conftest import Served, event, serving
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connected(it: Served) -> Stream:
+    host, _, number = it.gateway.address.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(number))
+
+
+async def answered(stream: Stream, data: bytes = b"") -> bytes:
+    """All that is answered until it is closed."""
+    reader, writer = stream
+    writer.write(data)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        await left(writer)
+
+
+async def left(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+@on_loop
+async def test_a_head_that_drips_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow loris: a few bytes now and then would hold a connection for ever."""
+    monkeypatch.setattr(http_port, "HEAD_WAIT_S", 0.2)
+    async with serving() as it:
+        for begin in (b"", b"GET / HTTP/1.1\r\nhost: localhost\r\n", b"\r\n"):
+            reader, writer = await connected(it)
+            writer.write(begin)
+
+            async def drip(writer: asyncio.StreamWriter = writer, begin: bytes = begin) -> None:
+                while begin:
+                    writer.write(b"\r\n" if begin == b"\r\n" else b"x")
+                    await asyncio.sleep(0.01)
+
+            dripping = asyncio.ensure_future(drip())
+            assert await answered((reader, writer)) == b""
+            dripping.cancel()
+        await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_a_second_request_has_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one good request a client could drip for ever."""
+    monkeypatch.setattr(http_port, "HEAD_WAIT_S", 0.2)
+    async with serving() as it:
+        stream = await connected(it)
+        stream[1].write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert (await stream[0].readuntil(b'"ok"}')).startswith(b"HTTP/1.1 200")
+
+        async def drip() -> None:
+            stream[1].write(b"GET /")
+            while True:
+                stream[1].write(b"x")
+                await asyncio.sleep(0.01)
+
+        dripping = asyncio.ensure_future(drip())
+        assert await answered(stream) == b""
+        dripping.cancel()
+
+
+@on_loop
+async def test_requests_that_come_before_the_answers() -> None:
+    """A client that does not wait for answers would be cut off."""
+    async with serving() as it:
+        body = json.dumps(event(1)).encode()
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n" % len(body)
+        post = head + b"content-type: application/cloudevents+json\r\n\r\n" + body
+        get = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        said = post + get + post + get + post
+        for cut in (len(post) + 9, len(post) + len(get) + 9, 2 * len(post) + len(get) - 5):
+            stream = await connected(it)
+            stream[1].write(said[:cut])
+            await stream[0].readuntil(b"}")
+            closing = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            found = await answered(stream, said[cut:] + closing)
+            assert found.count(b"HTTP/1.1 20") == 5
+        assert it.broker.statistics().published == 9
+
+
+@on_loop
+async def test_a_body_that_nobody_reads_ends_its_connection() -> None:
+    """It could drip for ever behind its answer."""
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nxx"
+        assert (await answered(stream, head)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "rest", [b"content-length: 5\r\n\r\nabcde", b"x-a: " + b"a" * 20_000 + b"\r\n\r\n"]
+)
+def test_what_asks_for_no_websocket_is_answered(rest: bytes) -> None:
+    """It would stay, without an answer, as long as it likes."""
+    asked = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            stream = await connected(it)
+            head = b"GET /ws HTTP/1.1\r\nhost: localhost\r\n" + asked
+            assert (await answered(stream, head + rest)).startswith(b"HTTP/1.1 400")
+            await until(lambda: it.gateway._port.connections == 0)
+
+    ask()
+
+
+@pytest.mark.parametrize("count", [1, http_port.PIPELINED_MAX])
+def test_who_takes_no_answers_is_cut(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection would stay as long as it likes, and with enough of them nobody could come."""
+    monkeypatch.setattr(http_port, "HEAD_WAIT_S", 0.1)
+    monkeypatch.setattr(http_port, "UNTAKEN_WAIT_S", 0.1)
+    monkeypatch.setattr(http_port, "SENT_BYTES_MAX", 4_096)
+    monkeypatch.setattr(gateway, "json_answer", lambda _: Response(b"x" * 400_000))
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            host, _, number = it.gateway.address.removeprefix("http://").partition(":")
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                client.connect((host, int(number)))
+                client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * count)
+                await until(lambda: it.gateway._port.connections == 1)
+                await until(lambda: it.gateway._port.connections == 0)
+
+    ask()
+
+
+@on_loop
+async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that drips would hold a connection, and a connection to the broker, for ever."""
+    monkeypatch.setattr(event_ingest, "BODY_WAIT_S", 0.1)
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
+        assert (await answered(stream, head)).startswith(b"HTTP/1.1 408")
+        assert it.gateway._bodies.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nx: " + b"y" * 500_000,
+        b"GET /" + b"y" * 500_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000,
+        b"GET / HTTP/1.1\r\n" + b"x" * 500_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
+        b"GET /" + b"y" * 40_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    ],
+)
+def test_heads_that_are_too_large(head: bytes) -> None:
+    """A head of any size would be held, and its parts looked at."""
+
+    @on_loop
+    async def send() -> None:
+        async with serving() as it:
+            found = await answered(await connected(it), head)
+            assert found == b"" or found.split()[1] in (b"431", b"400"), found
+            await until(lambda: it.gateway._port.connections == 0)
+
+    send()
+
+
+ASKED = b"GET /subscribe?filter=everything HTTP/1.1\r\nhost: localhost\r\n"
+POSTED = (
+    b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/cloudevents+json\r\n"
+)
+
+
+@pytest.mark.parametrize("begin", [b"0\r\nA: ", b"0\r\n", b"1;a=", b"1\r\nx\r\n0\r\nA: "])
+def test_what_stands_around_a_body_is_bounded(begin: bytes) -> None:
+    """A trailer without end would be copied with each piece of it: one connection stops all."""
+
+    @on_loop
+    async def send() -> None:
+        async with serving() as it:
+            reader, writer = await connected(it)
+            writer.write(POSTED + b"transfer-encoding: chunked\r\n\r\n")
+            await until(lambda: len(it.gateway._port._state.tasks) == 1)
+            writer.write(begin)
+            with suppress(ConnectionError):
+                for _ in range(64):
+                    writer.write(b"x" * 65_536)
+                    await writer.drain()
+            found = await answered((reader, writer))
+            assert found == b"" or found.startswith(b"HTTP/1.1 400"), found
+            await until(lambda: it.gateway._port.connections == 0)
+            assert it.gateway._bodies.held_bytes == 0
+
+    send()
+
+
+@on_loop
+async def test_a_body_in_small_chunks_is_taken() -> None:
+    """What a client writes byte by byte is no attack."""
+    async with serving() as it:
+        body = json.dumps(event(1, data="x" * 10_000)).encode()
+        chunks = b"".join(b"1\r\n%c\r\n" % each for each in body)
+        stream = await connected(it)
+        closing = b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        stream[1].write(POSTED + closing)
+        for begin in range(0, len(chunks), 1_000):
+            stream[1].write(chunks[begin : begin + 1_000])
+            await stream[1].drain()
+        found = await answered(stream, b"0\r\nx-trailer: 1\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 202"), found
+
+
+@pytest.mark.parametrize("body", [b"transfer-encoding: chunked", b"content-length: 1000000000"])
+def test_the_request_of_a_stream_has_no_body(body: bytes) -> None:
+    """It could go on as long as the stream does, and nothing would bound it."""
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            found = await answered(await connected(it), ASKED + body + b"\r\n\r\n")
+            assert found.startswith(b"HTTP/1.1 400"), found
+            await until(lambda: it.gateway._port.connections == 0)
+
+    ask()
+
+
+@on_loop
+async def test_requests_that_wait_for_an_answer_are_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Behind a stream, whose answer never ends, requests without end would be held."""
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(ASKED + b"\r\n")
+        await reader.readuntil(b"retry:")
+        await until(lambda: it.gateway.counts.streams == 1)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10_000)
+        found = await answered((reader, writer))
+        assert b"HTTP/1.1" not in found, found  # It would stand in the middle of a stream.
+        await until(lambda: it.gateway._port.connections == 0)
+        await until(lambda: it.gateway.counts.streams == 0)
+        assert "socket.send()" not in caplog.text
+
+
+@on_loop
+async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its subscription would stand for ever, and each event would be written to nobody."""
+    monkeypatch.setattr(
+        event_stream, "STREAM_QUIET_S", 0.01
+    )  # Nothing is read: so writing tells it.
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(ASKED + b"\r\n")
+        await reader.readuntil(b"retry:")
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2)
+        (connection,) = it.gateway._port._state.connections
+        await until(lambda: len(connection.pipeline) == 2)  # type: ignore[union-attr]
+        await left(writer)
+        await until(lambda: it.gateway._port.connections == 0)
+        await until(lambda: it.gateway.counts.streams == 0)
+        await until(lambda: it.broker.statistics().subscriptions == 0)
+
+
+@on_loop
+async def test_garbage_behind_a_stream_is_not_answered_within_it() -> None:
+    """What reads the stream would take the refusal for a part of it."""
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(ASKED + b"\r\n")
+        await reader.readuntil(b"retry:")
+        assert b"HTTP/1.1" not in await answered((reader, writer), b"\x00" * 100)
+        await until(lambda: it.gateway.counts.streams == 0)
+
+
+@on_loop
+async def test_a_head_in_pieces_counts_once() -> None:
+    """The same head would be taken or refused, as the network cuts it."""
+    async with serving() as it:
+        stream = await connected(it)
+        head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        for name in (b"a", b"b", b"c"):
+            head += name + b": " + b"x" * 9_000 + b"\r\n"
+        for begin in range(0, len(head), 4_000):
+            stream[1].write(head[begin : begin + 4_000])
+            await stream[1].drain()
+            await asyncio.sleep(0)
+        assert (await answered(stream, b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"ct\x02\x01\x00\x00\x00\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n",
+        b"POST /events HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST /events HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"POST /events HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        b"POST /events HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n",
+        b"\x00" * 100,
+    ],
+    ids=map(str, range(11)),
+)
+def test_garbage_is_refused(garbage: bytes) -> None:
+    """It would be taken for a request, or hold up its connection."""
+
+    @on_loop
+    async def send() -> None:
+        async with serving() as it:
+            found = await answered(await connected(it), garbage)
+            assert found.startswith(b"HTTP/1.1 400"), found
+
+    send()
+
+
+@on_loop
+async def test_bodies_that_are_too_large() -> None:
+    """A body of any size would be held, said to be so or not."""
+    async with serving() as it:
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\n"
+        said = b"content-length: 999999999999\r\n\r\n"
+        assert (await answered(await connected(it), head + said)).startswith(b"HTTP/1.1 413")
+        reader, writer = await connected(it)
+        writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
+        try:
+            for _ in range(100):
+                writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+                await writer.drain()
+            found = await answered((reader, writer))
+        except ConnectionError:
+            found = b""
+            await left(writer)
+        assert found == b"" or found.startswith(b"HTTP/1.1 413")
+        assert it.gateway._bodies.held_bytes == 0
+        await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many clients with bodies that end late would take all memory."""
+    monkeypatch.setattr(event_ingest, "HTTP_BODIES_BYTES_MAX", 100_000)
+    async with serving() as it:
+        head = b"POST /events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        head += b"content-length: 90001\r\n\r\n"
+        first = await connected(it)
+        first[1].write(head + b"x" * 90_000)
+        await until(lambda: it.gateway._bodies.held_bytes == 90_000)
+        found = await answered(await connected(it), head + b"x" * 90_001)
+        assert found.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in found.lower()
+        await left(first[1])
+        await until(lambda: it.gateway._bodies.held_bytes == 0)
+
+
+@on_loop
+async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects often enough would take all of the broker's files."""
+    monkeypatch.setattr(http_port, "HTTP_CONNECTIONS_MAX", 3)
+    async with serving() as it:
+        there = [await connected(it) for _ in range(3)]
+        await until(lambda: it.gateway._port.connections == 3)
+        assert (await answered(await connected(it))).startswith(b"HTTP/1.1 503")
+        for _, writer in there:
+            await left(writer)
+        await until(lambda: it.gateway._port.connections == 0)
+        assert (await it.http.get("/healthz")).status_code == 200
+
+
+@on_loop
+async def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token that somebody thinks of would take a connection of the broker."""
+    monkeypatch.setattr(token_services, "GATEWAY_TOKENS_MAX", 3)
+    async with serving() as it:
+
+        def ask(number: int, path: str = "/metrics", **options: Any) -> Any:
+            shown = {"authorization": f"Bearer user{number}.x"}
+            return it.http.stream("GET", path, headers=shown, **options)
+
+        for number in range(8):
+            async with ask(number) as answer:
+                assert answer.status_code == 200
+        assert len(it.gateway._accesses) == 3
+        held = {"params": {"filter": "a > 1"}}
+        async with ask(1, "/subscribe", **held), ask(2, "/subscribe", **held):
+            async with ask(3, "/subscribe", **held), ask(4) as full:
+                assert full.status_code == 503
+            async with ask(4) as answer:
+                assert answer.status_code == 200
+        await until(lambda: it.broker.statistics().connections <= 4)
+
+
+@on_loop
+async def test_connections_to_the_broker_that_nobody_uses_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each token that was ever shown would keep its connection."""
+    monkeypatch.setattr(token_services, "GATEWAY_IDLE_S", 0.01)
+    async with serving() as it:
+        assert (await it.http.get("/metrics")).status_code == 200
+        await until(lambda: len(it.gateway._accesses) == 0)
+        await until(lambda: it.broker.statistics().connections == 1)
+
+
+@on_loop
+async def test_costly_filters_are_refused() -> None:
+    """One request would hold up all others."""
+    async with serving() as it:
+        text = " or ".join(f"a{n} matches '(x+x+)+y{n}'" for n in range(400))
+        answer = await it.http.get("/subscribe", params={"filter": text})
+        assert answer.status_code == 400
+
+
+@on_loop
+async def test_while_a_long_filter_is_read_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rule of some kilobytes takes half a second to read: the whole broker would stand still."""
+    begun, is_answered, was_held_up = threading.Event(), threading.Event(), list[bool]()
+
+    def read(text: str, dialect: str) -> FilterSet:
+        begun.set()
+        was_held_up.append(not is_answered.wait(20))
+        return FilterSet(text)
+
+    monkeypatch.setattr(request_filters, "_read", read)
+    async with serving() as it:
+        text = "a = 1" + " " * request_filters.READ_AT_ONCE_CHARACTERS
+        stream = it.http.stream("GET", "/subscribe", params={"filter": text})
+        opening = asyncio.ensure_future(stream.__aenter__())
+        await until(begun.is_set)
+        assert (await it.http.get("/healthz")).status_code == 200
+        is_answered.set()
+        assert (await opening).status_code == 200
+        await stream.__aexit__(None, None, None)
+    assert was_held_up == [False]
+
+
+@on_loop
+async def test_deep_and_wide_events_are_refused() -> None:
+    """Reading one would take a stack, or minutes."""
+    async with serving() as it:
+        headers = {"content-type": "application/cloudevents+json"}
+        plain = json.dumps(event(0))[:-1]
+        deep = plain + ', "data": ' + "[" * 100_000 + "]" * 100_000 + "}"
+        wide = plain + "".join(f', "x{n}": "y"' for n in range(5_000)) + "}"
+        for body in (deep, wide, plain + ', "data": ' + "9" * 100_000 + "}"):
+            answer = await it.http.post("/events", content=body, headers=headers)
+            assert answer.status_code == 400, answer.text
+        # Each name below the long one would be a copy of it: 20 GB.
+        below = dict.fromkeys(map(str, range(20_000)), 0)
+        long = json.dumps(event(0, data={"a" * 1_000_000: below, "b": 1}))
+        async with asyncio.timeout(5):
+            answer = await it.http.post("/events", content=long, headers=headers)
+        assert answer.status_code == 202, answer.text

@@ -1,0 +1,61 @@
+"""A real browser's EventSource as a client."""
+
+import asyncio
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrada.integrations.http import event_stream
+from tests.asynchronous import on_loop, until
+from tests.integrations.http import browser
+from tests.integrations.http.conftest import serving
+
+HAS_BROWSER = find_spec("PyQt6") is not None and find_spec("PyQt6.QtWebEngineCore") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_BROWSER, reason="needs PyQt6-WebEngine, which has the browser")
+@on_loop
+async def test_a_page_follows_a_durable_stream_over_a_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page would get nothing, or miss what came while its connection was broken."""
+    monkeypatch.setattr(event_stream, "RETRY_MS", 50)
+    async with serving(tmp_path / "events.db", durable=True) as it:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            browser.__file__,
+            it.gateway.address,
+            "/subscribe?filter=n%20%3E%3D%200&durable=desk",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+
+        async def told(name: str) -> Any:
+            assert process.stdout is not None
+            while line := await process.stdout.readline():
+                found = json.loads(line)
+                if found["name"] == name:
+                    return found
+            raise EOFError
+
+        try:
+            await told("open")
+            await it.service.publish_batch({"n": n} for n in range(5))
+            found = [await told("message") for _ in range(5)]
+            (access,) = it.gateway._accesses._opened.values()
+            (stream,) = access.streams["desk"]
+            stream.cut()
+            await until(lambda: it.gateway.counts.streams == 0)
+            await it.service.publish_batch({"n": n} for n in range(5, 9))
+            found += [await told("message") for _ in range(4)]
+            assert [json.loads(each["data"])["data"]["n"] for each in found] == [*range(9)]
+            assert [each["id"] for each in found] == [str(n) for n in range(1, 10)]
+        finally:
+            process.kill()
+            await process.wait()

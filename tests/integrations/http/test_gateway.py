@@ -1,0 +1,265 @@
+"""Events in and out over HTTP, and what is answered to requests that cannot be done."""
+
+import json
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from contrada.errors import ConnectionFailedError, NotPermittedError, RefusedRequestError
+from contrada.integrations.http import Gateway
+from contrada.integrations.http.http_responses import refusal_of, token_of
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from tests.asynchronous import on_loop, until
+from tests.integrations.http.conftest import Lines, event, serving
+
+CLOUD_EVENT = {"content-type": "application/cloudevents+json"}
+BATCH = {"content-type": "application/cloudevents-batch+json"}
+
+
+@on_loop
+async def test_events_come_and_go() -> None:
+    """Nothing would come of what is posted, or not to whoever asks for it."""
+    async with serving() as it, it.service.subscribe("type = 'com.example.order'") as events:
+        asked = {"filter": "data.n >= 1"}
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            lines = Lines(response)
+            one = await it.http.post("/events", content=json.dumps(event(0)), headers=CLOUD_EVENT)
+            assert (one.status_code, one.json()) == (202, {"published": 1})
+            many = json.dumps([event(n) for n in range(1, 300)])
+            several = await it.http.post("/events", content=many, headers=BATCH)
+            assert several.json() == {"published": 299}
+            binary = {"ce-specversion": "1.0", "ce-id": "b", "ce-source": "/s", "ce-type": "t%20x"}
+            body = b'{"n":  300}'
+            binary["content-type"] = "application/json"
+            await it.http.post("/events", content=body, headers=binary)
+            for n in range(1, 300):
+                assert json.loads((await lines.next())[2]) == event(n)
+            last = json.loads((await lines.next())[2])
+            assert (last["type"], last["data"]) == ("t x", {"n": 300})
+        first = await anext(events)
+        assert (first["id"], first["data.symbol"], first["data.n"]) == ("e0", "DIS", 0)
+        assert it.gateway.counts.events == 301
+        assert it.gateway._bodies.held_bytes == 0
+        await until(lambda: it.gateway.counts.streams == 0)
+
+
+@on_loop
+async def test_a_plain_notification_goes_out_as_an_event() -> None:
+    """What other clients publish would not be seen by clients of HTTP."""
+    async with serving() as it:
+        asked = {"filter": "price > 3"}
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            lines = Lines(response)
+            envelope = await it.service.publish({"price": 4.5, "symbol": "DIS"})
+            found = json.loads((await lines.next())[2])
+            assert found["id"] == envelope.id
+            assert found["source"] == f"/publishers/{envelope.publisher}"
+            assert found["type"] == "contrada.notification"
+            assert found["data"] == {"price": 4.5, "symbol": "DIS"}
+
+
+@on_loop
+async def test_filters_of_other_dialects() -> None:
+    """A browser could not ask as its CloudEvents do."""
+    async with serving() as it:
+        asked = {"filter": "subject LIKE 'a%' AND type = 'com.example.order'", "dialect": "cesql"}
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            lines = Lines(response)
+            batch = [event(0, subject="b"), event(1), event(2, subject="ab")]
+            await it.http.post("/events", content=json.dumps(batch), headers=BATCH)
+            assert json.loads((await lines.next())[2])["id"] == "e2"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "said"),
+    [
+        (CLOUD_EVENT, "{", 400, "JSON"),
+        (CLOUD_EVENT, "[]", 400, "expected an object"),
+        (CLOUD_EVENT, '{"specversion": "1.0"}', 400, "'id'"),
+        (CLOUD_EVENT, json.dumps(event(0, specversion="0.3")), 400, "specversion"),
+        (CLOUD_EVENT, json.dumps(event(0, time="yesterday")), 400, "time"),
+        (CLOUD_EVENT, json.dumps(event(0, Bad="x")), 400, "Bad"),
+        (CLOUD_EVENT, '{"id": "a", "id": "b"}', 400, "id"),
+        (BATCH, "{}", 400, "expected an array"),
+        (BATCH, json.dumps([event(0)] * 10_001), 400, "HTTP_EVENTS_MAX"),
+        ({"content-type": "application/cloudevents+avro"}, "", 415, "avro"),
+        ({"content-type": "application/cloudevents+json; charset=latin-1"}, "{}", 415, "UTF-8"),
+        ({"content-type": "application/json"}, "{}", 415, "ce-specversion"),
+        ({"ce-specversion": "1.0", "ce-id": "%ff"}, "", 400, "UTF-8"),
+        ({**CLOUD_EVENT, "content-encoding": "gzip"}, json.dumps(event(0)), 415, "gzip"),
+        ({"ce-specversion": "1.0", "ce-id": "1"}, "", 400, "source"),
+        ({"authorization": "Basic abc"}, "", 401, "Bearer"),
+        ({"authorization": f"Bearer {'x' * 600}"}, "", 400, "TOKEN_CHARS_MAX"),
+        ({"origin": "https://evil.example"}, "", 403, "evil.example"),
+        ({"host": "evil.example"}, "", 421, "evil.example"),
+    ],
+)
+def test_what_is_no_event_is_refused(
+    headers: dict[str, str], body: str, status: int, said: str
+) -> None:
+    """Garbage would be published, or answered by a fault of the server."""
+
+    @on_loop
+    async def post() -> None:
+        async with serving() as it, it.service.subscribe("everything"):
+            answer = await it.http.post("/events", content=body, headers=headers)
+            assert answer.status_code == status, answer.text
+            assert said in answer.json()["error"]
+            assert it.broker.statistics().published == 0
+
+    post()
+
+
+@on_loop
+async def test_one_bad_event_refuses_its_batch_and_is_told() -> None:
+    """Its sender would not know which one, or which were published."""
+    async with serving() as it:
+        batch = [event(0), event(1), event(2, source=""), event(3)]
+        answer = await it.http.post("/events", content=json.dumps(batch), headers=BATCH)
+        assert (answer.status_code, answer.json()["index"]) == (400, 2)
+        assert "source" in answer.json()["error"]
+        assert it.broker.statistics().published == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        ({}, 400, "filter"),
+        ({"filter": "a = 1 -> a = 2"}, 400, "expected one filter, or several joined by `or`"),
+        ({"filter": "price >"}, 400, "line 1"),
+        ({"filter": "a = 1 and a = 2"}, 400, "no notification can match"),
+        ({"filter": "a = 1", "dialect": "cobol"}, 400, "cesql"),
+        ({"filter": "a = 1\nb = 2", "dialect": "cesql"}, 400, "one rule"),
+        ({"filter": "a = 1", "when_full": "explode"}, 400, "drop-oldest"),
+        ({"filter": "a = 1", "durable": "desk"}, 409, "no store"),
+    ],
+)
+def test_streams_that_cannot_be(asked: dict[str, str], status: int, said: str) -> None:
+    """Who asks for what there is not would wait for ever."""
+
+    @on_loop
+    async def get() -> None:
+        async with serving() as it:
+            answer = await it.http.get("/subscribe", params=asked)
+            assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer
+
+    get()
+
+
+@on_loop
+async def test_streams_end_when_the_gateway_stops() -> None:
+    """Clients would see a broken connection, or the gateway would not stop."""
+    asked = {"filter": "a > 0"}
+    async with serving() as it, it.http.stream("GET", "/subscribe", params=asked) as response:
+        lines = Lines(response)
+        await it.service.publish({"a": 1})
+        await lines.next()
+        await it.gateway.stop()
+        assert (await lines.next())[1] == "end"
+        with pytest.raises(EOFError):
+            await lines.next()
+
+
+@on_loop
+async def test_a_port_that_is_taken_is_told() -> None:
+    """A broker would start without the port that it was told to have."""
+    async with serving() as it:
+        port = int(it.gateway.address.rpartition(":")[2])
+        with pytest.raises(ConnectionFailedError, match="cannot listen"):
+            async with Gateway(lambda _, peer: it.service, port=port):
+                pass
+
+
+@on_loop
+async def test_healthz_and_cors() -> None:
+    """A page that may use it could not, or one that may not could."""
+    async with serving(origins=["https://desk.example"]) as it:
+        good = {"origin": "https://desk.example"}
+        answer = await it.http.get("/healthz", headers=good)
+        assert answer.json() == {"status": "ok"}
+        assert answer.headers["access-control-allow-origin"] == "https://desk.example"
+        asked = {**good, "access-control-request-method": "POST"}
+        assert (await it.http.options("/events", headers=asked)).status_code == 200
+        bad = await it.http.get("/healthz", headers={"origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in bad.headers
+        assert bad.status_code == 403
+        asked = {"filter": "everything", "durable": "desk"}
+        for site in ("cross-site", "same-site"):  # As a picture of a page, without an origin.
+            picture = {"sec-fetch-site": site}
+            bad = await it.http.get("/subscribe", params=asked, headers=picture)
+            assert bad.status_code == 403
+            asking = {**picture, **good}
+            again = await it.http.get("/subscribe", params={"filter": "a ="}, headers=asking)
+            assert again.status_code == 400
+            assert (await it.http.get("/healthz", headers=picture)).status_code == 200
+
+
+@on_loop
+async def test_what_there_is_not_is_answered_as_all_errors_are() -> None:
+    """A program would find text where it reads JSON."""
+    async with serving() as it:
+        answer = await it.http.get("/event")
+        assert (answer.status_code, "docs/http.md" in answer.json()["error"]) == (404, True)
+        answer = await it.http.put("/events")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        assert answer.json()["error"] == "'/events': found the method PUT, expected POST"
+        for path, methods in (
+            ("/subscriptions", "GET, HEAD, POST"),
+            ("/subscriptions/x", "DELETE, GET, HEAD"),
+        ):
+            assert (await it.http.put(path)).headers["allow"] == methods
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])
+def test_no_other_name_stands_for_this_machine(host: str) -> None:
+    """A page could be served by a name that stands for it afterwards, and read what is here."""
+
+    @on_loop
+    async def ask() -> None:
+        async with serving(host=host) as it:
+            assert (await it.http.get("/healthz")).status_code == 200
+            bad = await it.http.get("/healthz", headers={"host": "evil.example"})
+            assert bad.status_code == 421
+
+    ask()
+
+
+@on_loop
+async def test_a_gateway_of_a_broker_elsewhere() -> None:
+    """It would stand only beside its broker."""
+    async with Broker(port=0) as broker:
+        gateway = Gateway(lambda _, peer: TcpService(broker.address), port=0)
+        async with gateway, httpx.AsyncClient(base_url=gateway.address) as client:
+            answer = await client.post("/events", content=json.dumps(event(0)), headers=CLOUD_EVENT)
+            assert answer.status_code == 202
+            assert broker.statistics().published == 1
+
+
+def test_tokens() -> None:
+    """Another token would go on to the broker than the one that was shown."""
+
+    def token(query: str = "", scheme: str = "https", host: str = "", **headers: str) -> str:
+        packed = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "query_string": query.encode(), "headers": packed}
+        return token_of(Request({**scope, "scheme": scheme, "client": (host, 1)}))
+
+    assert token() == ""
+    assert token(authorization="Bearer ann.secret") == "ann.secret"
+    assert token(authorization="bearer  ann.secret ") == "ann.secret"
+    assert token("access_token=ann.secret") == "ann.secret"
+    assert token("access_token=bob.other", authorization="Bearer ann.secret") == "ann.secret"
+    assert token("access_token=ann.secret", "http", "127.0.0.1") == "ann.secret"
+    with pytest.raises(RefusedRequestError, match="HTTPS"):
+        token("access_token=ann.secret", "http", "192.0.2.1")
+
+
+def test_what_brokers_refuse_has_a_status() -> None:
+    """Who may not would be told that the server is at fault."""
+    unknown = ConnectionFailedError("x", "no such user", fault="not permitted")
+    assert refusal_of(unknown).status == 401
+    assert refusal_of(unknown).headers["WWW-Authenticate"].startswith("Bearer")
+    assert refusal_of(NotPermittedError("no")).status == 403
+    assert refusal_of(ConnectionFailedError("x", "away")).status == 503

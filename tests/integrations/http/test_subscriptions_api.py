@@ -1,0 +1,409 @@
+"""The Subscriptions API: what matches is pushed to a sink, which may fail, and must be public."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrada.errors import InputError, InvalidValueError
+from contrada.integrations.http import push_service
+from contrada.integrations.http.sinks import PushAnswer, Sinks, is_public
+from contrada.service import backoff
+from tests.asynchronous import on_loop, until
+from tests.integrations.http.conftest import event, serving
+
+Answering = Callable[[int], bytes]
+"""What a sink answers to its n-th request."""
+
+
+class Sink:
+    """A server that keeps what is posted to it."""
+
+    def __init__(self, answer: Answering) -> None:
+        self._answer = answer
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.address = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+                headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+                body = await reader.readexactly(int(headers["content-length"]))
+                self.requests.append((headers, body))
+                writer.write(self._answer(len(self.requests)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+def status(code: int, *headers: str) -> bytes:
+    told = "".join(f"{each}\r\n" for each in headers)
+    return f"HTTP/1.1 {code} X\r\ncontent-length: 0\r\n{told}\r\n".encode()
+
+
+@asynccontextmanager
+async def sink(answer: Answering = lambda _: status(204)) -> AsyncIterator[Sink]:
+    it = Sink(answer)
+    server = await asyncio.start_server(it.serve, "127.0.0.1", 0)
+    it.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/in"
+    try:
+        yield it
+    finally:
+        server.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again at once."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.01)
+
+
+async def post(it: Any, *events: dict[str, Any]) -> None:
+    headers = {"content-type": "application/cloudevents-batch+json"}
+    answer = await it.http.post("/events", content=json.dumps(events), headers=headers)
+    assert answer.status_code == 202
+
+
+@on_loop
+async def test_what_matches_is_pushed_in_order() -> None:
+    """A sink would get nothing, or something else than was published."""
+    async with sink() as to, serving(private_sinks=True) as it:
+        wanted = {
+            "sink": to.address,
+            "protocol": "HTTP",
+            "types": ["com.example.order"],
+            "filters": [{"sql": "subject LIKE 'a%'"}],
+            "protocolsettings": {"headers": {"Authorization": "Bearer theirs"}},
+        }
+        begun = await it.http.post("/subscriptions", json=wanted)
+        assert begun.status_code == 201, begun.text
+        said = begun.json()
+        assert said == {**wanted, "id": said["id"], "status": said["status"]}
+        place = begun.headers["location"]
+        assert (await it.http.get(place)).json() == begun.json()
+        assert (await it.http.get("/subscriptions")).json() == [begun.json()]
+        await post(it, *(event(n, subject="ab ü"[: n % 5]) for n in range(1, 11) if n % 5))
+        await until(lambda: len(to.requests) == 8)
+        headers, body = to.requests[3]
+        assert (headers["ce-id"], headers["ce-subject"]) == ("e4", "ab%20%c3%bc")
+        assert headers["content-type"] == "application/json"
+        assert headers["authorization"] == "bearer theirs"
+        assert headers["host"] == to.address.split("/")[2]
+        assert json.loads(body) == {"n": 4, "symbol": "DIS"}
+        numbers = [json.loads(each)["n"] for _, each in to.requests]
+        assert numbers == [n for n in range(1, 11) if n % 5]
+        assert (await it.http.delete(place)).status_code == 204
+        assert (await it.http.get(place)).status_code == 404
+        assert it.broker.statistics().subscriptions == 0
+        assert it.gateway.counts.pushed == {"delivered": 8}
+
+
+@on_loop
+async def test_a_sink_that_fails_is_tried_again() -> None:
+    """An event would be lost by one bad answer, or pushed for ever although it is refused."""
+    answers = [status(500), status(429, "Retry-After: 0"), b"garbage\r\n\r\n", status(200)]
+    answers += [status(400), status(200)]
+    async with sink(lambda n: answers[n - 1]) as to, serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": to.address})
+        await post(it, event(1), event(2), event(3))
+        await until(lambda: len(to.requests) == 6)
+        numbers = [json.loads(each)["n"] for _, each in to.requests]
+        assert numbers == [1, 1, 1, 1, 2, 3]
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 2)
+        assert it.gateway.counts.pushed["refused"] == 1
+        assert it.gateway.counts.pushed["tried again"] == 3
+
+
+@on_loop
+async def test_a_sink_says_how_long_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that is busy would be asked again and again."""
+    waits: list[float] = []
+    real = push_service._wait_s
+
+    def wait_s(*said: Any) -> float:
+        waits.append(real(*said))
+        return 0.0
+
+    monkeypatch.setattr(push_service, "_wait_s", wait_s)
+    answers = [status(503, "Retry-After: 17"), status(503, "Retry-After: 999999"), status(200)]
+    async with sink(lambda n: answers[n - 1]) as to, serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": to.address})
+        await post(it, event(1))
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 1)
+        assert waits == [17.0, 3_600.0]
+
+
+@on_loop
+async def test_a_sink_that_is_gone_ends_its_subscription() -> None:
+    """What nobody wants any more would be pushed until somebody ends it."""
+    async with sink(lambda _: status(410)) as to, serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": to.address})
+        await post(it, event(1), event(2))
+        await until(lambda: it.broker.statistics().subscriptions == 0)
+        assert (await it.http.get("/subscriptions")).json() == []
+        assert len(to.requests) == 1
+
+
+@on_loop
+async def test_they_outlive_the_broker(tmp_path: Path) -> None:
+    """What is published while the gateway is away, or the subscription itself, would be lost."""
+    kept = tmp_path / "sinks.json"
+    options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
+    answers = [status(200), status(503)]
+    async with sink(lambda n: answers.pop(0) if answers else status(200)) as to:
+        async with serving(tmp_path / "events.db", **options) as it:
+            begun = await it.http.post("/subscriptions", json={"sink": to.address})
+            assert begun.status_code == 201, begun.text
+            await post(it, event(1), event(2))
+            await until(lambda: len(to.requests) >= 2)
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        async with serving(tmp_path / "events.db", **options) as it:
+            (found,) = (await it.http.get("/subscriptions")).json()
+            # Since when it pushes is of this gateway, maybe a second later.
+            assert {**found, "status": {}} == {**begun.json(), "status": {}}
+            await post(it, event(3))
+            await until(lambda: it.gateway.counts.pushed["delivered"] >= 2 or len(to.requests) > 3)
+            await it.http.delete(begun.headers["location"])
+        numbers = [json.loads(each)["n"] for _, each in to.requests]
+        assert sorted(set(numbers)) == [1, 2, 3]
+        assert json.loads(kept.read_text()) == []
+
+
+@on_loop
+async def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
+    """All subscriptions would be gone in silence, and the file overwritten."""
+    kept = tmp_path / "sinks.json"
+    kept.write_text('[{"id": "x"')
+    with pytest.raises(InputError, match=r"sinks\.json"):
+        async with serving(subscriptions=kept):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("{", "JSON"),
+        ("[]", "object"),
+        ({}, "sink"),
+        ({"sink": "ftp://example.com/"}, "http://host"),
+        ({"sink": "http:///x"}, "http://host"),
+        ({"sink": "http://u:p@example.com/"}, "user and password"),
+        ({"sink": "http://127.0.0.1/"}, "private"),
+        ({"sink": "http://[::1]:80/"}, "private"),
+        ({"sink": "http://169.254.169.254/latest"}, "private"),
+        ({"sink": "http://localhost:80/"}, "private"),
+        ({"sink": "http://LocalHost./"}, "private"),
+        ({"sink": "http://a.localhost/"}, "private"),
+        ({"sink": "http://2130706433/"}, "private"),
+        ({"sink": "http://0x7f.1/"}, "private"),
+        ({"sink": "http://127.1/"}, "private"),
+        ({"sink": "http://127.0.0.1./"}, "private"),
+        ({"sink": "http://example.com/", "id": "mine"}, "made here"),
+        ({"sink": "http://example.com/", "protocol": "AMQP"}, "HTTP"),
+        ({"sink": "http://example.com/", "filters": [{"regex": {"a": "b"}}]}, "dialect"),
+        ({"sink": "http://example.com/", "surprise": 1}, "surprise"),
+        ({"sink": "http://example.com/", "config": {"a": "\ud800"}}, "surrogate"),
+        (
+            {"sink": "http://example.com/", "protocolsettings": {"headers": {"Host": "x"}}},
+            "header",
+        ),
+        (
+            {"sink": "http://example.com/", "protocolsettings": {"headers": {"X-A": "a\r\nB: c"}}},
+            "one line",
+        ),
+    ],
+)
+def test_what_is_no_subscription(wanted: Any, said: str) -> None:
+    """It would be kept, and fail later, or reach what only this side can reach."""
+
+    @on_loop
+    async def ask() -> None:
+        async with serving() as it:
+            content = wanted if isinstance(wanted, str) else json.dumps(wanted)
+            answer = await it.http.post("/subscriptions", content=content)
+            assert answer.status_code == 400, answer.text
+            assert said in answer.json()["error"]
+
+    ask()
+
+
+@on_loop
+async def test_names_of_private_addresses_are_refused_when_they_are_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that stands for a private address would reach it."""
+    async with sink() as to, serving() as it:
+        address = to.address.replace("127.0.0.1", "sink.example")
+        loop = asyncio.get_running_loop()
+        real = loop.getaddrinfo
+
+        async def named(host: Any, *args: Any, **options: Any) -> Any:
+            host = "127.0.0.1" if host == "sink.example" else host
+            return await real(host, *args, **options)
+
+        monkeypatch.setattr(loop, "getaddrinfo", named)
+        await it.http.post("/subscriptions", json={"sink": address})
+        await post(it, event(1))
+        await until(lambda: it.gateway.counts.pushed["tried again"] > 2)
+        assert to.requests == []
+
+
+@on_loop
+async def test_what_no_header_can_have_holds_up_nothing() -> None:
+    """One event that cannot be sent as it is would end its subscription, or block it for a day."""
+    types = ("text/plain; x=\u2603", "text/plain\r\nX-Evil: 1", " a\x00b ", "text/plain; x=é")
+    async with sink() as to, serving(private_sinks=True) as it:
+        address = to.address.replace("/in", "?a=1")
+        await it.http.post("/subscriptions", json={"sink": address})
+        await post(it, *(event(1, datacontenttype=each, data="x") for each in types), event(2))
+        await until(lambda: len(to.requests) == 5)
+        shown = [headers["content-type"] for headers, _ in to.requests]
+        assert shown[:2] == ["text/plain; x=%e2%98%83", "text/plain%0d%0ax-evil: 1"]
+        assert all("x-evil" not in headers for headers, _ in to.requests)
+        assert {headers["host"] for headers, _ in to.requests} == {address[7:-4]}
+
+
+@on_loop
+async def test_its_owner_sees_how_it_gets_on() -> None:
+    """A sink that fails for a day would look like one that nothing comes for."""
+    answers = [status(204), status(404), status(503), b"garbage\r\n\r\n"]
+    async with sink(lambda n: answers[min(n, 4) - 1]) as to, serving(private_sinks=True) as it:
+        begun = await it.http.post("/subscriptions", json={"sink": to.address})
+
+        async def shown() -> dict[str, Any]:
+            found: dict[str, Any] = (await it.http.get(begun.headers["location"])).json()["status"]
+            assert found.pop("since").endswith("Z")
+            return found
+
+        assert await shown() == {"state": "pushing", "delivered": 0, "dropped": 0}
+        await post(it, event(1))
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 1)
+        assert await shown() == {"state": "pushing", "delivered": 1, "dropped": 0, "answer": 204}
+        await post(it, event(2))
+        await until(lambda: it.gateway.counts.pushed["refused"] == 1)
+        found = await shown()
+        assert (found["state"], found["dropped"], found["answer"]) == ("pushing", 1, 404)
+        assert "404" in found["error"]
+        await post(it, event(3))
+        await until(lambda: it.gateway.counts.pushed["tried again"] >= 2)
+        found = await shown()
+        assert (found["state"], found["delivered"]) == ("waiting", 1)
+        assert found["error"]
+
+
+@on_loop
+async def test_a_sink_that_leads_back_makes_no_loop() -> None:
+    """One event would be published again and again, as fast as this side can."""
+    async with serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": f"{it.gateway.address}/events"})
+        await post(it, event(1))
+        await until(lambda: it.gateway.counts.pushed["refused"] == 1)
+        assert it.broker.statistics().published == 1
+        assert it.gateway.counts.requests["POST /events", 508] == 1
+        (shown,) = (await it.http.get("/subscriptions")).json()
+        assert shown["status"]["answer"] == 508
+
+
+@on_loop
+async def test_one_user_leaves_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has many sinks that answer slowly would hold up those of all others."""
+    monkeypatch.setattr(push_service, "PUSHES_AT_ONCE_PER_USER_MAX", 2)
+    most, running, go = 0, 0, asyncio.Event()
+
+    async def push(sinks: Sinks, *_: Any) -> PushAnswer:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+        return PushAnswer(204)
+
+    monkeypatch.setattr(Sinks, "push", push)
+    async with serving(private_sinks=True) as it:
+        for _ in range(4):
+            await it.http.post("/subscriptions", json={"sink": "http://127.0.0.1:9/"})
+        other = {"authorization": "Bearer other.x"}
+        await it.http.post("/subscriptions", json={"sink": "http://127.0.0.1:9/"}, headers=other)
+        await post(it, event(1))
+        await until(lambda: running == 3)  # Two of them, and the one of the other.
+        go.set()
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 5)
+        assert most == 3
+
+
+@on_loop
+async def test_a_fault_of_a_subscription_is_told_and_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would push nothing more, and nobody would know."""
+    async with sink() as to, serving(private_sinks=True) as it:
+        await it.http.post("/subscriptions", json={"sink": to.address})
+        with monkeypatch.context() as broken:
+            broken.setattr(push_service, "binary_event_of", lambda _: 1 / 0)
+            await post(it, event(1))
+            await until(lambda: "ZeroDivisionError" in caplog.text)
+        async with asyncio.timeout(20):
+            while not to.requests:  # What comes before it reads again it does not see.
+                await post(it, event(2))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "0.0.0.0",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "2002:7f00:1::",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a9fe:a9fe",
+        "::7f00:1",
+        "fec0::1",
+        "192.0.0.192",
+        "168.63.129.16",
+    ],
+)
+def test_addresses_that_are_not_public(address: str) -> None:
+    """A stranger could have this side ask what only it can reach."""
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+def test_addresses_that_are_public(address: str) -> None:
+    """No sink could be reached."""
+    assert is_public(ip_address(address))
+
+
+def test_sinks_that_are_none() -> None:
+    """A sink would be another address than a person reads there."""
+    for text in (
+        "http://example.com/\x00",
+        "http://exa mple/",
+        "http://x:99999/",
+        "//x",
+        "x" * 3000,
+        "http://a..b/",
+        f"http://{'a' * 64}.example/",
+    ):
+        with pytest.raises(InvalidValueError):
+            Sinks().check(text)

@@ -1,0 +1,318 @@
+"""Tokens: what a request may do is what its token's user may do at the broker."""
+
+import asyncio
+import json
+import logging
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websockets
+
+from contrada.integrations.http import token_services
+from contrada.integrations.http.sinks import PushAnswer, Sinks
+from contrada.net.broker.users import Users, UserSettings
+from contrada.net.wire import tokens as net_tokens
+from contrada.net.wire.tokens import new_token
+from contrada.service import backoff
+from tests.asynchronous import on_loop, until
+from tests.integrations.http.conftest import Lines, Served, event, serving
+
+BATCH = {"content-type": "application/cloudevents-batch+json"}
+
+
+@cache
+def known() -> tuple[Users, dict[str, dict[str, str]], dict[str, str]]:
+    """Users, and the headers and tokens that each shows."""
+    tokens = {name: new_token(name) for name in ("shop", "desk", "root")}
+    order = "type = 'com.example.order'"
+    said = {
+        "shop": UserSettings(tokens["shop"][1], publish=f"{order} and data.n < 5"),
+        "desk": UserSettings(tokens["desk"][1], subscribe=order),
+        "root": UserSettings(tokens["root"][1], publish=True, subscribe=True, inspect=True),
+    }
+    shown = {name: {"authorization": f"Bearer {token}"} for name, (token, _) in tokens.items()}
+    return Users.of("users", said), shown, {name: token for name, (token, _) in tokens.items()}
+
+
+@on_loop
+async def test_what_may_not_be_published_is_told_and_costs_the_others_nothing() -> None:
+    """One event would refuse its batch, or be published although it may not."""
+    users, shown, tokens = known()
+    async with (
+        serving(users=users, token=tokens["root"]) as it,
+        it.service.subscribe("everything") as events,
+    ):
+        batch = [event(n % 6) for n in range(600)]
+        answer = await it.http.post(
+            "/events", content=json.dumps(batch), headers={**BATCH, **shown["shop"]}
+        )
+        assert answer.status_code == 403
+        told = answer.json()
+        assert told["published"] == 500
+        assert told["refused"] == [*range(5, 600, 6)]
+        assert "may not publish" in told["error"]
+        assert [(await anext(events))["data.n"] for _ in range(500)] == [*range(5)] * 100
+        assert it.broker.statistics().published == 500
+
+
+@on_loop
+async def test_who_is_not_known_is_told_so() -> None:
+    """A wrong token would be answered as a fault of the server, or let in."""
+    users, shown, _ = known()
+    wrong = {"authorization": shown["desk"]["authorization"] + "x"}
+    async with serving(users=users, token=known()[2]["root"]) as it:
+        unsaid = {"authorization": "Bearer"}
+        for headers in (wrong, unsaid, {"authorization": "Bearer nobody.x"}, {}):
+            for path in ("/subscribe?filter=everything", "/metrics", "/subscriptions"):
+                answer = await it.http.get(path, headers=headers)
+                assert answer.status_code == 401, (headers, path)
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert (await it.http.get("/healthz")).status_code == 200
+        assert len(it.gateway._accesses) == 0
+
+
+@on_loop
+async def test_a_websocket_that_is_refused_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever has no token could fill the logs with faults of this server."""
+    users, shown, tokens = known()
+    wrong = {"authorization": shown["desk"]["authorization"] + "x"}
+    async with serving(users=users, token=tokens["root"]) as it:
+        address = it.gateway.address.replace("http://", "ws://") + "/ws"
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            await websockets.connect(address, additional_headers=wrong)
+        assert refused.value.response.status_code == 401
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_wrong_tokens_hold_up_nobody_who_was_known(
+    is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever thinks of many tokens would lock out all users."""
+    users, _, tokens = known()
+    monkeypatch.setattr(token_services, "GATEWAY_TOKENS_MAX", 2)
+    monkeypatch.setattr(token_services, "GATEWAY_UNPROVEN_MAX", 4)
+    monkeypatch.setattr(token_services, "GATEWAY_OPENING_MAX", 2)
+    checks = threading.Event()
+
+    def slowly(token: str, record: str) -> bool:
+        return checks.wait(20) and is_token(token, record)
+
+    is_token = net_tokens.is_token
+
+    @on_loop
+    async def ask() -> None:
+        async with serving(users=users, token=tokens["root"]) as it:
+
+            async def asked(token: str) -> int:
+                headers = {"authorization": f"Bearer {token}"}
+                return (await it.http.get("/subscriptions", headers=headers)).status_code
+
+            for name in ("desk", "shop"):
+                assert await asked(tokens[name]) == 200
+            if not is_kept:
+                for token, access in list(it.gateway._accesses._opened.items()):
+                    it.gateway._accesses._drop(token, access)
+            monkeypatch.setattr(net_tokens, "is_token", slowly)
+            wrong = [asyncio.ensure_future(asked(f"nobody.{n}")) for n in range(4)]
+            try:
+                await until(lambda: len(it.gateway._accesses._unproven) == 4)
+                assert await asked("nobody.else") == 503
+                for name in ("desk", "shop"):
+                    assert await asyncio.wait_for(asked(tokens[name]), 10) == 200
+            finally:
+                checks.set()
+            assert await asyncio.gather(*wrong) == [401] * 4
+            assert await asked(tokens["root"]) == 200  # For one who is known there is room.
+            assert len(it.gateway._accesses) == 2
+
+    ask()
+
+
+@on_loop
+async def test_a_token_that_is_not_right_any_more_is_not_known() -> None:
+    """Of one who was removed it would be thought for ever that he may pass the others."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"]) as it:
+        assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 200
+        assert tokens["desk"] in it.gateway._accesses.known
+        left = {name: each for name, each in users.principals.items() if name != "desk"}
+        it.broker.permit(Users(left, {"root": users.records["root"]}))
+        await until(lambda: it.broker.statistics().connections == 1)
+        assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 401
+        assert tokens["desk"] not in it.gateway._accesses.known
+
+
+@on_loop
+async def test_each_sees_what_its_user_may() -> None:
+    """A filter over HTTP would read what the token may not."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"]) as it:
+        wide = await it.http.get(
+            "/subscribe", params={"filter": "everything"}, headers=shown["desk"]
+        )
+        assert wide.status_code == 403
+        assert (await it.http.get("/metrics", headers=shown["desk"])).status_code == 403
+        assert (await it.http.get("/metrics", headers=shown["root"])).status_code == 200
+        asked = {"filter": "type = 'com.example.order'", "access_token": tokens["desk"]}
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            assert response.status_code == 200
+            lines = Lines(response)
+            await it.service.publish({"type": "other"})
+            await it.service.publish({"type": "com.example.order", "n": 1})
+            assert json.loads((await lines.next())[2])["data"]["n"] == 1
+
+
+@on_loop
+async def test_who_is_removed_gets_no_more() -> None:
+    """A stream that is open would go on for a user who may not come any more."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"]) as it:
+        asked = {"filter": "type = 'com.example.order'"}
+        async with it.http.stream(
+            "GET", "/subscribe", params=asked, headers=shown["desk"]
+        ) as response:
+            lines = Lines(response)
+            left = {name: each for name, each in users.principals.items() if name != "desk"}
+            records = {name: each for name, each in users.records.items() if name != "desk"}
+            it.broker.permit(Users(left, records))
+            assert (await lines.next())[1] == "end"
+        again = await it.http.get("/subscribe", params=asked, headers=shown["desk"])
+        assert again.status_code == 401
+        await until(lambda: it.gateway.counts.streams == 0)
+
+
+@on_loop
+async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
+    """One user would read, or end, what another has."""
+    users, shown, tokens = known()
+    async with serving(users=users, token=tokens["root"], private_sinks=True) as it:
+        wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
+        begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+        assert begun.status_code == 201, begun.text
+        place = begun.headers["location"]
+        assert (await it.http.get("/subscriptions", headers=shown["root"])).json() == []
+        assert (await it.http.get(place, headers=shown["root"])).status_code == 404
+        assert (await it.http.delete(place, headers=shown["root"])).status_code == 404
+        assert len((await it.http.get("/subscriptions", headers=shown["desk"])).json()) == 1
+        wide = await it.http.post(
+            "/subscriptions", json={"sink": "http://127.0.0.1:9/"}, headers=shown["desk"]
+        )
+        assert wide.status_code == 403
+        assert (await it.http.delete(place, headers=shown["desk"])).status_code == 204
+        assert (await it.http.get("/subscriptions", headers=shown["desk"])).json() == []
+
+
+@on_loop
+async def test_what_is_refused_is_logged_with_who_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads logs could not tell who does what he may not; nor could the client, where."""
+    users, shown, tokens = known()
+    caplog.set_level(logging.INFO, "contrada")
+    async with serving(users=users, token=tokens["root"]) as it:
+        asked = {"filter": "everything"}
+        answer = await it.http.get("/subscribe", params=asked, headers=shown["desk"])
+        assert answer.json()["error"].startswith("this broker refused: ")
+        (said,) = [each.args for each in caplog.records if "is refused a request" in each.msg]
+        assert isinstance(said, dict)
+        assert said["user"] == "desk"
+        assert said["peer"].startswith("HTTP 127.0.0.1:")
+
+
+def logs_of(it: Served) -> int:
+    """How many durable subscriptions the broker keeps."""
+    return len(it.broker.logs.host.server.standing())
+
+
+def replaced(users: Users, name: str) -> tuple[Users, dict[str, str]]:
+    """The same users, one of them with another token, and what he shows now."""
+    token, record = new_token(name)
+    shown = {"authorization": f"Bearer {token}"}
+    return Users(users.principals, {**users.records, name: record}), shown
+
+
+@pytest.mark.parametrize("path", ["/subscriptions", "/subscribe?filter=nothing", "delete"])
+def test_a_sink_goes_on_with_the_token_that_took_the_place_of_another(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would push nothing more, in silence; and who ends it would leave its log behind."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    users, shown, tokens = known()
+    kept = tmp_path / "sinks.json"
+    pushed: list[int] = []
+
+    async def push(*_: Any) -> PushAnswer:
+        pushed.append(1)
+        return PushAnswer(204)
+
+    monkeypatch.setattr(Sinks, "push", push)
+
+    @on_loop
+    async def ask() -> None:
+        options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
+        async with serving(tmp_path / "b.db", users=users, token=tokens["root"], **options) as it:
+            wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
+            begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+            place = begun.headers["location"]
+            others, now = replaced(users, "desk")
+            it.broker.permit(others)
+            (one,) = it.gateway._pushes._pushes.values()
+            await until(lambda: one.progress.state == "waiting")
+            if path == "delete":
+                assert (await it.http.delete(place, headers=now)).status_code == 204
+                assert json.loads(kept.read_text()) == []
+                assert logs_of(it) == 0
+                return
+            async with it.http.stream("GET", path, headers=now):
+                await it.service.publish({"type": "com.example.order", "n": 1})
+                await until(lambda: pushed == [1])
+            assert json.loads(kept.read_text())[0]["token"] in now["authorization"]
+            assert (await it.http.get(place, headers=now)).json()["status"]["state"] == "pushing"
+
+    ask()
+
+
+@pytest.mark.parametrize("is_under_way", [False, True])
+@on_loop
+async def test_the_sinks_of_a_user_who_is_gone_end(is_under_way: bool, tmp_path: Path) -> None:
+    """Their logs would grow, and nobody could end them; or what is tried again come to them yet."""
+    users, shown, tokens = known()
+    kept = tmp_path / "sinks.json"
+    options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
+    async with serving(tmp_path / "b.db", users=users, token=tokens["root"], **options) as it:
+        wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
+        begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+        assert begun.status_code == 201, begun.text
+        assert logs_of(it) == 1
+        if is_under_way:
+            events = json.dumps([event(1)])
+            await it.http.post("/events", content=events, headers={**BATCH, **shown["root"]})
+            await until(lambda: it.gateway.counts.pushed["tried again"] > 0)
+        left = {name: each for name, each in users.principals.items() if name != "desk"}
+        it.broker.permit(Users(left, users.records))
+        await until(lambda: logs_of(it) == 0)
+        assert json.loads(kept.read_text()) == []
+
+
+@on_loop
+async def test_sinks_of_those_who_show_no_token(tmp_path: Path) -> None:
+    """Anonymous could have none where there is a store; and who may not is not told why."""
+    users, shown, tokens = known()
+    said = {
+        "anonymous": UserSettings(subscribe=True),
+        "root": UserSettings(users.records["root"], publish=True, subscribe=True, inspect=True),
+        "desk": UserSettings(users.records["desk"], subscribe=True, durable=["elsewhere"]),
+    }
+    options: dict[str, Any] = {"durable": True, "private_sinks": True}
+    others = Users.of("users", said)
+    async with serving(tmp_path / "b.db", users=others, token=tokens["root"], **options) as it:
+        wanted = {"sink": "http://127.0.0.1:9/"}
+        begun = await it.http.post("/subscriptions", json=wanted)
+        assert begun.status_code == 201, begun.text
+        assert (await it.http.delete(begun.headers["location"])).status_code == 204
+        refused = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
+        assert refused.status_code == 403
+        assert "its own name in `durable`" in refused.json()["error"]
+        assert logs_of(it) == 0

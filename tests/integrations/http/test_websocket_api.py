@@ -1,0 +1,195 @@
+"""WebSockets: subscriptions and events as JSON."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from contrada.model import Notification
+from tests.asynchronous import on_loop, until
+from tests.integrations.http.conftest import Served, event, serving
+
+
+@asynccontextmanager
+async def talking(it: Served, **options: Any) -> AsyncIterator[ClientConnection]:
+    address = it.gateway.address.replace("http://", "ws://") + "/ws"
+    async with connect(address, **options) as socket:
+        yield socket
+
+
+async def say(socket: ClientConnection, **said: Any) -> Any:
+    """What is answered to a message."""
+    await socket.send(json.dumps(said))
+    return json.loads(await socket.recv())
+
+
+@on_loop
+async def test_subscribing_publishing_and_leaving() -> None:
+    """A page could not take part over one connection."""
+    async with serving() as it, talking(it) as socket:
+        assert await say(socket, type="subscribe", id="s", filter="data.n > 0") == {
+            "type": "ack",
+            "id": "s",
+        }
+        await socket.send(
+            json.dumps({"type": "publish", "id": "p", "events": [event(0), event(1)]})
+        )
+        told = [json.loads(await socket.recv()) for _ in range(2)]
+        assert {"type": "event", "id": "s", "event": event(1)} in told
+        assert {"type": "ack", "id": "p", "published": 2} in told
+        assert (await say(socket, type="unsubscribe", id="s"))["type"] == "ack"
+        await until(lambda: it.broker.statistics().subscriptions == 0)
+
+
+@on_loop
+async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page would wait for what never comes."""
+
+    def faulty(of: Notification) -> Any:
+        raise ZeroDivisionError(of)
+
+    monkeypatch.setattr("contrada.integrations.http.websocket_api.event_of", faulty)
+    async with serving() as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="n = 1")
+        await it.service.publish({"n": 1})
+        with pytest.raises(websockets.ConnectionClosed):
+            await socket.recv()
+
+
+def id_of(said: str) -> str:
+    """The id that can be told of a message."""
+    found = re.search('"id": "([a-z]{1,128})"', said)
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ('{"type": "ack", "id": "\\ud800"}', "surrogates"),
+        ("{", "JSON"),
+        ("[]", "object"),
+        ('{"type": "dance"}', "dance"),
+        ('{"type": "dance", "id": "d"}', "dance"),
+        ('{"type": "subscribe", "id": "s", "filter": "a > 1", "flter": "b"}', "flter"),
+        ('{"type": "unsubscribe", "id": 7}', "str"),
+        ('{"type": "subscribe", "id": "s"}', "filter"),
+        ('{"type": "subscribe", "id": "s", "filter": "a >"}', "line 1"),
+        ('{"type": "subscribe", "id": "s", "filter": "a > 1", "dialect": "x"}', "cesql"),
+        ('{"type": "subscribe", "id": "s", "filter": "a > 1", "durable": "a\\ud800"}', "surrogate"),
+        ('{"type": "subscribe", "id": "s", "durable": "a\\ud800"}', "surrogate"),
+        ('{"type": "unsubscribe", "id": "s"}', "no subscription"),
+        ('{"type": "ack", "id": "s", "position": 1}', "no subscription"),
+        ('{"type": "publish", "id": "p", "events": [{}]}', "'id'"),
+        ('{"type": "publish", "id": "p", "events": 7}', "array"),
+        (json.dumps({"type": "unsubscribe", "id": "x" * 129}), "WEBSOCKET_ID"),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_it_goes_on(said: str, expected: str) -> None:
+    """One bad message would end a page's connection, or be passed over in silence."""
+
+    @on_loop
+    async def talk() -> None:
+        async with serving() as it, talking(it) as socket:
+            await socket.send(said)
+            told = json.loads(await socket.recv())
+            assert told["type"] == "error"
+            assert told["status"] == 400
+            assert expected in told["error"]
+            assert told["id"] == id_of(said), "a client could not tell which one failed"
+            assert (await say(socket, type="publish", id="p", events=[]))["published"] == 0
+
+    talk()
+
+
+@on_loop
+async def test_a_durable_subscription_is_acknowledged_by_its_client(tmp_path: Path) -> None:
+    """What a page has not worked off would be lost with its connection."""
+    async with serving(tmp_path / "events.db", durable=True) as it:
+        asked = {"type": "subscribe", "id": "s", "durable": "desk"}
+        async with talking(it) as socket:
+            await say(socket, **asked, filter="n >= 0")
+            await it.service.publish_batch({"n": n} for n in range(4))
+            told = [json.loads(await socket.recv()) for _ in range(4)]
+            assert [each["position"] for each in told] == [1, 2, 3, 4]
+            assert (await say(socket, type="ack", id="s", position=2))["position"] == 2
+        async with talking(it) as socket:
+            await say(socket, **asked)
+            told = [json.loads(await socket.recv()) for _ in range(2)]
+            assert [each["position"] for each in told] == [3, 4]
+
+
+@on_loop
+async def test_it_ends_with_the_gateway() -> None:
+    """A page would wait for events for ever."""
+    async with serving() as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="n >= 0")
+        await it.gateway.stop()
+        assert json.loads(await socket.recv()) == {"type": "end", "id": "s"}
+        with pytest.raises(websockets.ConnectionClosed):
+            await socket.recv()
+
+
+@on_loop
+async def test_where_there_is_nothing_it_is_told_so() -> None:
+    """A wrong path would look as if one had no right."""
+    async with serving() as it:
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with connect(it.gateway.address.replace("http", "ws") + "/socket"):
+                pass
+        answer = refused.value.response
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+        assert json.loads(answer.body)["error"] == (
+            "'/socket': there is nothing here; see docs/http.md"
+        )
+
+
+@on_loop
+async def test_pages_of_other_origins_may_not() -> None:
+    """Any page that a person opens could read a broker on the same machine."""
+    async with serving(origins=["https://desk.example"]) as it:
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            async with talking(it, origin="https://evil.example"):
+                pass
+        assert refused.value.response.status_code == 403
+        async with talking(it, origin="https://desk.example") as socket:
+            assert (await say(socket, type="publish", id="p", events=[]))["published"] == 0
+
+
+@on_loop
+async def test_messages_that_are_too_large_end_it() -> None:
+    """One client could have the gateway hold any number of bytes."""
+    async with serving() as it, talking(it, max_size=None) as socket:
+        await socket.send("x" * (2**20 + 1))
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+        await until(lambda: it.gateway.counts.websockets == 0)
+
+
+@on_loop
+async def test_messages_of_many_parts_end_it() -> None:
+    """Parts of no bytes are bounded by no number of bytes."""
+    async with serving() as it, talking(it) as socket:
+        with suppress(websockets.ConnectionClosed):
+            await socket.send([""] * 5_000)
+        with pytest.raises(websockets.ConnectionClosed):
+            await socket.recv()
+        await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_positions_that_are_none_are_refused(tmp_path: Path) -> None:
+    """One number would end the WebSocket, and what others have on it."""
+    async with serving(tmp_path / "b.db") as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="a > 1", durable="desk")
+        for position in (2**70, -(2**70), -1, 2**63):
+            told = await say(socket, type="ack", id="s", position=position)
+            assert told["type"] == "error", position
+            assert told["status"] == 400

@@ -1,0 +1,215 @@
+"""What becomes of a message, and of a notification, is said whole, and nothing is taken for it."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.errors import AddressError, InvalidValueError
+from contrada.integrations.mqtt.mqtt_messages import (
+    MqttMessage,
+    TopicTemplate,
+    check_topics,
+    message_of,
+    notification_of,
+)
+from contrada.integrations.mqtt.mqtt_session import MqttPlace, parse_mqtt_place
+from contrada.model import Notification
+from contrada.model.algebra.notification import Envelope
+
+JSON = "application/json"
+ORIGIN = {"topic": "t", "mqtt.qos": 1, "mqtt.retain": False}
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "attributes", "body", "content_type"),
+    [
+        (b'{"a": {"b": 1}, "c": [1, 2]}', "", {"a.b": 1, "c": (1, 2)}, b"", ""),
+        (b' {"a": 1}', "application/json; charset=utf-8", {"a": 1}, b"", ""),
+        (b'{"a": 1, "l": [{}]}', "", {"a": 1}, b'{"a": 1, "l": [{}]}', JSON),
+        (b'{"a": 1}', "text/plain", {}, b'{"a": 1}', "text/plain"),
+        (b'{"a": 1, "topic": "x"}', "", {"a": 1}, b'{"a": 1, "topic": "x"}', JSON),
+        (b'{"a": 1, "mqtt": {"qos": 0}}', "", {"a": 1}, b'{"a": 1, "mqtt": {"qos": 0}}', JSON),
+        (b'{"@id": "x", "a": 1}', "", {}, b'{"@id": "x", "a": 1}', ""),
+        (b'{"a": 1', "", {}, b'{"a": 1', ""),
+        (b'{"a": 99999999999999999999}', "", {}, b'{"a": 99999999999999999999}', ""),
+        (b"{\xff", "", {}, b"{\xff", ""),
+        (b"21.5", "", {}, b"21.5", ""),
+        (b"[1]", JSON, {}, b"[1]", JSON),
+        (b"", "", {}, b"", ""),
+    ],
+)
+def test_a_payload_becomes_attributes_or_stays_whole(
+    payload: bytes, kind: str, attributes: dict[str, Any], body: bytes, content_type: str
+) -> None:
+    """A part of a message would be lost, or a payload could say from which topic it comes."""
+    found = notification_of(MqttMessage("t", payload, kind))
+    assert dict(found) == ORIGIN | attributes
+    assert (found.body, found.content_type) == (body, content_type)
+
+
+def test_what_else_a_message_says_becomes_attributes() -> None:
+    """Filters could not ask for it; or somebody else could say where it comes from."""
+    said = (
+        ("unit", "C"),
+        ("unit", "K"),
+        ("topic", "x"),
+        ("mqtt.qos", "0"),
+        ("", "y"),
+        ("@id", "z"),
+    )
+    message = MqttMessage("a/b", b'{"unit": "F"}', properties=said, qos=0, retain=True, expires_s=5)
+    found = notification_of(message)
+    assert dict(found) == {
+        "topic": "a/b",
+        "mqtt.qos": 0,
+        "mqtt.retain": True,
+        "unit": ("C", "F", "K"),
+    }
+    assert found.envelope == Envelope(ttl_us=5_000_000)
+    assert notification_of(MqttMessage("t")).envelope.delivery == "certified"
+
+
+STAMPED = Envelope("i", "p", time_us=1_000_000, ttl_us=2_500_000)
+
+
+def test_attributes_go_out_as_json() -> None:
+    """Whoever reads MQTT would not know what was published."""
+    of = Notification({"topic": "a", "n": 1, "l": [1, 2], "s": "x"}, envelope=STAMPED)
+    found = message_of(of, TopicTemplate("{topic}"), retain=True, now_us=1_500_000)
+    assert json.loads(found.payload) == {"n": 1, "l": [1, 2], "s": "x"}
+    assert (found.topic, found.content_type) == ("a", JSON)
+    assert found.properties == (("contrada.id", "i"), ("contrada.publisher", "p"))
+    assert (found.qos, found.retain, found.expires_s) == (1, True, 2)
+    assert found.is_ours
+    late = message_of(of, TopicTemplate("x/{n}/{s}"), retain=False, now_us=9_000_000)
+    assert (late.topic, late.expires_s) == ("x/1/x", 0)
+    assert json.loads(late.payload)["topic"] == "a"
+
+
+def test_a_body_goes_out_as_it_is() -> None:
+    """A picture would become a text about it."""
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    of = Notification(
+        {"topic": "a", "at": at, "n": [1, 2], "s": "x"}, body=b"\xff", content_type="i/p"
+    )
+    found = message_of(of, TopicTemplate("{topic}"), retain=False, now_us=0)
+    assert (found.payload, found.content_type, found.expires_s) == (b"\xff", "i/p", None)
+    assert sorted(found.properties[2:]) == [
+        ("at", '{"$time":"2026-11-20T00:00:00Z"}'),
+        ("n", "1"),
+        ("n", "2"),
+        ("s", "x"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "a/{", "a/}", "{}", "a/+", "#", "$SYS/a", "a\0"])
+def test_what_is_no_template_is_refused(text: str) -> None:
+    """Every notification would be refused by the MQTT broker, which ends the connection for it."""
+    with pytest.raises(InvalidValueError, match="expected a topic"):
+        TopicTemplate(text)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"b": 1}, {"a": ["x", "y"]}, {"a": "x/#"}, {"a": "+"}, {"a": "\0"}, {"a": "x" * 65_536}],
+    ids=["absent", "several", "hash", "plus", "nul", "long"],
+)
+def test_what_has_no_topic_is_refused(attributes: dict[str, Any]) -> None:
+    """The MQTT broker would end the connection, again and again."""
+    with pytest.raises(InvalidValueError):
+        TopicTemplate("t/{a}").of(Notification(attributes))
+    for text in ("$SYS/x", ""):
+        with pytest.raises(InvalidValueError):
+            TopicTemplate("{a}").of(Notification({"a": text}))
+
+
+def test_what_an_mqtt_broker_would_not_read_is_refused() -> None:
+    """It would end the connection for it, again with each attempt, and nothing would go over."""
+    topic = TopicTemplate("t")
+    for text in ("a\nb", "\0", "\x85", "\ufdd0", "\uffff", "\U0010fffe", "x" * 65_536):
+        for of in (
+            Notification({"a": text}, body=b"!"),
+            Notification({"a": 1}, body=b"!", content_type=text[:200] + "\n"),
+            Notification({"a": 1}, envelope=Envelope("i", text[:200] + "\n")),
+        ):
+            with pytest.raises(InvalidValueError, match="MQTT has"):
+                message_of(of, topic, retain=False, now_us=0)
+        shown = message_of(Notification({"a": text}), topic, retain=False, now_us=0)
+        assert json.loads(shown.payload) == {"a": text}  # In a payload it is a text as any.
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a/b", "/", "+", "#", "+/a/#", "a//b", "$share/g/a/#", "$SYS/#"]
+)
+def test_filters_of_mqtt_are_taken(text: str) -> None:
+    """What a sensor sends could not be asked for."""
+    check_topics(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a/#/b", "#/a", "a+", "a/b+/c", "a/#b", "+#", "$share/g", "$share//a", "a\0"],
+)
+def test_what_is_no_filter_of_mqtt_is_refused(text: str) -> None:
+    """The library would end its thread for it, and the bridge would wait for an answer."""
+    with pytest.raises(InvalidValueError):
+        check_topics(text)
+
+
+@given(
+    st.binary(max_size=50)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value).encode()),
+    st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3),
+)
+def test_no_message_says_where_it_comes_from_itself(
+    payload: bytes, properties: list[tuple[str, str]]
+) -> None:
+    """A message would go in a circle, or pass for one of another topic."""
+    try:
+        for pair in properties:
+            "".join(pair).encode()
+    except UnicodeEncodeError:
+        return
+    found = notification_of(MqttMessage("t", payload, properties=tuple(properties)))
+    assert {name: found[name] for name in ORIGIN} == ORIGIN
+    assert {name for name in found if name.startswith("mqtt.")} == {"mqtt.qos", "mqtt.retain"}
+    if found.body:
+        assert found.body == payload
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("mqtt://a", MqttPlace("a", 1883)),
+        ("mqtts://me@[::1]:1/", MqttPlace("::1", 1, is_tls=True, user="me")),
+    ],
+)
+def test_places_of_mqtt_are_read(text: str, place: MqttPlace) -> None:
+    """A bridge would connect elsewhere."""
+    assert parse_mqtt_place(text) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "http://a", "mqtt://", "mqtt://a/b", "mqtt://a:0", "mqtt://a:x", "mqtt://a\n"]
+)
+def test_what_is_no_place_of_mqtt_is_refused(text: str) -> None:
+    """A typing error would end in a strange error of the network."""
+    with pytest.raises(AddressError, match="expected mqtt://host"):
+        parse_mqtt_place(text)
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    """Everybody on the machine could read it in the list of processes, and then in the log."""
+    with pytest.raises(AddressError, match="others could read it") as caught:
+        parse_mqtt_place("mqtt://me:secret@a")  # pragma: allowlist secret
+    assert "secret" not in str(caught.value)

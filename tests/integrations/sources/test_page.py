@@ -1,0 +1,28 @@
+"""Holds docs/query.md: its examples run, and give what their comments say."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "query.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_examples_give_what_they_say(number: int) -> None:
+    """A reader would copy what does not run, or gives something else."""
+    names: dict[str, Any] = {}
+    exec("from contrada.service.query import Question", names)  # An earlier one has it.
+    code = ""
+    for line in EXAMPLES[number].splitlines():
+        expression, _, said = line.partition("  # ")
+        if not said:
+            code += line + "\n"
+            continue
+        exec(code, names)
+        code = ""
+        assert eval(expression, names) == ast.literal_eval(said), line
+    exec(code, names)

@@ -1,0 +1,71 @@
+"""`contrada pipeline run` of a run that kills itself: `STEP DESCRIPTION ADDRESS [--resume]`.
+
+It dies in the middle of a step: of `match` when the second source is matched, and not yet noted;
+of `write` between matches and quarantine; of `publish` when a subscriber has got some.
+"""
+
+import sys
+import threading
+from itertools import islice
+from typing import Any, Final
+
+from contrada.cli import main
+from contrada.integrations.spark.pipeline import pipeline_run
+from contrada.net.connect import connect_sync
+from tests.integrations.spark.pipeline.killed_pipeline import die
+
+GOT: Final = 700
+"""How many notifications a subscriber has got by then: a call takes 500, and a job all."""
+
+
+def die_in_match() -> None:
+    """When outcomes of the second source are written."""
+    running: Any = pipeline_run
+    count, sources = running.counts_of, []
+
+    def counted(*arguments: Any) -> Any:
+        sources.append(arguments)
+        if len(sources) > 1:
+            die()
+        return count(*arguments)
+
+    running.counts_of = counted
+
+
+def die_in_write() -> None:
+    """When the matches are written."""
+    running: Any = pipeline_run
+    write = running.write_parquet
+
+    def written(*arguments: Any) -> None:
+        write(*arguments)
+        die()
+
+    running.write_parquet = written
+
+
+def die_in_publish(address: str) -> None:
+    """When a subscriber has got some."""
+    subscribed = threading.Event()
+
+    def wait() -> None:
+        with connect_sync(address) as service, service.subscribe("n any") as events:
+            subscribed.set()
+            for _ in islice(events, GOT):
+                pass
+            die()
+
+    threading.Thread(target=wait, daemon=True).start()
+    subscribed.wait()
+
+
+if __name__ == "__main__":
+    step, description, address, *options = sys.argv[1:]
+    if step == "match":
+        die_in_match()
+    elif step == "write":
+        die_in_write()
+    else:
+        die_in_publish(address)
+    sys.argv[1:] = ["pipeline", "run", description, "--cores", "2", *options]
+    main()

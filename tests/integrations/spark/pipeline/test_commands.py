@@ -1,0 +1,251 @@
+"""`contrada pipeline run` with each of its options, in a session that is there."""
+
+import json
+import re
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from contrada.cli import main
+from contrada.cli.pipeline import SUBSCRIPTIONS_LISTED_MAX, _rate
+from contrada.integrations.spark.pipeline import pipeline_run as running
+from contrada.integrations.spark.pipeline.run_folder import alone_in
+
+DESCRIPTION = """
+subscriptions = "subs"
+output = "out"
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["*.csv"]
+"""
+
+
+class Commands:
+    """Runs the command on a description in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *options: str) -> Result:
+        """What the command does."""
+        return CliRunner().invoke(main, ["pipeline", "run", str(self.folder / "p.toml"), *options])
+
+
+@pytest.fixture
+def commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """A description of two rows, one of which matches."""
+    (tmp_path / "a.csv").write_text("n\n1\n5\n")
+    (tmp_path / "subs").write_text("low: n < 2\n")
+    (tmp_path / "p.toml").write_text(DESCRIPTION)
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", lambda *_, **__: nullcontext(spark))
+    return Commands(tmp_path)
+
+
+def test_a_dry_run_says_what_would_be_done(commands: Commands) -> None:
+    """One would have to run a pipeline to hear what is wrong with it."""
+    found = commands.run("--dry-run")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout.startswith("1 subscription of ")
+    assert "source rows: 1 path; csv; 1 filter by an index in workers" in found.stdout
+    assert not (commands.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(0.0, "0"), (0.254, "0.25"), (9.96, "10.0"), (12.4, "12"), (1e5, "100,000")]
+)
+def test_rates_of_small_runs_are_shown(rate: float, shown: str) -> None:
+    """A run would look as if it had read nothing."""
+    assert f"{_rate(rate):,}" == shown
+
+
+def test_settings_of_spark_reach_the_session(
+    commands: Commands, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package of a format, or the keys of a store, could not be given."""
+    given: list[Any] = []
+
+    def session(*_: Any, conf: Any) -> Any:
+        given.append(conf)
+        return nullcontext(spark)
+
+    monkeypatch.setattr("contrada.cli.pipeline.spark_session", session)
+    spark_table = '[spark]\n"spark.jars.packages" = "{package}"\n"spark.a" = true\n'
+    text = f'{DESCRIPTION}[parameters]\npackage = "io.delta:delta"\n{spark_table}'
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run("--dry-run", "--conf", "spark.a=b=c", "--conf", "spark.d=1")
+    assert found.exit_code == 0, found.stderr
+    assert given == [{"spark.jars.packages": "io.delta:delta", "spark.a": "b=c", "spark.d": "1"}]
+
+
+def test_a_dry_run_looks_at_headers(commands: Commands) -> None:
+    """Every record would be bad for a slip in an option, and one would hear of it after hours."""
+    (commands.folder / "b.csv").write_text('"at time\nof it",k\n2026-01-01T00:00:00Z,1\n')
+    (commands.folder / "c.csv").write_text("")
+    options = 'rename = { "at time\\nof it" = "at" }\ntypes = { at = "time", k = "number" }\n'
+    (commands.folder / "p.toml").write_text(f'{DESCRIPTION}{options}time = "at"\n')
+    found = commands.run("--dry-run")
+    assert found.exit_code == 3
+    first, empty = found.stderr.splitlines()
+    assert first.startswith("contrada: error: rows: ")
+    named = "a.csv lacks 'at', 'k', which options name; its columns are 'n'"
+    assert first.endswith(named)
+    assert "c.csv:1:1: found an empty file" in empty
+    text = DESCRIPTION.replace("csv", "tsv").replace(
+        "subscriptions", 'mode = "stream"\nsubscriptions'
+    )
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run("--dry-run")
+    assert (found.exit_code, found.stderr) == (0, ""), "files may come later"
+
+
+def test_a_dry_run_looks_whether_another_one_is_under_way(commands: Commands) -> None:
+    """One would hear that all is well, and then be refused."""
+    with alone_in(commands.folder / "out"):
+        found = commands.run("--dry-run")
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert "another run writes there" in found.stderr
+    assert commands.run("--dry-run").exit_code == 0
+    assert [each.name for each in (commands.folder / "out").iterdir()] == [".lock"]
+
+
+def test_the_report_goes_where_it_is_asked_for(commands: Commands) -> None:
+    """A service that keeps reports would have to know every output."""
+    found = commands.run("--report", str(commands.folder / "reports"), "--json")
+    assert found.exit_code == 0, found.stderr
+    report = json.loads((commands.folder / "reports" / "report.json").read_text())
+    assert report["run"] == json.loads(found.stdout)["run"]
+    assert (commands.folder / "reports" / "report.html").exists()
+
+
+def test_the_terminal_lists_the_most_frequent(commands: Commands) -> None:
+    """What went wrong would be above twenty thousand lines; a rate of a small run would be 0."""
+    names = [f"none {n}: n = 9" for n in range(SUBSCRIPTIONS_LISTED_MAX)]
+    (commands.folder / "subs").write_text("\n".join([*names, "low: n < 2", "all: n < 9\n"]))
+    found = commands.run()
+    assert found.exit_code == 0, found.stderr
+    listed = re.findall(r"│ (none \d+|low|all) +│ +(\d) │", found.stdout)
+    assert listed[:3] == [("all", "2"), ("low", "1"), ("none 0", "0")]
+    assert len(listed) == SUBSCRIPTIONS_LISTED_MAX
+    assert "and 2 more, in report.json" in found.stdout
+    report = json.loads((commands.folder / "out" / "report.json").read_text())
+    assert len(report["matches"]) == SUBSCRIPTIONS_LISTED_MAX + 2
+
+
+def test_what_was_ended_goes_on(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of matching would be done again."""
+    assert "found no run to go on with" in commands.run("--resume").stderr
+
+    def ended(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_write", ended)
+        assert commands.run().exit_code == 130
+    monkeypatch.setattr(running, "_match", ended)
+    found = commands.run("--resume")
+    assert found.exit_code == 0, found.stderr
+    assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1
+
+
+def test_the_rest_is_not_published_while_a_run_is_under_way(commands: Commands) -> None:
+    """Both would publish the same matches."""
+    assert commands.run().exit_code == 0
+    with alone_in(commands.folder / "out"):
+        found = commands.run("--resume", "--publish", "contrada://127.0.0.1:1")
+    assert found.exit_code == 2
+    assert "another run writes there" in found.stderr
+
+
+def test_a_stream_tells_what_is_not_as_it_was_meant(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slip in a description would show in none of its micro-batches."""
+    monkeypatch.setattr("contrada.cli.pipeline.signal.signal", lambda *_: None)
+    (commands.folder / "rules.cesql").write_text("n < 2\nn <\n")
+    (commands.folder / "b.json").write_text("{\n")
+    (commands.folder / "p.toml").write_text("""
+mode = "stream"
+subscriptions = [{ file = "rules.cesql", dialect = "cesql" }]
+output = "out"
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["*.csv"]
+types = { m = "text" }
+[[source]]
+name = "bad"
+format = "json"
+paths = ["*.json"]
+""")
+    for name in "b", "c":
+        found = commands.run()
+        assert found.exit_code == 3
+        refused, unmet, bad = sorted(found.stderr.splitlines(), key=len, reverse=True)
+        assert refused.startswith("contrada: error: refused: ")
+        assert unmet == "contrada: error: rows: no record has 'm', which an option names"
+        assert bad == "contrada: error: bad: all 1 records are bad"
+        (commands.folder / f"{name}.csv").write_text("n\n1\n")
+
+
+def test_rules_that_are_refused_are_told(commands: Commands) -> None:
+    """Whoever wrote a rule that nobody can read would wait for its matches."""
+    (commands.folder / "rules.cesql").write_text("n < 2\nn <\n")
+    text = DESCRIPTION.replace('"subs"', '[{ file = "rules.cesql", dialect = "cesql" }]')
+    (commands.folder / "p.toml").write_text(text)
+    found = commands.run()
+    assert found.exit_code == 3
+    assert "contrada: error: refused: " in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "said"),
+    [
+        ("csv", "jsonlines", (), "source 'rows': found the format 'jsonlines', expected csv, "),
+        ("csv", "avro", (), "or one whose package Spark has, by --conf spark.jars.packages="),
+        (
+            "[[source]]",
+            '[[table]]\npath = "t"\nformat = "parkett"\n[[source]]',
+            (),
+            "t: found the format 'parkett', expected parquet, orc, ",
+        ),
+        ("", "", ("--conf", "spark.master=yarn"), "--conf: found spark.master, expected --master"),
+        ("", "", ("--master", "foo"), "--master: found 'foo', expected local, "),
+        ("", "", ("--master", "local[1]", "--remote", "sc://a"), "expected one of them"),
+        ("subs", "subs", ("--publish", "contrada://127.0.0.1:1"), "127.0.0.1:1"),
+        ("[[source]]", '[[table]]\ntable = "no.such.place.t"\n[[source]]', (), "no.such.place.t"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    commands: Commands, old: str, new: str, options: tuple[str, ...], said: str
+) -> None:
+    """A slip would end in pages of Java."""
+    (commands.folder / "p.toml").write_text(DESCRIPTION.replace(old, new) if old else DESCRIPTION)
+    found = commands.run("--dry-run", *options)
+    assert found.exit_code in (1, 2), found.stderr
+    assert said in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_table_by_name(commands: Commands, spark: SparkSession) -> None:
+    """Results would have to be copied to where others look for them."""
+    text = DESCRIPTION.replace("[[source]]", '[[table]]\ntable = "found_matches"\n[[source]]')
+    (commands.folder / "p.toml").write_text(text)
+    try:
+        for _ in range(2):
+            found = commands.run()
+            assert found.exit_code == 0, found.stderr
+            assert [row["subscription"] for row in spark.table("found_matches").collect()] == [
+                "low"
+            ]
+        text = text.replace('"found_matches"', '"found_matches"\nrows = "quarantine"')
+        (commands.folder / "p.toml").write_text(text)
+        assert "found_matches: has other columns than quarantine" in commands.run().stderr
+    finally:
+        spark.sql("DROP TABLE IF EXISTS found_matches")

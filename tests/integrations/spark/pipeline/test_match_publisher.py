@@ -1,0 +1,151 @@
+"""Publishing what a run has matched: by tasks, in one order, in jobs that can be done again."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from contrada.errors import ConnectionFailedError, ServiceError
+from contrada.integrations.spark.pipeline import match_publisher
+from contrada.integrations.spark.pipeline.match_publisher import publish_rest
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
+from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+from contrada.integrations.spark.pipeline.run_folder import PROGRESS_FILE
+from contrada.net.connect import connect_sync
+from tests.net.processes import serving
+
+ROWS = 30
+FILES = 3
+
+DESCRIPTION = """
+subscriptions = "subs"
+output = "out"
+delivery = "{delivery}"
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["*.csv"]
+[[source]]
+name = "others"
+format = "parquet"
+paths = ["in.parquet"]
+"""
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> Path:
+    """Files of rows, of which all match, and a table."""
+    (tmp_path / "subs").write_text("all: n any\nmany: n > 5\n")
+    for file in range(FILES):
+        rows = "".join(f"{n}\n" for n in range(file * ROWS, (file + 1) * ROWS))
+        (tmp_path / f"{file}.csv").write_text(f"n\n{rows}")
+    table = spark.createDataFrame([(n,) for n in range(-ROWS, 0)], "n INT")
+    table.write.parquet(str(tmp_path / "in.parquet"))
+    return tmp_path
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """A broker with a store."""
+    with serving("--port", "0", "--store", str(tmp_path / "store.db")) as (_, address):
+        yield address
+
+
+def described(folder: Path, delivery: str = "reliable") -> Pipeline:
+    (folder / "p.toml").write_text(DESCRIPTION.format(delivery=delivery))
+    return read_pipeline(folder / "p.toml")
+
+
+def published(events: Any, service: Any) -> list[Any]:
+    """What came, up to a last one of one's own."""
+    service.publish({"n": 1000})
+    found = []
+    while (n := events.next(timeout_s=30)["n"]) != 1000:
+        found.append(n)
+    return found
+
+
+@pytest.mark.parametrize("at_once", [7, 1000])
+def test_a_source_is_published_in_its_order(
+    spark: SparkSession, folder: Path, address: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a subscriber sees of files would be in any order, or depend on how many there are."""
+    monkeypatch.setattr(match_publisher, "PUBLISHED_AT_ONCE", at_once)
+    told: list[tuple[str, int, int]] = []
+    with connect_sync(address) as service, service.subscribe("n any") as events:
+        summary = run_pipeline(
+            spark, described(folder), publish=address, told=lambda *each: told.append(each)
+        )
+        found = published(events, service)
+    assert found[: FILES * ROWS] == list(range(FILES * ROWS))
+    assert sorted(found[FILES * ROWS :]) == list(range(-ROWS, 0))
+    assert [each.published for each in summary.sources] == [FILES * ROWS, ROWS]
+    steps = [done for what, done, total in told if (what, total) == ("publish rows", FILES * ROWS)]
+    assert steps[0] == 0
+    assert steps[-1] == FILES * ROWS
+    assert len(set(steps)) > (2 if at_once < ROWS else 1)
+    assert not [*folder.glob("out/.runs/*/.publishing")]
+
+
+class EndedError(Exception):
+    """In place of the end of a process."""
+
+
+@pytest.mark.parametrize("delivery", ["reliable", "certified"])
+def test_what_was_cut_off_is_published_once(
+    spark: SparkSession,
+    folder: Path,
+    address: str,
+    delivery: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Matches of a job that was published, and not yet noted, would come twice."""
+    monkeypatch.setattr(match_publisher, "PUBLISHED_AT_ONCE", 13)
+    keep = match_publisher._MatchPublisher._keep
+
+    def kept(of: match_publisher._MatchPublisher) -> None:
+        if sum(of.state.sources.values()) > 40:
+            raise EndedError
+        keep(of)
+
+    pipeline = described(folder, delivery)
+    with connect_sync(address) as service, service.subscribe("n any") as events:
+        with monkeypatch.context() as patch:
+            patch.setattr(match_publisher._MatchPublisher, "_keep", kept)
+            with pytest.raises(EndedError):
+                run_pipeline(spark, pipeline, publish=address)
+        rest = publish_rest(spark, pipeline, address)
+        assert rest["others"] == ROWS
+        found = published(events, service)
+        assert publish_rest(spark, pipeline, address) == {"rows": 0, "others": 0}
+    assert sorted(found) == list(range(-ROWS, FILES * ROWS))
+    assert found[: FILES * ROWS] == list(range(FILES * ROWS))
+
+
+def test_what_an_older_version_published_in_part(
+    spark: SparkSession, folder: Path, address: str
+) -> None:
+    """It noted any number: what was behind would come again, or rows before be left out."""
+    pipeline = described(folder)
+    run_pipeline(spark, pipeline)
+    progress = folder / "out" / PROGRESS_FILE
+    progress.write_text(json.dumps({"address": address, "sources": {"rows": 17}}))
+    with connect_sync(address) as service, service.subscribe("n >= 0") as events:
+        assert publish_rest(spark, pipeline, address) == {"rows": FILES * ROWS - 17, "others": ROWS}
+        assert published(events, service) == list(range(17, FILES * ROWS))
+
+
+def test_a_broker_that_refuses_is_told_in_words(spark: SparkSession, folder: Path) -> None:
+    """One would read a traceback of Java, and not what to do."""
+    with serving("--port", "0", "--store", "memory:") as (process, address):
+        with pytest.raises(
+            ServiceError, match=r"no store: [^;]* gives it one; at least 0 of 90 notif"
+        ):
+            run_pipeline(spark, described(folder, "certified"), publish=address)
+        process.kill()
+        process.wait()
+        with pytest.raises(ConnectionFailedError, match=r"at least 0 of 90 .* --resume publishes"):
+            publish_rest(spark, described(folder), address)

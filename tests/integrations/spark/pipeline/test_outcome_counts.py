@@ -1,0 +1,43 @@
+"""Counts of outcomes, summed up without Spark."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+from contrada.integrations.spark.pipeline.outcome_counts import CountedRow, SourceCounts, summed
+
+STEPS_PER_ROW_MAX = 20
+"""Lines of Python that a row of counts may take."""
+
+
+def steps_of(rows: list[CountedRow], most: int) -> dict[str, SourceCounts]:
+    """The sums of rows. Raises AssertionError as soon as they take more lines of Python."""
+    done = 0
+
+    def traced(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal done
+        done += event == "line"
+        assert done <= most, f"more than {most} lines for {len(rows)} rows"
+        return traced
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        return summed(rows, ["one", "two"])
+    finally:
+        sys.settrace(before)
+
+
+def test_counts_are_summed_once_for_each_position() -> None:
+    """A run with 20,000 subscriptions that matched would count for minutes when all is done."""
+    rows = [CountedRow("one", at, None, None, 2, 1) for at in range(20_000)]
+    rows += [CountedRow("one", None, 7, 1, 0, 0), CountedRow("two", None, 3, None, 0, 0)]
+    found = steps_of(rows, STEPS_PER_ROW_MAX * len(rows))
+    assert found["two"] == SourceCounts(3)
+    assert found["one"] == SourceCounts(7, 1, 20_000, dict.fromkeys(range(20_000), 2))
+
+
+def test_counts_of_positions_end_with_their_version() -> None:
+    """Totals of a stream would add up what is of one subscription with what is of another."""
+    both = SourceCounts(1, 2, 1, {0: 1}, {"bad": 2}) + SourceCounts(3, 1, 2, {0: 2}, {"bad": 1})
+    assert both == SourceCounts(4, 3, 3, {}, {"bad": 3})

@@ -1,0 +1,90 @@
+"""What a pipeline asks for: files, and what a broker's clients ask for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import InputError
+from contrada.integrations.spark.pipeline import pipeline_subscriptions
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
+    SubscriptionsOrigin,
+    asked_by,
+)
+from contrada.model import Filter, FilterSet
+from contrada.model.codec import to_msgpack
+from contrada.net.connect import connect_sync
+from tests.net.processes import serving
+
+MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """A broker with a store."""
+    with serving("--port", "0", "--store", str(tmp_path / "store.db")) as (_, address):
+        yield address
+
+
+def test_a_broker_of_many_filters(address: str) -> None:
+    """Only the first hundred could be had, and no long ones."""
+    origin = [SubscriptionsOrigin(broker=address)]
+    either = FilterSet(["a = 1", "b in (" + ", ".join(f"'{n}'" for n in range(500)) + ")"])
+    with connect_sync(address) as service, service.subscribe(FilterSet(MANY)):
+        with service.subscribe(either, durable="either"), service.subscribe("a = 1"):
+            asked = asked_by(origin)
+            assert asked.wishes == {
+                **{str(each): each for each in (*MANY, Filter("a = 1"))},
+                "either": either,
+            }
+            assert asked_by(origin, asked) is asked, "the same is not decoded again"
+        changed = asked_by(origin, asked)
+        assert changed.digest != asked.digest
+        assert changed.wishes.keys() == asked.wishes.keys() - {"a = 1"}
+
+
+def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path) -> None:
+    """A match would be counted for another subscription than it is of."""
+    file = tmp_path / "subs"
+    origins = [
+        SubscriptionsOrigin(file=file),
+        SubscriptionsOrigin(broker=address),
+        SubscriptionsOrigin(broker=address),
+    ]
+    with connect_sync(address) as service, service.subscribe("a = 1", durable="one"):
+        file.write_text("one: a = 1\n")
+        assert asked_by(origins).wishes == {"one": Filter("a = 1")}
+        file.write_text("one: a = 2\n")
+        with pytest.raises(InputError, match="'one' again"):
+            asked_by(origins)
+
+
+def test_a_name_that_is_told_twice_stands_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ended and began anew meanwhile would match what no one asks for."""
+    first, last = to_msgpack(Filter("a = 1")), to_msgpack(Filter("a = 2"))
+    told = [("one", [first]), ("one", [last]), ("", [first]), ("", [last, first])]
+
+    async def held(_: object) -> list[tuple[str, list[bytes]]]:
+        return told
+
+    monkeypatch.setattr(pipeline_subscriptions, "all_held", held)
+    monkeypatch.setattr(pipeline_subscriptions, "TcpService", _Nobody)
+    asked = asked_by([SubscriptionsOrigin(broker="contrada://127.0.0.1:1")])
+    assert asked.wishes == {
+        "one": Filter("a = 2"),
+        "a = 1": Filter("a = 1"),
+        "a = 2": Filter("a = 2"),
+    }
+
+
+class _Nobody:
+    """A service that is not asked."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass

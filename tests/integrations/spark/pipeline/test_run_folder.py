@@ -1,0 +1,164 @@
+"""Where results lie: what a run that is killed at any step leaves."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import InputError
+from contrada.integrations.spark.pipeline.run_folder import (
+    PROGRESS_FILE,
+    RunFolder,
+    alone_in,
+    current_run,
+    forget_unfinished,
+    mend,
+    new_run,
+    read_whole,
+    unfinished_run,
+    write_whole,
+)
+
+
+class KilledError(Exception):
+    """What ends a run in these tests."""
+
+
+def written(folder: Path, text: str) -> RunFolder:
+    """A run that has written its results, and is not shown yet."""
+    run = new_run(folder)
+    run.begin()
+    for name in ("matches", "quarantine"):
+        Path(run.place(name)).mkdir()
+        Path(run.place(name, "part-0")).write_text(text)
+    write_whole(run.path / PROGRESS_FILE, b"{}")
+    return run
+
+
+def shown(folder: Path) -> set[str]:
+    """What a reader finds."""
+    return {(folder / name / "part-0").read_text() for name in ("matches", "quarantine")}
+
+
+def steps_of(folder: Path, patch: pytest.MonkeyPatch, killed_at: int) -> int:
+    """Shows a run that is killed at its nth change of the disk; how many changes there were."""
+    done = 0
+
+    def counted(change: object) -> object:
+        def changed(*arguments: object, **options: object) -> object:
+            nonlocal done
+            if done == killed_at:
+                raise KilledError
+            done += 1
+            return change(*arguments, **options)  # type: ignore[operator]
+
+        return changed
+
+    run = written(folder, "new")
+    with patch.context() as inside:
+        for name in ("symlink_to", "replace", "unlink", "rename"):
+            inside.setattr(Path, name, counted(getattr(Path, name)))
+        inside.setattr(shutil, "rmtree", counted(shutil.rmtree))
+        try:
+            run.show()
+        except KilledError:
+            return -1
+    return done
+
+
+@pytest.mark.parametrize("before", ["nothing", "a run", "results as they once lay"])
+def test_results_are_there_wherever_a_run_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """The results of the run before would be gone, or mixed with those of another."""
+    killed_at = 0
+    while True:
+        folder = tmp_path / str(killed_at)
+        folder.mkdir()
+        if before == "a run":
+            written(folder, "old").show()
+        elif before != "nothing":
+            for name in ("matches", "quarantine"):
+                (folder / name).mkdir()
+                (folder / name / "part-0").write_text("old")
+            mend(folder)
+            assert shown(folder) == {"old"}
+        done = steps_of(folder, monkeypatch, killed_at)
+        if before != "nothing":
+            assert shown(folder) in ({"old"}, {"new"})
+        mend(folder)
+        run = unfinished_run(folder)
+        if run is not None:
+            if before != "nothing":
+                assert shown(folder) == {"old"}
+            run.show()
+        assert shown(folder) == {"new"}
+        assert unfinished_run(folder) is None
+        assert len([*(folder / ".runs").iterdir()]) == 1
+        if done >= 0:
+            break
+        killed_at += 1
+    assert killed_at > 2
+
+
+def test_results_as_they_once_lay_are_taken_in_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier version wrote would be lost where its move is cut off."""
+    for name in ("matches", "quarantine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-0").write_text("old")
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        if path.name == "quarantine":
+            raise KilledError
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KilledError):
+            mend(tmp_path)
+    mend(tmp_path)
+    assert shown(tmp_path) == {"old"}
+    found = current_run(tmp_path)
+    assert found is not None
+    assert {each.name for each in found.path.iterdir()} == {"matches", "quarantine"}
+
+
+def test_a_new_run_forgets_what_was_not_ended(tmp_path: Path) -> None:
+    """Runs that failed would fill the disk."""
+    written(tmp_path, "old").show()
+    written(tmp_path, "failed")
+    assert unfinished_run(tmp_path) is not None
+    forget_unfinished(tmp_path)
+    assert unfinished_run(tmp_path) is None
+    assert shown(tmp_path) == {"old"}
+
+
+def test_two_runs_do_not_write_in_one_place(tmp_path: Path) -> None:
+    """One would take away what the other is writing."""
+    with alone_in(tmp_path), pytest.raises(InputError, match="another run"), alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):
+        pass
+
+
+def test_files_are_whole(tmp_path: Path) -> None:
+    """A half file would be taken for what a run has done, or another's file for one's own."""
+    write_whole(tmp_path / "a.json", b"[1]")
+    assert read_whole(tmp_path / "a.json", list[int]) == [1]
+    assert read_whole(tmp_path / "b.json", list[int]) is None
+
+    def killed(file: int) -> None:
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", killed)
+        with pytest.raises(KilledError):
+            write_whole(tmp_path / "a.json", b"[2]")
+    assert read_whole(tmp_path / "a.json", list[int]) == [1]
+    (tmp_path / "a.json").write_text("[")
+    with pytest.raises(InputError, match="not as it was written"):
+        read_whole(tmp_path / "a.json", list[int])

@@ -1,0 +1,198 @@
+"""Runs of pipelines: where subscriptions come from, patterns, tables, and what a run leaves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from contrada.errors import ConnectionFailedError, InputError
+from contrada.integrations.spark.pipeline import pipeline_run as running
+from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
+from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
+from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+from contrada.integrations.spark.pipeline.preflight import plan_lines
+from contrada.integrations.spark.pipeline.run_folder import unfinished_run
+from contrada.net.connect import connect_sync
+from tests.net.processes import serving
+
+ROWS = "n,at\n1,2026-01-01T00:00:01Z\n5,2026-01-02T00:00:00Z\nbad\n2,2026-01-01T00:00:02Z\n"
+
+SOURCE = """
+[[source]]
+name = "rows"
+format = "csv"
+paths = ["a.csv"]
+types = { at = "time" }
+time = "at"
+type_marks = ["Row"]
+"""
+
+HEAD = 'subscriptions = "subs"\noutput = "out"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three rows and a bad one, and two subscriptions."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "subs").write_text("low: n < 2\nmore: n >= 2\n")
+    return tmp_path
+
+
+def run(spark: SparkSession, folder: Path, text: str, **options: Any) -> PipelineSummary:
+    (folder / "p.toml").write_text(text)
+    return run_pipeline(spark, read_pipeline(folder / "p.toml"), **options)
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return found
+
+
+def test_matches_lie_by_date_and_type(spark: SparkSession, folder: Path) -> None:
+    """Who reads one day, or one type, would have to read everything."""
+    run(spark, folder, HEAD + SOURCE)
+    matches = folder / "out" / "matches"
+    parts = sorted(str(each.parent.relative_to(matches)) for each in matches.rglob("*.parquet"))
+    assert parts == ["date=2026-01-01/type=Row", "date=2026-01-02/type=Row"]
+    found = spark.read.parquet(str(matches)).where("date = '2026-01-02'").collect()
+    assert [(row["subscription"], row["type"], row["is_first"]) for row in found] == [
+        ("more", "Row", True)
+    ]
+
+
+def test_matches_lie_as_is_said(spark: SparkSession, folder: Path) -> None:
+    """Records of many days would be as many small files."""
+    run(spark, folder, HEAD + 'partition = ["type"]\n' + SOURCE)
+    matches = folder / "out" / "matches"
+    assert {each.parent.name for each in matches.rglob("*.parquet")} == {"type=Row"}
+    assert {str(row["date"]) for row in table(matches)} == {"2026-01-01", "2026-01-02"}
+
+
+def test_patterns_are_found_in_what_is_read(spark: SparkSession, folder: Path) -> None:
+    """A pattern whose steps no subscription asks for would find nothing, or be a subscription."""
+    (folder / "subs").write_text("five: n = 5\n")
+    (folder / "sequences").write_text("# up\nrise: n = 1 -> n = 2 within 5 s\n")
+    patterns = '[[pattern]]\nname = "fall"\npattern = "n = 2 -> n = 1"\n'
+    patterns += '[[pattern]]\nfile = "sequences"\n'
+    summary = run(spark, folder, HEAD + patterns + SOURCE)
+    assert summary.patterns == {"fall": 0, "rise": 1}
+    assert summary.matches == {"five": 1}
+    assert (summary.sources[0].matched, summary.sources[0].read) == (1, 3)
+    assert [row["pattern"] for row in table(folder / "out" / "patterns")] == ["rise"]
+    assert len(table(folder / "out" / "matches")) == 1
+
+
+def test_rules_of_other_dialects_are_subscriptions(spark: SparkSession, folder: Path) -> None:
+    """They would have to be translated first, and what filters leave open be lost."""
+    (folder / "rules.cesql").write_text("n >= 2\nn >\nABS(n) = 1\n")  # The last is no filter.
+    asked = '[[subscriptions]]\nfile = "rules.cesql"\ndialect = "cesql"\n'
+    asked += '[[subscriptions]]\nfile = "subs"\n'
+    summary = run(spark, folder, 'output = "out"\n' + asked + SOURCE)
+    assert sorted(summary.matches.values()) == [1, 1, 2, 2]
+    assert len(summary.refused) == 1
+    assert "rules.cesql" in summary.refused[0]
+
+
+def test_a_brokers_own_subscriptions(spark: SparkSession, folder: Path) -> None:
+    """One would have to copy by hand what clients of a broker ask for."""
+    with serving("--port", "0") as (_, address):
+        text = f'output = "out"\n[[subscriptions]]\nbroker = "{address}"\n' + SOURCE
+        assert run(spark, folder, text).matches == {}
+        with connect_sync(address) as service, service.subscribe("n > 1 and n < 5"):
+            (name,) = run(spark, folder, text).matches
+    assert [row["subscription"] for row in table(folder / "out" / "matches")] == [name]
+
+
+def test_other_formats_and_tables(spark: SparkSession, folder: Path) -> None:
+    """What lies in Spark's own formats would have to be written out as text, and back."""
+    spark.createDataFrame([(1, "a"), (5, "b")], "n INT, s STRING").write.parquet(
+        str(folder / "in.parquet")
+    )
+    text = HEAD + '[[source]]\nname = "p"\nformat = "parquet"\npaths = ["in.parquet"]\n'
+    text += '[[table]]\npath = "rows"\n[[table]]\npath = "bad"\nrows = "quarantine"\n'
+    summary = run(spark, folder, text + SOURCE)
+    assert summary.matches == {"low": 2, "more": 3}
+    found = spark.read.parquet(str(folder / "rows")).collect()
+    assert sorted((row["subscription"], row["source"]) for row in found) == [
+        ("low", "p"),
+        ("low", "rows"),
+        ("more", "p"),
+        ("more", "rows"),
+        ("more", "rows"),
+    ]
+    assert spark.read.parquet(str(folder / "bad")).count() == 1
+    run(spark, folder, text)
+    assert spark.read.parquet(str(folder / "rows")).count() == 2
+    with pytest.raises(InputError, match="source 'p': "):
+        run(spark, folder, text.replace('"parquet"', '"no.such.format"'))
+
+
+def test_a_run_that_fails_leaves_what_was_there(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results of yesterday would be gone where today's run ends in the middle."""
+    run(spark, folder, HEAD + SOURCE)
+    before = table(folder / "out" / "matches"), (folder / "out" / "report.json").read_bytes()
+    (folder / "a.csv").write_text("n\n7\n")
+
+    class EndedError(Exception):
+        pass
+
+    def ended(*arguments: object) -> None:
+        raise EndedError
+
+    second = SOURCE.replace('"rows"', '"again"')
+    patch = pytest.MonkeyPatch()
+    patch.setattr(running, "_write", ended)
+    text = HEAD + SOURCE.replace('types = { at = "time" }\ntime = "at"\n', "")
+    text += second.replace('types = { at = "time" }\ntime = "at"\n', "")
+    with pytest.raises(EndedError):
+        run(spark, folder, text)
+    assert (table(folder / "out" / "matches"), (folder / "out" / "report.json").read_bytes()) == (
+        before
+    )
+    patch.undo()
+    monkeypatch.setattr(running, "_match", ended)  # All sources are matched.
+    state = unfinished_run(folder / "out")
+    assert state is not None
+    with pytest.raises(InputError, match="another description"):
+        run(spark, folder, text.replace("Row", "Other"), resume=True)
+    summary = run(spark, folder, text, resume=True)
+    assert [each.read for each in summary.sources] == [1, 1]
+    assert [row["subscription"] for row in table(folder / "out" / "matches")] == ["more"] * 2
+    assert summary.run == state.name
+    with pytest.raises(InputError, match="no run to go on with"):
+        run(spark, folder, text, resume=True)
+
+
+def test_a_dry_run_looks_at_everything_and_writes_nothing(
+    spark: SparkSession, folder: Path
+) -> None:
+    """One would learn after an hour that a table has other columns, or a broker is away."""
+    text = HEAD + '[[table]]\npath = "rows"\n' + SOURCE
+    (folder / "p.toml").write_text(text)
+    before = sorted(folder.rglob("*"))
+    lines = list(plan_lines(spark, read_pipeline(folder / "p.toml"), None))
+    assert lines[0] == f"2 subscriptions of {folder / 'subs'}"
+    assert any("source rows: 1 path" in each for each in lines)
+    assert any(str(folder / "rows") in each for each in lines)
+    assert sorted(folder.rglob("*")) == before
+    with pytest.raises(ConnectionFailedError):
+        list(plan_lines(spark, read_pipeline(folder / "p.toml"), "contrada://127.0.0.1:1"))
+
+
+def test_the_report_says_what_happened(spark: SparkSession, folder: Path) -> None:
+    """Nobody could see later what a run has read, matched and refused."""
+    (folder / "subs").write_text("<b>low</b>: n < 2\nmore: n >= 2\n")
+    summary = run(spark, folder, HEAD + SOURCE)
+    told = json.loads((folder / "out" / "report.json").read_text())
+    assert told["matches"] == summary.matches == {"<b>low</b>": 1, "more": 2}
+    assert told["sources"][0]["reasons"] == {"found 1 cells, expected 2": 1}
+    assert set(told["stages"]) == {"match rows", "write"}
+    page = (folder / "out" / "report.html").read_text()
+    assert "&lt;b&gt;low&lt;/b&gt;" in page
+    assert "found 1 cells, expected 2" in page
+    assert "3 records, 3 matches" in page

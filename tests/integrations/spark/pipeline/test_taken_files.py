@@ -1,0 +1,65 @@
+"""Which files Spark took into a micro-batch; its log is written here as Spark writes it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import StoreError
+from contrada.integrations.spark.pipeline.taken_files import files_taken, may_be_gone
+
+
+def log(checkpoint: Path, name: str, *lines: object) -> None:
+    """A file of Spark's log."""
+    file = checkpoint / "query" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(["v1", *map(json.dumps, lines)]))
+
+
+def taken(entry: int) -> dict[str, object]:
+    """A line of an entry."""
+    return {"path": f"file:///a/{entry}%20b.csv", "timestamp": 1, "batchId": entry}
+
+
+def test_the_entries_of_a_micro_batch(tmp_path: Path) -> None:
+    """A file would be told as gone that was read before, or one that is gone would not."""
+    for batch, last in enumerate((0, 0, 3)):
+        log(
+            tmp_path, f"offsets/{batch}", {"batchWatermarkMs": 0}, {"topic": 1}, {"logOffset": last}
+        )
+    for entry in (0, 3):
+        log(tmp_path, f"sources/1/{entry}", taken(entry))
+    log(tmp_path, "sources/1/2.compact", *map(taken, range(3)))
+    log(tmp_path, "sources/1/12.compact", *map(taken, range(13)))
+    assert files_taken(tmp_path, 0, 1) == ["file:///a/0 b.csv"]
+    assert files_taken(tmp_path, 1, 1) == []
+    assert files_taken(tmp_path, 2, 1) == [f"file:///a/{entry} b.csv" for entry in (1, 2, 3)]
+    assert files_taken(tmp_path, 2, 0) == files_taken(tmp_path, 2, 2) == []
+
+
+def test_a_source_that_has_nothing_yet(tmp_path: Path) -> None:
+    """A stream of two sources would end with the first file of one of them."""
+    log(tmp_path, "offsets/0", {"batchWatermarkMs": 0})
+    with (tmp_path / "query" / "offsets" / "0").open("a") as file:
+        file.write("\n-")
+    assert files_taken(tmp_path, 0, 0) == []
+
+
+def test_a_log_that_is_not_as_spark_writes_it(tmp_path: Path) -> None:
+    """Files that are gone would be told of no longer, and nobody would know."""
+    with pytest.raises(StoreError, match="offsets/0: the log of a micro-batch is gone"):
+        files_taken(tmp_path, 0, 0)
+    log(tmp_path, "offsets/0", {"batchWatermarkMs": 0}, {"logOffset": 0})
+    with pytest.raises(StoreError, match="sources/0/0: the log of a micro-batch is gone"):
+        files_taken(tmp_path, 0, 0)
+    (tmp_path / "query" / "offsets" / "0").write_text("v7\n")
+    with pytest.raises(StoreError, match="found 'v7', expected v1"):
+        files_taken(tmp_path, 0, 0)
+
+
+def test_what_may_be_gone(tmp_path: Path) -> None:
+    """Each micro-batch would cost one job more."""
+    (tmp_path / "a b").touch()
+    assert not may_be_gone(f"file://{tmp_path}/a b")
+    assert may_be_gone(f"file:{tmp_path}/c")
+    assert may_be_gone("s3a://b/c")

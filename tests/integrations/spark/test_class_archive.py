@@ -1,0 +1,94 @@
+"""The classes that sessions start from: kept whole or not at all, and used."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import EngineError
+from contrada.integrations.spark import class_archive
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Caches of its own, without anything, in a folder whose name has a blank."""
+    folder = tmp_path / "of somebody"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+def test_without_kept_classes_java_is_told_nothing() -> None:
+    """Java would warn of a file that is not there."""
+    assert class_archive.java_options() == ""
+
+
+def test_kept_classes_are_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java would go on without them, slowly, after it was changed."""
+    before = class_archive.archive()
+    before.parent.mkdir(parents=True)
+    before.write_bytes(b"")
+    assert str(before) in class_archive.java_options()
+    monkeypatch.setenv("JAVA_HOME", "elsewhere")
+    assert class_archive.java_options() == ""
+
+
+def test_folders_may_have_blanks_in_their_names() -> None:
+    """Java would take half of the name for an option, and not start at all."""
+    kept = class_archive.archive()
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"")
+    assert shlex.split(class_archive.java_options())[0] == f"-XX:SharedArchiveFile={kept}"
+
+
+def test_others_go_when_new_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended in between, there would be none; and two at once would fail."""
+
+    def written(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        Path(command[-1]).write_bytes(b"new")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    def unlink(path: Path, **_: object) -> None:
+        assert class_archive.archive().read_bytes() == b"new"
+        path.rename(path.with_suffix(".gone"))
+
+    monkeypatch.setattr(subprocess, "run", written)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    kept = class_archive.archive()
+    kept.parent.mkdir(parents=True)
+    kept.with_name("other.jsa").write_bytes(b"")
+    assert class_archive.keep_classes() == kept
+    assert sorted(each.name for each in kept.parent.iterdir()) == sorted([kept.name, "other.gone"])
+
+
+def test_what_cannot_be_kept_is_told(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that did nothing would look as if it had."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(EngineError, match="it did not say why"):
+        class_archive.keep_classes()
+    assert list((caches / "contrada" / "spark").iterdir()) == []
+
+
+STARTED = """
+import sys
+from contrada.integrations.spark import archive
+from contrada.integrations.spark.spark_session import spark_session
+log = "-Xlog:class+load:file=" + sys.argv[1]
+with spark_session(1, java_options=f"{archive.java_options()} {log}") as session:
+    print(session.range(3).count())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_sessions_use_what_was_kept(tmp_path: Path) -> None:
+    """The file would lie there, and sessions start as slowly as before."""
+    kept = class_archive.keep_classes()
+    assert [kept] == list(kept.parent.iterdir())
+    log = tmp_path / "classes"
+    command = [sys.executable, "-c", STARTED, str(log)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3\n"
+    lines = log.read_text().splitlines()
+    shared = sum("shared objects file (top)" in each for each in lines)
+    assert shared > len(lines) / 2

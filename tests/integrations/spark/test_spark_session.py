@@ -1,0 +1,142 @@
+"""Waits of the session have an end; none of this starts Spark."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
+
+from contrada.errors import MissingRequirementError
+from contrada.integrations.spark import spark_session
+
+
+def test_what_does_not_end_when_interrupted_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C would wait for ever for a task that hangs."""
+    monkeypatch.setattr(spark_session, "INTERRUPT_WAIT_S", 0.05)
+    monkeypatch.setattr(spark_session, "CANCEL_S", 0.01)
+    may_end = threading.Event()
+
+    def work(stop: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        may_end.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        spark_session.interruptible(work)
+    may_end.set()
+    assert "left behind" in caplog.text
+
+
+def test_a_java_that_does_not_answer_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A command would hang before it has begun."""
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\nexec tail -f /dev/null\n", "utf-8")
+    java.chmod(0o755)
+    monkeypatch.setattr(spark_session, "JAVA_WAIT_S", 0.05)
+    monkeypatch.setattr(spark_session, "_java", lambda: str(java))
+    with pytest.raises(MissingRequirementError, match="Java 17"):
+        spark_session.check_requirements()
+
+
+PLACES = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n    ^^^\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            f"An exception was thrown from the Python worker:\n{PLACES}ValueError: one\ntwo\n",
+            "ValueError: one two",
+        ),
+        (
+            f"{PLACES}KeyError: 1\n\nDuring handling of the above exception, another exception "
+            f"occurred:\n\n{PLACES}ValueError: two\n",
+            "ValueError: two",
+        ),
+        (
+            f"[STREAM_FAILED] Query [id = 1] terminated with exception: {PLACES}ValueError: one\n"
+            " SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: 1\n\n"
+            "Logical Plan:\n+- ~StreamingExecutionRelation FileStreamSource[file:/a], [id#4L]\n",
+            "ValueError: one",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted: "
+            f"org.apache.spark.api.python.PythonException: {PLACES}ValueError: one\n\n"
+            "\tat org.apache.spark.A.b(A.scala:1)\n\nDriver stacktrace: SQLSTATE: XXKST\n",
+            "ValueError: one",
+        ),
+        (
+            "[STREAM_FAILED] Job aborted: java.lang.RuntimeException: it was not found.\n"
+            "\tat org.apache.spark.A.b(A.scala:1)\n\nDriver stacktrace: SQLSTATE: XXKST\n"
+            "=== Streaming Query ===\nIdentifier: 1\n",
+            "[STREAM_FAILED] Job aborted: java.lang.RuntimeException: it was not found.",
+        ),
+        (
+            "An error occurred.\n: java.io.IOException: one\nCaused by: java.io.B: two\n",
+            "java.io.B: two",
+        ),
+        ("", "it did not say why"),
+        (
+            "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = UNAVAILABLE\n"
+            '\tdetails = "failed to connect"\n\tdebug_error_string = "UNAVAILABLE"\n>',
+            "failed to connect",
+        ),
+    ],
+)
+def test_the_line_that_says_most(said: str, line: str) -> None:
+    """Whoever waits for a run would be told a line of a plan, or the second one of two."""
+    assert spark_session.cause_of(said) == line
+
+
+def test_workers_are_those_of_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that is not activated `detect` would not find pyarrow."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    spark_session.configure(SparkSession.Builder())
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
+    spark_session.configure(SparkSession.Builder())
+    assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
+
+
+def test_options_of_java_are_added_to_those_that_are_there() -> None:
+    """A proxy for Java would take the logging, and what a session begins faster by."""
+    own = {"spark.driver.extraJavaOptions": "-Xa", "spark.ui.enabled": "false"}
+    given = {"spark.driver.extraJavaOptions": "-Xb", "spark.ui.enabled": "true", "spark.a": "b"}
+    together = {"spark.driver.extraJavaOptions": "-Xa -Xb"}
+    assert spark_session._with(own, given) == {**given, **together}
+    assert spark_session._with({}, given) == given
+
+
+class _Patient(DefaultPolicy):
+    """The policy of Spark, whatever is raised."""
+
+    def can_retry(self, e: BaseException) -> bool:
+        return True
+
+
+def test_a_server_that_went_away_is_given_up_soon() -> None:
+    """A command whose server has died would take ten minutes to end."""
+    policy = _Patient()
+    client = SimpleNamespace(get_retry_policies=lambda: [policy])
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        spark_session._give_up_soon(SimpleNamespace(client=client))  # type: ignore[arg-type]
+
+    def call() -> None:
+        for attempt in Retrying(policy, wait):
+            with attempt:
+                raise ConnectionError
+
+    with pytest.warns(UserWarning, match="EXCEEDED"), pytest.raises(ConnectionError):
+        call()
+    assert len(waits) == spark_session.STOP_RETRIES_MAX

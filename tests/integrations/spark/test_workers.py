@@ -1,0 +1,167 @@
+"""Workers that lack something say so in one line, which is the one that a command shows."""
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from contrada.integrations.spark import Base, covering, detect, match, profile
+from contrada.integrations.spark.spark_session import cause_of
+from contrada.integrations.spark.transforms import worker_code
+from contrada.matching.kernels import jit
+from contrada.model import Notification
+from contrada.model.codec import to_msgpack
+
+PATTERN: Final = "n = 1 -> n = 2"
+MANY: Final = {f"{n}": f"n > {n}" for n in range(20)}
+
+Asks = Callable[[DataFrame, Path], DataFrame]
+
+
+def matched(frame: DataFrame, folder: Path) -> DataFrame:
+    """By whole rows."""
+    return frame.transform(match(Base(MANY, folder=folder)))
+
+
+def matched_packed(frame: DataFrame, folder: Path) -> DataFrame:
+    """By one column."""
+    spark = frame.sparkSession
+    packed = spark.createDataFrame([(to_msgpack(Notification({"n": 1})),)], "notification binary")
+    return packed.transform(match(Base(MANY, folder=folder)))
+
+
+def detected(frame: DataFrame, folder: Path) -> DataFrame:
+    """Patterns."""
+    return frame.transform(detect(PATTERN))
+
+
+def profiled(frame: DataFrame, folder: Path) -> DataFrame:
+    """A profile."""
+    return frame.transform(profile)
+
+
+def reduced(frame: DataFrame, folder: Path) -> DataFrame:
+    """A base."""
+    given = [(f"{n}", f"n > {n}") for n in range(3)]
+    return frame.sparkSession.createDataFrame(given, "key string, f string").transform(covering)
+
+
+ALL: Final = (matched, matched_packed, detected, profiled, reduced)
+
+
+def said_by_workers(spark: SparkSession, asks: Asks, folder: Path) -> str:
+    """The line that a command would show of what workers say."""
+    frame = spark.sql("SELECT 1 AS n, current_timestamp() AS time")
+    with pytest.raises(PySparkException) as caught:
+        asks(frame, folder).collect()
+    return cause_of(str(caught.value))
+
+
+@pytest.fixture
+def worker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Sets a variable of the environment of workers, which Spark then starts anew."""
+    return lambda name, value: monkeypatch.setitem(spark.sparkContext.environment, name, value)
+
+
+@pytest.mark.parametrize("asks", ALL)
+def test_a_worker_without_the_package(
+    spark: SparkSession, worker: Callable[[str, str], None], asks: Asks, tmp_path: Path
+) -> None:
+    """It would end in a page of what Python says of a module that is not there."""
+    (tmp_path / "contrada.py").write_text("raise ImportError(\"No module named 'contrada'\")")
+    worker("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    said = said_by_workers(spark, asks, tmp_path / "bases")
+    assert "cannot import contrada (No module named 'contrada')" in said
+    assert said.endswith("install contrada[spark,fast] there")
+
+
+@pytest.mark.skipif(jit.is_pure(), reason="the driver has no Numba either")
+@pytest.mark.parametrize("asks", ALL)
+def test_a_worker_without_numba(
+    spark: SparkSession, worker: Callable[[str, str], None], asks: Asks, tmp_path: Path
+) -> None:
+    """Matching would be a hundred times slower, and nobody be told."""
+    worker("CONTRADA_PURE", "1")
+    said = said_by_workers(spark, asks, tmp_path)
+    assert "Numba, for compiled matching at this worker" in said
+    assert "pip install 'contrada[fast]'" in said
+
+
+@pytest.mark.parametrize("asks", [matched, detected])
+def test_a_worker_with_another_python(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, asks: Asks, tmp_path: Path
+) -> None:
+    """What was pickled by one Python would be taken for what another one has pickled."""
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.2")
+    said = said_by_workers(spark, asks, tmp_path)
+    assert "different version: 3." in said
+    assert "than that in driver: 3.2" in said
+
+
+def test_what_workers_have_loaded_is_looked_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The garbage of each task would be looked for among all modules: 60 ms for a task."""
+
+    def seen(batches):  # type: ignore[no-untyped-def]
+        import gc
+
+        import pyarrow as pa
+
+        for batch in batches:
+            yield pa.record_batch([[gc.get_freeze_count()] * len(batch)], ["frozen"])
+
+    frame = spark.range(0, 8, 1, 8).withColumnRenamed("id", "n")
+    for _ in range(2):
+        assert matched(frame, tmp_path).count() == 8
+    counts = [
+        row.frozen for row in spark.range(0, 8, 1, 8).mapInArrow(seen, "frozen long").collect()
+    ]
+    assert max(counts) > 10_000
+
+
+def test_modules_are_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task would look at all that kernels have loaded, which takes longer than a small one."""
+    froze: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: froze.append(1))
+    monkeypatch.setattr(worker_code, "_settled", 0)
+    worker_code.settle()
+    worker_code.settle()
+    assert len(froze) == 1
+    monkeypatch.setitem(sys.modules, "a_module_of_this_test", sys)
+    worker_code.settle()
+    assert len(froze) == 2
+
+
+def test_lists_of_rows_and_queries_have_the_same_workers(spark: SparkSession) -> None:
+    """Else Spark would start Python twice, for a second, and keep both."""
+
+    def parents(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+
+        for batch in batches:
+            yield pa.record_batch([[os.getppid()] * len(batch)], ["parent"])
+
+    frame = spark.createDataFrame([(1,), (2,)], "n int")
+    of_rows = frame.rdd.map(lambda _: os.getppid()).collect()
+    of_queries = [row.parent for row in frame.mapInArrow(parents, "parent bigint").collect()]
+    assert len({*of_rows, *of_queries}) == 1
+
+
+def test_a_driver_that_finds_its_base_needs_no_kernels(tmp_path: Path) -> None:
+    """To load them it would wait most of a second before Java starts."""
+    code = (
+        "import sys; from contrada.integrations.spark import Base;"
+        "from contrada.integrations.spark.transforms import frames;"
+        f"Base({{'a': 'n > 1'}}, folder={str(tmp_path)!r}); print('numba' in sys.modules)"
+    )
+    for is_built in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [str(is_built and not jit.is_pure())]

@@ -1,0 +1,84 @@
+"""Links of different costs in worlds: what must come, and that a wrong cost is found."""
+
+import pytest
+from msgspec.structs import replace
+
+from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_steps import (
+    Connect,
+    CutLine,
+    Kind,
+    Move,
+    Notify,
+    Script,
+    Step,
+    WishFilter,
+)
+from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
+from contrada.lab.simulation.world import run
+from contrada.routing.links.link_states import LinkStates
+from contrada.routing.links.shortest_paths import towards, weights_of
+from contrada.routing.links.topology import Topology
+from contrada.routing.router import Strategy
+from contrada.routing.router_messages import Neighbour, Way
+
+KIND = Kind("general", Strategy.SUBSCRIPTIONS)
+SETTLED_US = 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("cost", "cut", "must"), [(1, (0, 1), 0), (3, (0, 1), 1), (1, (1, 2), 1), (3, (1, 2), 0)]
+)
+def test_what_must_come_goes_by_the_costs_of_links(
+    cost: int, cut: tuple[int, int], must: int
+) -> None:
+    """A fault on the way would be taken for a server's, or one off the way would excuse it.
+
+    From 0 to 1 there are a link of its own and two by way of 2, each of cost 1. While the
+    notification travels the one or the other is given up.
+    """
+    steps: list[Step] = [
+        Connect(0, 0, 1, False, SILENCE_US, cost),
+        Connect(0, 0, 2, False, SILENCE_US),
+        Connect(0, 1, 2, False, SILENCE_US),
+        Move(0, "p", 0),
+        Move(0, "s", 1),
+        WishFilter(0, "s", "wish", "a any"),
+        CutLine(SETTLED_US, *cut),
+        Notify(SETTLED_US + SILENCE_US - 1, "p", "n", {"a": 1}),
+        Move(SETTLED_US + 10 * SILENCE_US, "s", 1),
+    ]
+    outcome = run(Script(0, KIND, 3, Faults(), tuple(steps)))
+    assert not outcome.violations
+    assert outcome.must - 1 == must  # One is published again at the end.
+
+
+@pytest.mark.slow
+def test_a_server_for_which_all_links_cost_the_same_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Worlds would pass though servers do not agree on which ways are the shortest."""
+    choose = Topology._choose_links
+
+    def choose_by_number(self: Topology, states: LinkStates) -> None:
+        choose(self, states)
+        if self.name == "0":
+            used = (edge for edge in states.graph.used if edge.is_between_peers)
+            self._mesh = weights_of(replace(edge, cost=1) for edge in used)
+            self._trees = {
+                home: frozenset(Way(Neighbour(name), home) for name in below)
+                for home, below in towards(self._mesh, self.name).items()
+            }
+
+    monkeypatch.setattr(Topology, "_choose_links", choose_by_number)
+    scripts = (woven(made(seed, KIND, 10)) for seed in range(20))
+    script = next(script for script in scripts if _loses(script))
+    alike = [replace(each, cost=1) if isinstance(each, Connect) else each for each in script.steps]
+    assert not run(script.with_steps(alike)).violations
+    monkeypatch.undo()
+    assert not run(script).violations
+
+
+def _loses(script: Script) -> bool:
+    return any(violation.what == "lost" for violation in run(script).violations)

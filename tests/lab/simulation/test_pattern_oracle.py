@@ -1,0 +1,196 @@
+"""Patterns in worlds: each match that must come does, no other does; broken servers are found."""
+
+from typing import Any
+
+import pytest
+
+from contrada.lab.simulation import simulated_network
+from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_steps import (
+    Announce,
+    Connect,
+    Kind,
+    Move,
+    Notify,
+    Retract,
+    Script,
+    Step,
+    TellTime,
+    UnwishPattern,
+    WishPattern,
+)
+from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.simulated_line import Faults
+from contrada.lab.simulation.simulated_network import SLACK_US
+from contrada.lab.simulation.world import run
+from contrada.model import Pattern
+from contrada.routing.delegation import (
+    HandOver,
+    ReportMatches,
+    SubscribePattern,
+    UnsubscribePattern,
+)
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
+    Client,
+    DeliverMatch,
+    Effect,
+    Event,
+    Received,
+    Send,
+    TimePassed,
+)
+
+BROKERS_MAX = 8
+KIND = Kind("acyclic", Strategy.ADVERTISEMENTS)
+SECOND_US = 1_000_000
+
+
+@pytest.mark.slow
+def test_worlds_demand_most_matches() -> None:
+    """Worlds would hold because nothing is asked of patterns."""
+    outcomes = [run(woven(made(seed, KIND, BROKERS_MAX))) for seed in range(16)]
+    assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
+    must = sum(outcome.matches_must for outcome in outcomes)
+    assert must > 5 * len(outcomes)
+    assert must > sum(outcome.matches for outcome in outcomes) / 2
+
+
+# --- what is demanded -----------------------------------------------------------------------------
+
+PUBLISHED_US = 3 * SECOND_US
+TOLD_US = PUBLISHED_US + 2 * SLACK_US
+TOLD = TellTime(TOLD_US)
+
+
+def _played(pattern: str, *steps: Step) -> tuple[int, int]:
+    """A publisher at one server, at another a client with a pattern, which it withdraws at last.
+
+    How many matches must come, and how many did.
+    """
+    before: list[Step] = [
+        Connect(0, 0, 1, False, 10_000),
+        Move(0, "p", 0),
+        Move(0, "c", 1),
+        Announce(0, "p", "offer", "a any"),
+        WishPattern(SECOND_US, "c", "pattern", pattern),
+    ]
+    gone = UnwishPattern(TOLD_US + SECOND_US, "c", "pattern")
+    outcome = run(Script(0, KIND, 2, Faults(), (*before, *steps, gone)))
+    assert not outcome.violations
+    return outcome.matches_must, outcome.matches
+
+
+def _said(number: int, at_us: int) -> Notify:
+    return Notify(at_us, "p", f"{number} at {at_us}", {"a": number})
+
+
+PAIR = _said(1, PUBLISHED_US), _said(2, PUBLISHED_US + 1)
+
+
+def test_a_match_is_demanded_when_the_time_was_told() -> None:
+    """A match could be missing unseen, or a server be blamed that waits for a later time."""
+    assert _played("a = 1 -> a = 2", *PAIR, TOLD) == (1, 1)
+    assert _played("a = 1 -> a = 2", *PAIR) == (0, 0)
+
+
+def test_what_is_asked_and_offered_meanwhile_takes_nothing_away() -> None:
+    """Matches would be demanded only where nobody asks for anything."""
+    other = Announce(PUBLISHED_US, "p", "another offer", "b any")
+    assert _played("a = 1 -> a = 2", PAIR[0], other, PAIR[1], TOLD) == (1, 1)
+
+
+def test_what_is_not_sure_to_come_ends_what_is_demanded() -> None:
+    """A server would be blamed for what a notification does that comes or does not."""
+    gone = Retract(PUBLISHED_US + 2, "p", "offer")
+    assert _played("a = 1 -> a = 2", *PAIR, gone, TOLD)[0] == 0
+
+
+def test_without_every_a_match_is_demanded_after_a_pause_or_from_the_first_on() -> None:
+    """A server would be blamed for a match that began before it was known what is given."""
+    early = _said(1, SECOND_US + 1)  # It may come before the subscription, or after.
+    after = early, *PAIR, TOLD
+    assert _played("a = 1 -> a = 2", *after)[0] == 0
+    assert _played("a = 1 -> a = 2 within 5 s", *after)[0] == 0
+    assert _played("a = 1 -> a = 2 within 1 s", *after)[0] == 1
+    assert _played("every a = 1 -> a = 2", *after)[0] == 1
+
+
+# --- what is broken -------------------------------------------------------------------------------
+
+LOSES = "loses what delegates report"
+LEAVES_OUT = "hands over nothing of what it has"
+IS_DEAF = "does not hear of time"
+DOUBLES = "delivers matches twice"
+REMEMBERS = "delivers matches to who has withdrawn"
+FORGETS_SPAN = "takes no notice of the span"
+MIXES_GROUPS = "takes no notice of by"
+TAKES_EVERY = "begins at every start"
+KEEPS = "does not withdraw what is delegated"
+
+
+class Broken(Router):
+    """A router that does one thing wrong with patterns."""
+
+    fault = ""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.delivered: dict[tuple[Client, str], DeliverMatch] = {}
+
+    def handle(self, event: Event, now_us: int) -> list[Effect]:
+        """As the router, but for one thing."""
+        if isinstance(event, TimePassed):
+            if self.fault == IS_DEAF:
+                return []
+            if self.fault == REMEMBERS:
+                gone = [key for key in self.delivered if not self._assembler.knows(*key)]
+                return [self.delivered.pop(key) for key in gone]
+        if isinstance(event, Received) and isinstance(asked := event.message, SubscribePattern):
+            message = SubscribePattern(asked.identity, self._spoilt(asked.pattern), asked.hops)
+            event = Received(event.origin, message)
+        return [again for each in super().handle(event, now_us) for again in self._done(each)]
+
+    def _done(self, effect: Effect) -> list[Effect]:
+        match effect:
+            case DeliverMatch():
+                self.delivered[effect.client, effect.match.key] = effect
+                return [effect, effect] if self.fault == DOUBLES else [effect]
+            case Send(_, UnsubscribePattern()) if self.fault == KEEPS:
+                return []
+            case Send(to, ReportMatches() as said) if self.fault == LOSES:
+                return [Send(to, ReportMatches(said.identity, (), said.watermark_us))]
+            case Send(to, HandOver() as said) if self.fault == LEAVES_OUT:
+                return [Send(to, HandOver(said.identity, said.watermark_us, ()))]
+        return [effect]
+
+    def _spoilt(self, pattern: Pattern) -> Pattern:
+        by = () if self.fault == MIXES_GROUPS else pattern.by
+        within_us = None if self.fault == FORGETS_SPAN else pattern.within_us
+        every = pattern.every or self.fault == TAKES_EVERY
+        return Pattern(pattern.filters, by=by, within_us=within_us, every=every)
+
+
+@pytest.mark.quick_every(4)
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        (LOSES, "match lost"),
+        (LEAVES_OUT, "match lost"),
+        (IS_DEAF, "match lost"),
+        (DOUBLES, "match twice"),
+        (REMEMBERS, "nobody asks for a match"),
+        (FORGETS_SPAN, "no match of a pattern"),
+        (MIXES_GROUPS, "no match of a pattern"),
+        (TAKES_EVERY, "another match"),
+        (KEEPS, "left over"),
+    ],
+)
+def test_a_broken_server_is_found(fault: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worlds would pass whatever a server does with patterns."""
+    monkeypatch.setattr(simulated_network, "Router", Broken)
+    monkeypatch.setattr(Broken, "fault", fault)
+    scripts = (woven(made(seed, KIND, BROKERS_MAX)) for seed in range(60))
+    script = next(each for each in scripts if what in {it.what for it in run(each).violations})
+    monkeypatch.undo()
+    assert not run(script).violations

@@ -1,0 +1,63 @@
+"""What is woven into made scripts: costs of links, and patterns."""
+
+import pytest
+
+from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_steps import (
+    Connect,
+    Kind,
+    TellTime,
+    UnwishPattern,
+    WishPattern,
+    from_text,
+    to_text,
+)
+from contrada.lab.simulation.script_weaver import WOVEN_COST_MAX, woven
+from contrada.model import Pattern
+from contrada.routing.router import Strategy
+
+WORLDS = range(30)
+
+
+@pytest.mark.slow
+def test_half_of_the_worlds_with_a_mesh_have_links_of_different_costs() -> None:
+    """Shortest ways would always be those of the fewest links, or never."""
+    costs = [_costs(shape, seed) for shape in ("general", "hybrid") for seed in WORLDS]
+    plain = sum(each == {1} for each in costs)
+    assert len(costs) / 4 < plain < len(costs) * 3 / 4
+    assert set.union(*costs) == set(range(1, WOVEN_COST_MAX + 1))
+    assert all(_costs("acyclic", seed) == {1} for seed in WORLDS)
+
+
+def _costs(shape: str, seed: int) -> set[int]:
+    script = woven(made(seed, Kind(shape, Strategy.SUBSCRIPTIONS)))  # type: ignore[arg-type]
+    return {step.cost for step in script.steps if isinstance(step, Connect)}
+
+
+def test_patterns_come_and_go_and_the_time_is_told() -> None:
+    """Worlds would not look at patterns, or at nothing else."""
+    kind = Kind("acyclic", Strategy.ADVERTISEMENTS)
+    scripts = [woven(made(seed, kind)) for seed in WORLDS]
+    wishes = [[step for step in each.steps if isinstance(step, WishPattern)] for each in scripts]
+    assert len(scripts) / 4 < sum(map(bool, wishes)) < len(scripts)
+    patterns = [Pattern(wish.pattern) for each in wishes for wish in each]
+    for has in (lambda each: bool(each.by), lambda each: each.every, lambda each: each.within_us):
+        assert 0 < sum(bool(has(each)) for each in patterns) < len(patterns)
+    steps = [step for each in scripts for step in each.steps]
+    assert any(isinstance(step, UnwishPattern) for step in steps)
+    assert any(isinstance(step, TellTime) for step in steps)
+
+
+def test_what_is_woven_is_a_function_of_the_script_and_can_be_written() -> None:
+    """A world that failed could not be run again."""
+    for seed in WORLDS:
+        script = made(seed, Kind("hybrid", Strategy.FLOODING))
+        assert woven(script) == woven(script) == from_text(to_text(woven(script)), "text")
+
+
+def test_a_script_that_says_nothing_of_costs_is_read() -> None:
+    """Scripts that were kept could not be run any more."""
+    script = made(3, Kind("general", Strategy.SUBSCRIPTIONS))
+    text = to_text(script)
+    assert from_text(text.replace(',"cost":1', ""), "text") == script
+    assert text.count(',"cost":1')

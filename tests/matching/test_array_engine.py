@@ -1,0 +1,281 @@
+"""The array engine: keys, the scratch, renewal in pieces, and what it hands to kernels."""
+
+import struct
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.errors import InvalidNotificationError
+from contrada.matching.array_engine import UNITS_PER_MATCH, UNITS_PER_UPDATE
+from contrada.matching.kernels.schema import EPOCHS_MAX
+from contrada.model.algebra.notification import Envelope
+from contrada.model.codec import notification_from_msgpack, to_msgpack
+from tests.matching.engines import COMPILED, ENGINES, arrays_of, module, new_index
+
+
+def new_engine(compiled: bool) -> Any:
+    return module("array_engine", compiled).ArrayEngine()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_key_has_the_filters_that_it_got_last(compiled: Any) -> None:
+    """A key would keep a filter that was replaced, or lose one of several."""
+    engine = new_engine(compiled)
+    one, two, three = (ct.Filter({"a": n}) for n in range(3))
+    engine.add("k", (one, two, one))
+    assert engine.members("k") == (one, two)
+    engine.add("k", (three,))
+    assert engine.members("k") == (three,)
+    engine.add("none", ())
+    assert engine.members("none") == ()
+    assert sorted(engine) == ["k", "none"]
+    assert (len(engine), "k" in engine, "other" in engine) == (2, True, False)
+    engine.remove("other")
+    engine.remove("none")
+    with pytest.raises(KeyError):
+        engine.members("none")
+    engine.validate()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_updates_and_matches_pay_for_a_renewal(compiled: Any) -> None:
+    """A renewal that has begun would never end where nobody calls `maintain`."""
+    engine = new_engine(compiled)
+    for key in range(40):
+        engine.add(key, (ct.Filter({"a": key}),))
+    engine.begin_renewal()
+    engine.add(100, (ct.Filter("a = 100"),))
+    assert engine._cursor == UNITS_PER_UPDATE
+    engine.remove(3)
+    assert engine._cursor == 2 * UNITS_PER_UPDATE
+    assert engine.match({"a": 7}) == [7]
+    assert engine._cursor == 2 * UNITS_PER_UPDATE + UNITS_PER_MATCH
+    first, turns = engine._generation, 0
+    while engine.is_renewing:
+        assert engine.match({"a": 100}) == [100]
+        assert engine.match({"a": 3}) == []
+        turns += 1
+    assert turns <= 40
+    assert engine._generation is not first
+    engine.validate()
+    while engine.maintain(5):
+        assert engine.match({"a": 100}) == [100]
+    assert engine._last is None
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_key_that_takes_a_slot_which_was_renewed_is_kept(compiled: Any) -> None:
+    """A key that comes during a renewal would be lost where another went before it."""
+    engine = new_engine(compiled)
+    for key in range(20):
+        engine.add(key, (ct.Filter({"a": key}),))
+    engine.begin_renewal()
+    engine.maintain(10)
+    engine.remove(3)
+    engine.add(200, (ct.Filter("a = 200"),))
+    while engine.maintain(10):
+        assert engine.match({"a": 200}) == [200]
+    assert engine.match({"a": 200}) == [200]
+    engine.validate()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_refused_filter_changes_neither_generation(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an index is renewed, a refused filter would be in one half of it."""
+    engine = new_engine(compiled)
+    for key in range(20):
+        engine.add(key, (ct.Filter({"a": key}),))
+    engine.begin_renewal()
+    engine.maintain(10)
+    monkeypatch.setattr(module("filter_compiler", compiled), "TEXT_BYTES_MAX", 3)
+    with pytest.raises(ct.errors.LimitError):
+        engine.add(5, (ct.Filter("a = 99"), ct.Filter("a = 'long'")))
+    while engine.maintain(10):
+        assert engine.match({"a": 5}) == [5]
+        assert engine.match({"a": 99}) == []
+    engine.validate()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_the_encoder_does_not_know_is_checked(compiled: Any) -> None:
+    """A value that is no value would be matched as the text that the encoder makes of it."""
+    engine = new_engine(compiled)
+    engine.add(1, (ct.Filter("a = 1 and b = 2"),))
+    wrong: Any = object()
+    assert engine.match({"a": 1, "b": (2, 3), "c": wrong}) == [1], "nobody asks for it"
+    assert engine.match({"a": {1, 5}, "b": [2]}) == [1]
+    for within in ([[1]], {"x": 1}):
+        assert engine.match({"a": within, "b": 2}) == [], "it is another attribute, or none"
+    for value in (wrong, [wrong], 2**64 - 1, 2**70, "\ud800"):
+        with pytest.raises(InvalidNotificationError):
+            engine.match({"a": value})
+
+
+FLOAT32 = b"\xca" + struct.pack(">f", 1.5)
+TIME_LONG = b"\xc7\x04\xff" + struct.pack(">I", 1_000)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("value", [FLOAT32, TIME_LONG, b"\x92\x07" + FLOAT32], ids=bytes.hex)
+def test_a_value_that_others_write_otherwise_is_matched(value: bytes, compiled: Any) -> None:
+    """A client in another language would make its broker fail, and lose what came with it."""
+    filters = [ct.Filter(each) for each in ("a = 1.5", "a = @1970-01-01T00:16:40Z", "z = 1")]
+    filters.append(ct.Filter("@publisher = 'p'"))
+    engine = new_engine(compiled)
+    span = b"\x82\xa1z\x01\xa1a" + value
+    stamped = Envelope("i", "p", 1, 0)
+    given = notification_from_msgpack(
+        to_msgpack(ct.Notification({}, envelope=stamped)).replace(b"\x80", span, 1)
+    )
+    assert given.span == span
+    for number, each in enumerate(filters):
+        engine.add(number, (each,))
+        expected = [key for key in range(number + 1) if filters[key].matches(given)]
+        assert sorted(engine.match(given)) == expected
+        assert sorted(engine.match(span, stamped)) == expected
+        offsets, keys = engine.match_batch([given, ct.Notification({"z": 1}), given])
+        assert sorted(keys[: offsets[1]].tolist()) == expected
+        assert sorted(keys[offsets[2] :].tolist()) == expected
+    assert len(engine.match(given)) == 3
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_the_envelope_is_read_while_some_filter_asks_for_it(compiled: Any) -> None:
+    """Each notification would carry its envelope for nothing; or a filter on it find none."""
+    engine = new_engine(compiled)
+    engine.add(1, (ct.Filter("a = 1"),))
+    assert engine.envelope == ()
+    engine.add(2, (ct.Filter("@publisher = 'p' and @id = 'i'"),))
+    assert engine.envelope == ("@id", "@publisher")
+    given = ct.Notification({"a": 1}).with_envelope(Envelope(id="i", publisher="p"))
+    assert sorted(engine.match(given)) == [1, 2]
+    assert sorted(engine.match(given.span, given.envelope)) == [1, 2]
+    assert engine.match({"a": 1, "@publisher": "p", "@id": "i"}) == [1]
+    engine.remove(2)
+    engine.begin_renewal()
+    while engine.maintain():
+        pass
+    assert engine.envelope == ()
+    assert engine.match(given) == [1]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_set_that_only_the_model_can_tell_is_asked_once(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An expression that a thousand rules share would be searched for a thousand times."""
+    engine = new_engine(compiled)
+    for key in range(50):
+        engine.add(key, (ct.Filter(f"t matches /x+y$/ and n >= {key}"),))
+    asked = []
+    holds = ct.ValueSet.holds
+
+    def counted(of: Any, key: Any) -> bool:
+        asked.append(key)
+        return holds(of, key)
+
+    monkeypatch.setattr(ct.ValueSet, "holds", counted)
+    assert sorted(engine.match({"t": "axxy", "n": 30})) == list(range(31))
+    assert engine.match({"t": "xyz", "n": 30}) == []
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_stamps_start_anew_when_their_numbers_run_out(compiled: Any) -> None:
+    """After two thousand million notifications old stamps would look new."""
+    index: ct.Index[Any] = new_index(compiled)
+    index.add("k", ct.Filter({"a": 1}))
+    assert index.match({"a": 1}) == ["k"]
+    arrays_of(index)._generation.arrays.counters.epoch[0] = EPOCHS_MAX
+    assert index.match({"b": 1}) == []
+    assert index.match({"a": 1}) == ["k"]
+
+
+@pytest.mark.slow
+def test_renewal_frees_what_is_unused() -> None:
+    """Words of removed filters would stay for ever."""
+    index: ct.Index[Any] = new_index(False)
+    for key in range(3000):
+        index.add(key, ct.Filter({"a": key, "b": ct.gt(key)}))
+    for key in range(2990):
+        index.remove(key)
+    before = index.statistics().bytes
+    index.renew()
+    index.validate()
+    assert index.statistics().bytes < before / 5
+    assert index.match({"a": 2995, "b": 5000}) == [2995]
+
+
+@pytest.mark.parametrize("compiled", ENGINES)
+def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None:
+    """A notification larger than any before would be matched in part."""
+    index: ct.Index[Any] = new_index(compiled)
+    index.add("end", ct.Filter({"x": ct.suffix("Z", nocase=True)}))
+    index.add("few", ct.Filter({"y": 999}))
+    for number in range(300):
+        index.add(number, ct.Filter({"y": ct.ge(0)}))
+    found = index.match({"x": "a" * 100_000 + "z", "y": list(range(1000))})
+    assert sorted(map(str, found)) == sorted(["end", "few", *map(str, range(300))])
+
+
+def test_a_notification_is_counted_once() -> None:
+    """Figures would count how often an array grew."""
+    index: ct.Index[int] = new_index(False)
+    for key in range(300):
+        index.add(key, ct.Filter({"a": ct.ge(0), "b": ct.none_of(key)}))
+    assert len(index.match({"a": 1})) == 300
+    assert index.statistics().notifications == 1
+
+
+def test_system_names_are_known_after_a_renewal() -> None:
+    """A filter on the envelope would lose notifications after another's name was dropped."""
+    index: ct.Index[int] = new_index(False)
+    index.add(0, ct.Filter("a = 1"))
+    index.add(1, ct.Filter("@publisher = 'x'"))
+    index.remove(1)
+    index.renew()
+    index.add(2, ct.Filter("@id = ''"))
+    assert sorted(index.match({"a": 1})) == [0, 2]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_names_that_no_filter_asks_for_are_dropped_by_renewal(compiled: Any) -> None:
+    """Subscriptions with ever new names would fill the memory."""
+    index: ct.Index[str] = new_index(compiled)
+    index.add("stays", ct.Filter("a = 1 and last contains 'x'"))
+    for round_ in range(3):
+        for number in range(200):
+            index.add("k", ct.Filter({f"name {round_} {number}": 1, "a": 2}))
+        index.renew()
+        index.validate()
+        assert index.statistics().attributes == 3
+    index.begin_renewal()
+    index.add("new", ct.Filter("a = 1 and fresh = 2"))
+    index.add("k", ct.Filter("fresh = 2 and fresher = 3"))
+    index.renew()
+    index.validate()
+    assert sorted(index.match({"a": 1, "last": "xy", "fresh": 2, "fresher": 3})) == [
+        "k",
+        "new",
+        "stays",
+    ]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_a_renewal_replaces_is_freed_piece_by_piece(compiled: Any) -> None:
+    """An update would wait until all of a large index is freed."""
+    index: ct.Index[int] = new_index(compiled)
+    for number in range(1_000):
+        index.add(number, ct.Filter({"a": f"text{number}"}))
+    index.begin_renewal()
+    while index.statistics().renewing:
+        assert index.maintain(100)
+    steps = 0
+    while index.maintain(100):
+        steps += 1
+    assert steps >= 20, "1,000 texts, 100 at a time, and the arrays one by one"
+    assert index.match({"a": "text7"}) == [7]
+    index.validate()

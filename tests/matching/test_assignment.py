@@ -1,0 +1,219 @@
+"""Where filters hang, when an index finds that they hang badly, and what it does then."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import contrada as ct
+from contrada.matching.access_predicates import places_of
+from tests.matching.engines import COMPILED, arrays_of, generation_of, module, new_index
+
+
+def filters(random: Random, key: int) -> ct.Filter:
+    """Asks for a kind and for an owner, of which there are ten, and for what all but one have."""
+    kind, owner = f"k{random.randrange(10)}", f"o{random.randrange(10)}"
+    return ct.Filter({"kind": kind, "owner": owner, "number": ct.none_of(key)})
+
+
+def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> float:
+    """Filters looked at per notification."""
+    total = 0
+    for notification in notifications:
+        index.match(notification)
+        total += arrays_of(index)._generation.arrays.counters.looked[0]
+    return total / len(notifications)
+
+
+FILTERS = {False: 300, True: 2_000}
+"""How many a test hangs: fewer where kernels are plain Python."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_places_follow_what_is_published(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters would stay where they were hung before anything was known of notifications."""
+    drift, counted = module("assignment", compiled), module("kernels.bucket_lookup", compiled)
+    monkeypatch.setattr(drift, "FADING_AFTER", 500 if compiled else counted.NOTIFICATIONS_MIN)
+    monkeypatch.setattr(drift, "SEEN_MIN", 512 if compiled else counted.NOTIFICATIONS_MIN)
+    monkeypatch.setattr(drift, "LOOKED_MIN", 64 if compiled else 5)
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    random = Random(5)
+    index: ct.Index[int] = new_index(compiled)
+    for key in range(FILTERS[compiled]):
+        index.add(key, filters(random, key))
+    size = 2 * drift.FADING_AFTER
+    by_kind = [{"kind": "k1", "owner": f"o{random.randrange(10)}"} for _ in range(2 * size)]
+    before = looked_at(index, by_kind[: drift.SEEN_MIN])
+    looked_at(index, by_kind)
+    after = looked_at(index, by_kind[:size])
+    assert after < before / 2
+    by_owner = [{"kind": each["owner"].replace("o", "k"), "owner": "o1"} for each in by_kind]
+    before = looked_at(index, by_owner[:size])
+    for _ in range(3):
+        looked_at(index, by_owner)
+    assert looked_at(index, by_owner[:size]) < before / 2
+    index.validate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters would be hung anew again and again for nothing."""
+    drift = module("assignment", compiled)
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    monkeypatch.setattr(drift, "LOOKED_MIN", 64 if compiled else 10)
+    monkeypatch.setattr(drift, "PATIENCE_MAX", 4_096 if compiled else 1_024)
+    random = Random(6)
+    index: ct.Index[int] = new_index(compiled)
+    for key in range(FILTERS[compiled]):
+        index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.none_of(key)}))
+    asked: list[int] = []
+    rehang = drift.Hanging.rehang
+
+    def counted(hanging: Any, bucket: int, place: int) -> bool:
+        asked.append(place)
+        return bool(rehang(hanging, bucket, place))
+
+    monkeypatch.setattr(drift.Hanging, "rehang", counted)
+    first = arrays_of(index)._generation
+    for _ in range(drift.PATIENCE_MAX):
+        index.match({"kind": f"k{random.randrange(10)}", "id": -1})
+        assert not index.maintain(8)
+    assert arrays_of(index)._generation is first
+    assert 0 < len(asked) <= drift.REHUNG_AT_ONCE * (drift.PATIENCE_MAX.bit_length() + 1)
+
+
+def test_what_was_seen_counts_after_it_faded() -> None:
+    """Filters would be hung anew by what was seen for a part of the time only, and by chance."""
+    assert module("assignment").FADING_AFTER >= module("kernels.bucket_lookup").NOTIFICATIONS_MIN
+
+
+def test_renewal_moves_filters_to_places_that_are_seldom_visited() -> None:
+    """What notifications were seen would not change where filters hang."""
+    index: ct.Index[int] = new_index(False)
+    for key in range(200):
+        index.add(key, ct.Filter({"common": key % 100, "rare": key % 50}))
+    before = hanging_on(index, "common", 0, 1)
+    for number in range(1000):
+        index.match({"common": number % 2, "rare": -number})
+    index.renew()
+    assert hanging_on(index, "common", 0, 1) < before
+    assert sorted(index.match({"common": 7, "rare": 7})) == [7, 107]
+
+
+def hanging_on(index: Any, name: str, *values: int) -> int:
+    """How many filters hang on an attribute's values, or on some of them."""
+    generation = arrays_of(index)._generation
+    attr = generation.compiler.attrs[name]
+    places = [
+        places_of(generation.arrays.seed[0], attr, ct.eq(value)) for value in values or range(100)
+    ]
+    hashes = {place.hash for each in places if each for place in each}
+    buckets = generation.arrays.of["buckets"]
+    return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
+
+
+class Counted:
+    """A `Hanging` of which only the counters matter."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, moves: list[bool]) -> None:
+        self.generation = generation_of([ct.Filter("a = 1")], False)
+        self.arrays = self.generation.arrays
+        self.faded = 0
+        self.moves = moves
+        monkeypatch.setattr(self.arrays, "fade", self._fade)
+
+    def _fade(self) -> None:
+        self.faded += 1
+
+    def most_looked_through(self) -> int:
+        return 0
+
+    def rehang(self, bucket: int, place: int) -> bool:
+        return self.moves.pop(0)
+
+
+def waits(hanging: Counted, turns: int, looked: int, seen: int) -> list[int]:
+    """Until when drift waits, after each of so many turns."""
+    drift, counters = module("assignment").Drift(), hanging.arrays.counters
+    counters.looked[0], counters.seen[0] = looked, seen
+    found = []
+    for _ in range(turns):
+        drift.mend(hanging)
+        found.append(counters.due[0] - counters.matched[0])
+    return found
+
+
+def test_attempts_become_rarer_while_none_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matching would take twice as long where nothing can be gained; or never try again."""
+    drift = module("assignment")
+    monkeypatch.setattr(drift, "LOOKED_BETWEEN", 0)
+    none = Counted(monkeypatch, [False] * 100)
+    expected = [min(2**n, drift.PATIENCE_MAX) for n in range(1, 16)]
+    assert waits(none, 15, drift.LOOKED_MIN, drift.SEEN_MIN) == expected
+    assert none.faded == 0
+    some = Counted(monkeypatch, [False] * 6 + [False, True] + [False] * 2)
+    assert waits(some, 5, drift.LOOKED_MIN, drift.SEEN_MIN) == [2, 4, 8, 1, 2]
+
+
+def test_attempts_are_rarer_the_fewer_a_match_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a match takes no time, most of it would go into hanging filters anew."""
+    drift = module("assignment")
+    few = Counted(monkeypatch, [])
+    assert waits(few, 1, drift.LOOKED_MIN - 1, drift.SEEN_MIN) == [drift.MATCHES_BETWEEN]
+    assert waits(few, 1, drift.LOOKED_MIN, drift.SEEN_MIN - 1) == [drift.MATCHES_BETWEEN]
+    for looked in (drift.LOOKED_MIN, 10 * drift.LOOKED_MIN):
+        one = Counted(monkeypatch, [False] * 2)
+        assert waits(one, 1, looked, drift.SEEN_MIN) == [drift.LOOKED_BETWEEN // looked]
+    old = Counted(monkeypatch, [False] * 2)
+    waits(old, 1, drift.LOOKED_MIN, 2 * drift.FADING_AFTER + 1)
+    assert old.faded == 1
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_filter_moves_only_where_that_is_worth_it(compiled: Any) -> None:
+    """A filter would go to and fro between places that are as good."""
+    generation = generation_of([ct.Filter({"a": 1, "b": 2}), ct.Filter({"a": 5})], compiled)
+    arrays, hanging = generation.arrays, generation.hanging
+    bucket = arrays.filters.place[0]
+    arrays.counters.seen[0] = arrays.attrs.seen[0] = arrays.attrs.seen[1] = 10_000
+    arrays.buckets.hits[bucket] = 10
+    assert not hanging.rehang(bucket, 0), "few notifications come by"
+    hung_on = arrays.buckets.of_attr[bucket]
+    other = arrays.place_bucket(4242, 1 - hung_on, 0.5, 0, 0, arrays) >> 2
+    assert arrays.buckets.hits[other] == 5_000
+    arrays.buckets.hits[bucket] = 9_000
+    assert hanging.rehang(bucket, 7), "any number says which"
+    assert arrays.filters.place[0] != bucket
+    assert hanging.hanging_in(bucket) == []
+    assert not hanging.rehang(bucket, 0), "a bucket that is empty"
+    generation.validate([0, 1])
+
+
+def told(array: str, field: str, row: Any, value: int) -> Any:
+    """Writes a number into the arrays, at a row that they tell."""
+
+    def write(arrays: Any) -> None:
+        arrays.of[array][field][row(arrays)] = value
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        told("buckets", "length", lambda arrays: arrays.filters.place[0], 0),
+        told("filters", "at", lambda arrays: 0, 1),
+        told("filters", "place", lambda arrays: 0, 0),
+        told("entries", "here", lambda arrays: arrays.buckets.start[arrays.filters.place[0]], 9),
+    ],
+)
+def test_what_hangs_elsewhere_than_it_says_is_told(broken: Any) -> None:
+    """`validate` would pass over a filter that no notification finds."""
+    generation = generation_of([ct.Filter("a = 1"), ct.Filter("a = 2")], False)
+    generation.hanging.validate([0, 1])
+    broken(generation.arrays)
+    with pytest.raises((AssertionError, IndexError)):
+        generation.hanging.validate([0, 1])

@@ -1,0 +1,257 @@
+"""How the arrays grow and move, are saved and freed; and chains of small numbers in them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+import contrada as ct
+from contrada.matching.index_arrays import COPIED_BYTES_MAX, EMPTY, Arrays, Chains, grown
+from contrada.matching.kernels.schema import (
+    ARRAYS,
+    GRAM_BITS_BYTES,
+    NEED_OUT,
+    NEED_STAMPS,
+    NEED_TEXT,
+    NEED_VALUES,
+    PENDING,
+    PIVOTS,
+    STORE,
+)
+from tests.matching.engines import generation_of, module
+
+HASH_TABLES = ("names", "slots", "equal")
+
+
+# --- growing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, ARRAYS["entries"], object])
+def test_what_has_grown_holds_what_it_held(kind: Any) -> None:
+    """Rows would be lost, or fresh ones hold what somebody else left in memory."""
+    array = np.zeros(10, dtype=kind)
+    array[9] = np.ones(1, dtype=kind)[0]
+    assert grown(array, 10) is array
+    bigger = grown(array, 11)
+    assert len(bigger) == 10 + 5 + 16
+    assert (bigger[:10] == array).all()
+    assert (
+        not bigger[10:].astype(bool).any()
+        if not bigger.dtype.names
+        else not bigger["here"][10:].any()
+    )
+    assert len(grown(array, 100)) == 100
+
+
+def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for an update would wait for a copy of all; or none could be made."""
+    large = np.ones(COPIED_BYTES_MAX + 1, dtype=np.uint8)
+    assert len(grown(large, len(large) + 1)) == 64 * len(large)
+    assert len(grown(large[:-1], len(large))) < 2 * len(large), "it is small enough"
+    promised = np.zeros
+
+    def zeros(rows: int, dtype: Any) -> Any:
+        if rows > 2 * len(large):
+            raise MemoryError
+        return promised(rows, dtype=dtype)
+
+    monkeypatch.setattr(np, "zeros", zeros)
+    bigger = grown(large, len(large) + 1)
+    assert len(bigger) == len(large) + len(large) // 2 + 16
+    assert bigger[: len(large)].all()
+
+
+def checked(arrays: Any) -> None:
+    """What holds at all times of arrays."""
+    for i, name in enumerate(ARRAYS):
+        array = arrays.of[name]
+        assert arrays._table[2 * i : 2 * i + 2].tolist() == [array.ctypes.data, len(array)], name
+        assert len(getattr(arrays, name)) == len(array), name
+        assert len(array) >= max(arrays.used[name], arrays._rows[name]), name
+    for name in HASH_TABLES:
+        size = len(arrays.of[name])
+        assert size & (size - 1) == 0, name
+        assert 2 * np.count_nonzero(arrays.of[name]) <= size, name
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(ARRAYS)), st.integers(0, 300)), max_size=12))
+def test_kernels_are_told_where_each_array_is(asked: Any) -> None:
+    """A kernel would read where an array was before it moved."""
+    arrays = Arrays()
+    checked(arrays)
+    for name, rows in asked:
+        if name not in HASH_TABLES:
+            arrays.of[name][0] = np.ones(1, dtype=ARRAYS[name])[0]
+            arrays.reserve(name, rows)
+            assert arrays.of[name][0] == np.ones(1, dtype=ARRAYS[name])[0]
+            assert len(arrays.of[name]) >= rows
+    checked(arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("attrs", {"parts": 6, "state": 1, "present": 1}),
+        ("trees", {"pivots": PIVOTS}),
+        ("pools", {"pool_attrs": 32}),
+        ("sketches", {"registers": 64}),
+        ("buckets", {"bucket_list": 1}),
+        ("sets_by_row", {"set_seen": 1}),
+    ],
+)
+def test_arrays_that_go_together_grow_together(name: str, others: Any) -> None:
+    """A kernel would write down what it finds behind the end of an array."""
+    arrays = Arrays()
+    assert [arrays.take(name, 70), arrays.take(name), arrays.used[name]] == [0, 70, 71]
+    for other, rows in others.items():
+        assert len(arrays.of[other]) >= 71 * rows
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=60))
+def test_hash_tables_stay_half_empty(hashes: Any) -> None:
+    """Looking for what is not there would never end."""
+    arrays = generation_of([ct.Filter({f"a{n}": n}) for n in range(20)], False).arrays
+    for h in hashes:
+        arrays.place_bucket(h, 0, 0.5, 0, 0, arrays)
+        checked(arrays)
+
+
+# --- what a match asks for ----------------------------------------------------------------------
+
+
+def test_what_a_kernel_needs_is_doubled() -> None:
+    """A notification would be matched again and again without getting its room."""
+    arrays = Arrays()
+    arrays.counters.seen[0] = arrays.counters.matched[0] = 5
+    for status, name in ((NEED_TEXT, "text"), (NEED_VALUES, "values"), (NEED_OUT, "out")):
+        before = len(arrays.of[name])
+        arrays.grow_for(status)
+        assert len(arrays.of[name]) >= 2 * before, name
+    assert len(arrays.of["out"]) >= 4 * PENDING
+    assert arrays.counters.seen[0] == arrays.counters.matched[0] == 4, "it is matched once more"
+
+
+def test_stamps_are_cleared_and_what_was_seen_is_halved() -> None:
+    """A stamp of long ago would look new; or what was seen be forgotten at once."""
+    arrays = Arrays()
+    stamped = [("counters", "epoch"), ("state", "epoch"), ("buckets", "stamp")]
+    seen = [("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")]
+    for name, field in stamped + seen:
+        arrays.of[name][field] = 7
+    arrays.of["key_seen"][:] = arrays.of["set_seen"][:] = 7
+    for name in dict.fromkeys(n for n, _ in stamped + seen) | dict.fromkeys(
+        ("key_seen", "set_seen")
+    ):
+        arrays._rows[name] = len(arrays.of[name])
+    arrays.grow_for(NEED_STAMPS)
+    assert not any(arrays.of[name][field].any() for name, field in stamped)
+    assert not arrays.of["key_seen"].any()
+    assert not arrays.of["set_seen"].any()
+    assert all((arrays.of[name][field] == 3).all() for name, field in seen)
+
+
+def test_bits_of_substrings_take_no_room_before_one_is_asked_for() -> None:
+    """Each index would hold 64 KiB for nothing; or a substring's bit be nobody's."""
+    arrays = Arrays()
+    assert len(arrays.of["gram_bits"]) < 100
+    arrays.enter_gram(0, 0x616263)
+    assert arrays.used["gram_bits"] == GRAM_BITS_BYTES
+    gram_bit = module("kernels.scratch").gram_bit
+    (byte,) = np.flatnonzero(arrays.of["gram_bits"]).tolist()
+    bit = gram_bit(0, 0x616263, 8 * len(arrays.of["gram_bits"]))
+    assert (byte, arrays.of["gram_bits"][byte]) == (bit >> 3, 1 << (bit & 7))
+
+
+# --- all of them --------------------------------------------------------------------------------
+
+
+def test_what_is_saved_is_restored() -> None:
+    """A filter would come back without its place, or the scratch be too small for it."""
+    filters = [ct.Filter({"a": n, "b": ct.contains(f"x{n}"), "c": ct.gt(n)}) for n in range(50)]
+    generation = generation_of(filters, False)
+    before = generation.arrays
+    restored = module("index_arrays").Arrays()
+    restored.restore({name: before.saved(name).copy() for name in STORE}, before.used)
+    checked(restored)
+    for name in STORE:
+        rows = len(before.saved(name))
+        assert (restored.of[name][:rows] == before.saved(name)).all(), name
+        assert rows < len(before.of[name]) or name not in ("entries", "program"), name
+    for number in range(50):
+        assert restored.words_of(number) == before.words_of(number)
+    assert len(restored.of["stack"]) > restored.used["sets"]
+    assert len(restored.of["bucket_list"]) > restored.used["buckets"]
+    assert restored.bin_at(0, (4, 0)) == before.bin_at(0, (4, 0))
+
+
+def test_arrays_are_freed_one_at_a_time() -> None:
+    """All of a large index would be freed between two updates."""
+    arrays = Arrays()
+    held = arrays.bytes_used()
+    assert held == sum(a.nbytes for n, a in arrays.of.items() if arrays._rows[n] == len(a))
+    steps = 0
+    while arrays.dissolve():
+        steps += 1
+    assert steps == len(ARRAYS)
+    assert arrays.bytes_used() == 0
+
+
+# --- chains -------------------------------------------------------------------------------------
+
+
+class ChainsOfNumbers(RuleBasedStateMachine):
+    """Numbers come to chains and leave them, against lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrays = Arrays()
+        self.chains = Chains(self.arrays)
+        self.heads = [EMPTY] * 4
+        self.rows: list[dict[int, int]] = [{} for _ in range(4)]
+
+    @rule(chain=st.integers(0, 3), value=st.integers(0, 9))
+    def put(self, chain: Any, value: Any) -> None:
+        rows, before = self.rows[chain], self.heads[chain]
+        if value not in rows:
+            self.heads[chain], rows[value] = self.chains.put(value, before)
+            if before >= 0:  # who was alone has a row now, the one after
+                rows[before] = self.arrays.links.next[rows[value]]
+
+    @rule(chain=st.integers(0, 3), value=st.integers(0, 9))
+    def take(self, chain: Any, value: Any) -> None:
+        if value in self.rows[chain]:
+            row = self.rows[chain].pop(value)
+            self.heads[chain] = self.chains.take(value, row, self.heads[chain])
+
+    @rule(chain=st.integers(0, 3))
+    def drop(self, chain: Any) -> None:
+        self.chains.drop(self.heads[chain])
+        self.heads[chain], self.rows[chain] = EMPTY, {}
+
+    @invariant()
+    def chains_hold_what_they_got(self) -> None:
+        links = self.arrays.links
+        taken: list[int] = []
+        for head, rows in zip(self.heads, self.rows, strict=True):
+            assert sorted(self.chains.values(head)) == sorted(rows)
+            if head < EMPTY:
+                assert all(links.value[row] == value for value, row in rows.items())
+                taken += rows.values()
+        assert sorted(taken + self.chains.free_rows) == list(range(self.arrays.used["links"]))
+
+
+TestChains = ChainsOfNumbers.TestCase
+TestChains.__doc__ = "A key of a filter, or a row of the chains, would be lost or be used twice."
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9)), max_size=6))
+def test_a_chain_of_places_says_which_entry_each_is(places: Any) -> None:
+    """A filter would be taken out of another's entry."""
+    chains = Chains(Arrays())
+    head = chains.of_places(places)
+    at = places[0][1] if places else 0
+    assert sorted(chains.places(head, at)) == sorted(places)
+    assert sorted(chains.values(head)) == sorted(bucket for bucket, _ in places)

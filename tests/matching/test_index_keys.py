@@ -1,0 +1,101 @@
+"""Traits: every value of a set has one, so that what is filed by them is found."""
+
+import math
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.matching.index_keys import KINDS, Trait, prefix_of, traits_of
+from contrada.model.domains import line
+from contrada.model.domains.values import TEXT, Key, key_of
+from contrada.model.languages.casefold import fold
+from tests import strategies
+
+
+def has(key: Key, trait: Trait) -> bool:
+    """Whether a value has a trait."""
+    if trait.kind == "is":
+        return bool(key == trait.of)
+    if key[0] != TEXT:
+        return False
+    assert isinstance(key[1], bytes)
+    text = fold(key[1]) if trait.nocase else key[1]
+    found = {
+        "=": text == trait.of,
+        "prefix": text.startswith(trait.of),
+        "suffix": text.endswith(trait.of),
+        "contains": trait.of in text,
+    }
+    return bool(found[trait.kind])
+
+
+@given(
+    of=strategies.value_sets(3),
+    values=st.lists(strategies.pooled_values, min_size=1, max_size=8),
+    most=st.integers(0, 8),
+)
+def test_every_value_of_a_set_has_one_of_its_traits(of: Any, values: Any, most: int) -> None:
+    """A filter would be filed where some value that it matches does not come by."""
+    traits = traits_of(of, most)
+    if traits is not None:
+        assert len(traits) <= most
+        assert {each.kind for each in traits} <= {"is", *KINDS}
+        for key in map(key_of, values):
+            assert not of.holds(key) or any(has(key, each) for each in traits)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("a = 1", ["is"]),
+        ("a in (1, 'x', null)", ["is", "is", "is"]),
+        ("a in (1, 2, 3, 4)", None),
+        ("a prefix 'x'", ["prefix"]),
+        ("a = nocase 'x'", ["="]),
+        ("a (suffix 'x' | contains 'y' | = 5)", ["is", "contains", "suffix"]),
+        ("a (suffix 'x' & contains 'abcd')", ["contains"]),
+        ("a wildcard 'ab*'", ["prefix"]),
+        ("a > 1", None),
+        ("a any", None),
+        ("a != 'x'", None),
+        ("a (suffix 'x' | > 'y')", None),
+    ],
+)
+def test_the_traits_of_a_set(text: str, kinds: Any) -> None:
+    """A filter would be filed by presence although its values have something in common."""
+    traits = traits_of(ct.Filter(text).sets["a"], 3)
+    assert (traits if traits is None else sorted(each.kind for each in traits)) == (
+        kinds if kinds is None else sorted(kinds)
+    )
+
+
+@given(st.binary(min_size=1, max_size=3))
+def test_a_prefix_is_known_by_its_interval(prefix: Any) -> None:
+    """An interval that is no prefix would be filed as one, or a prefix as an interval."""
+    start, *end = line.starting_with(prefix)
+    assert prefix_of(start, end[0] if end else None) == prefix
+    assert prefix_of(start, (TEXT, prefix + b"\xff\xff\xff\xff")) is None
+    assert prefix_of((TEXT,), None) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [
+        (ct.ge(math.inf), math.inf),
+        (ct.lt(-sys.float_info.max), -math.inf),
+        (ct.gt(sys.float_info.max), math.inf),
+    ],
+)
+def test_a_bound_that_leaves_one_number_is_that_number(of: ct.ValueSet, value: float) -> None:
+    """A filter of one value would be looked at whenever its attribute comes."""
+    assert traits_of(of, 1) == (Trait("is", False, key_of(value)),)
+
+
+@pytest.mark.parametrize("of", [ct.ge(0), ct.lt(2**62), ct.gt(-1e300), ct.between(0, 1)])
+def test_many_numbers_have_no_traits(of: ct.ValueSet) -> None:
+    """A filter would be filed under some of its values, and be missed at the others."""
+    assert traits_of(of, 16) is None

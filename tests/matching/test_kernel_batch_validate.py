@@ -1,0 +1,75 @@
+"""The kernel that looks at packed notifications: one by one, in both kinds, and never too far."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.model import Envelope, Notification, to_msgpack
+from tests import strategies
+from tests.matching.engines import COMPILED, module, needs_numba
+
+STAMPED = Envelope("an id", "publisher", 7, 1_700_000_000_000_000)
+PADDING = bytes(16)
+
+
+def parts_of(msg: bytes, compiled: bool, begin: int = 0) -> list[int] | None:
+    """What the kernel tells of a notification that stands there."""
+    passing = module("kernels.batch_validate", compiled)
+    parts = np.zeros(passing.PARTS, dtype=np.int64)
+    names = np.zeros((passing.NAMES_MAX, 2), dtype=np.int64)
+    rows: Any = np.frombuffer(msg + PADDING, dtype=np.uint8)
+    if not compiled:
+        rows = rows.astype(int)  # Bytes of NumPy would overflow, where those of kernels do not.
+    is_plain = passing.read_parts(rows, begin, len(msg), parts, names)
+    return parts.tolist() if is_plain else None
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_parts_stand_where_it_says(compiled: bool) -> None:
+    """A notification would be known by another's name, or matched by other bytes."""
+    one = Notification({"a": 1, "b": "x"}, envelope=STAMPED)
+    before, data = b"before", to_msgpack(one)
+    parts = parts_of(before + data, compiled, len(before))
+    assert parts is not None
+    span, time_us, *texts = parts
+    whole = before + data
+    assert whole[span:].startswith(one.span)
+    assert time_us == STAMPED.time_us
+    found = [whole[at : at + length] for at, length in zip(texts[::2], texts[1::2], strict=True)]
+    assert found == [b"an id", b"publisher"]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_bytes_that_are_cut_off_are_none(compiled: bool) -> None:
+    """It would read what stands behind, and take that for its own."""
+    data = to_msgpack(Notification({"a": 1, "b": "x", "c": 2.5, "d": None}, envelope=STAMPED))
+    assert parts_of(data, compiled) is not None
+    for end in range(len(data)):
+        assert parts_of(data[:end], compiled) is None
+    assert parts_of(data + b"\x00", compiled) is None
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_two_attributes_of_one_name_are_none(compiled: bool) -> None:
+    """Filters would look at one of them, and its subscriber at the other."""
+    data = to_msgpack(Notification({"aa": 1, "ab": 2}, envelope=STAMPED))
+    assert parts_of(data, compiled) is not None
+    assert parts_of(data.replace(b"ab", b"aa"), compiled) is None
+    assert parts_of(data.replace(b"ab", b"@b"), compiled) is None
+    assert parts_of(data.replace(b"ab", b"a\x7f"), compiled) is None
+
+
+@needs_numba
+@given(
+    one=strategies.notifications(),
+    at=st.integers(0, 400),
+    byte=st.integers(0, 255),
+)
+def test_both_kinds_say_the_same(one: Notification, at: int, byte: int) -> None:
+    """What is tested in plain Python would not be what runs."""
+    data = bytearray(to_msgpack(one.with_envelope(STAMPED)))
+    data[at % len(data)] = byte
+    assert parts_of(bytes(data), False) == parts_of(bytes(data), True)

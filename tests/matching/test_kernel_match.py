@@ -1,0 +1,187 @@
+"""Kernels that match: guards, chains of keys, repeated keys, many candidates at once."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.matching.kernels.match import ENTRIES_AT_ONCE
+from contrada.matching.kernels.schema import (
+    DECIDED_ALONE,
+    GUARD_KIND_SHIFT,
+    GUARD_NONE,
+    NEED_OUT,
+    OK,
+    PENDING,
+    UNREADABLE,
+)
+from tests import strategies
+from tests.matching.engines import (
+    COMPILED,
+    arrays_of,
+    generation_of,
+    inner,
+    loaded,
+    module,
+    new_index,
+)
+
+MAY_PASS = 1
+
+
+def guards_of(generation: Any, number: int) -> list[list[tuple[int, int, int]]]:
+    """The guards of each entry of a filter."""
+    arrays, hanging = generation.arrays, generation.hanging
+    place, at = arrays.filters.place[number], arrays.filters.at[number]
+    entries = arrays.entries
+    found = []
+    for bucket, which in hanging._chains.places(place, at):
+        i = arrays.buckets.start[bucket] + which
+        assert entries.filter[i] == number
+        first = entries.guard[i], entries.low[i], entries.high[i]
+        found.append([first, (entries.second[i], entries.second_low[i], entries.second_high[i])])
+    return found
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(of=strategies.filters(strategies.value_sets(2)), notification=strategies.notifications())
+def test_guards_never_say_no_to_what_passes(of: Any, notification: Any, compiled: Any) -> None:
+    """A filter would be missed, or match by its guards alone what it does not match."""
+    generation = generation_of([of], compiled)
+    arrays, guard_passes = generation.arrays, inner(compiled).guard_passes
+    assert loaded(generation, notification.span, compiled) == OK
+    matches, is_exact = of.matches(notification), not arrays.counters.inexact[0]
+    for guards in guards_of(generation, 0):
+        answers = [guard_passes(*guard, arrays.memory) for guard in guards]
+        if matches:
+            assert all(each & MAY_PASS and each >> 1 for each in answers)
+        may = all(each & MAY_PASS for each in answers)
+        sure = all(each >> 1 == 2 for each in answers)
+        if guards[0][0] & DECIDED_ALONE and is_exact and may and sure:
+            assert matches
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("x between 1 and 9", 5, 2),
+        ("x between 1 and 9", 10**6, 0),
+        ("x between 1 and 9", 9.00000001, 1),
+        ("x between 1 and 9", 1, 1),
+        ("x between 1 and 9", [0.5, 20], 1),
+        ("x = 1", 1, 1),  # half a key is not all of it
+        ("x = 'abc'", "abc", 1),
+        ("x = 'abc'", "abd", 0),
+        ("x != 5", 6, 2),
+        ("x != 5", 5, 1),
+        ("x != 5", "text", 0),
+        ("x != 5", float("nan"), 1),
+        ("x matches /a+b/", "ab", 1),
+        ("x != 'a'", "b", 2),
+        ("x contains 'a'", "bab", 2),
+        ("x contains 'a'", "bbb", 0),
+        ("x between 1 and 9", (), 0),
+        ("x != 5", (), 0),
+    ],
+)
+def test_a_guard_tells_all_that_32_bits_can(
+    text: str, value: Any, expected: int, compiled: Any
+) -> None:
+    """Most candidates would be looked up in their programs; answers would stay right."""
+    generation = generation_of([ct.Filter(text)], compiled)
+    arrays = generation.arrays
+    generation.hanging.unhang(0)
+    assert arrays.hang(0, 0, -1, by_value=False, alone=True) == 0
+    at = arrays.buckets.start[0]
+    loaded(generation, ct.Notification({"x": value}).span, compiled)
+    guard = arrays.entries.guard[at], arrays.entries.low[at], arrays.entries.high[at]
+    answer = inner(compiled).guard_passes(*guard, arrays.memory)
+    assert (answer >> 1 if answer & MAY_PASS else 0) == expected
+    assert arrays.entries.second[at] >> GUARD_KIND_SHIFT == GUARD_NONE
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(chains=st.lists(st.integers(2, 6), max_size=12))
+def test_chains_are_followed_to_their_ends(chains: Any, compiled: Any) -> None:
+    """Of filters with several keys, some would get nothing, or another filter's notifications."""
+    generation = generation_of([], compiled)
+    arrays, numbers = generation.arrays, iter(range(1_000))
+    listed = []
+    for end, length in enumerate(chains):
+        head = module("index_arrays").EMPTY
+        for _ in range(length):
+            head, _row = generation._chains.put(next(numbers), head)
+        listed.append(list(generation._chains.values(head)))
+        arrays.out[len(arrays.out) - 1 - end] = -2 - head
+    assert inner(compiled).follow_chains(len(chains), arrays.memory) == OK
+    found = arrays.of["out"][: arrays.counters.out[0]].tolist()
+    turns = range(max(chains, default=0))
+    assert found == [each[turn] for turn in turns for each in in_turn(listed, turn)]
+
+
+def in_turn(listed: list[list[int]], turn: int) -> list[list[int]]:
+    return [each for each in listed if turn < len(each)]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_chains_for_which_there_is_no_room_wait_for_it(compiled: Any) -> None:
+    """Keys would be written over the chains that are still to be followed."""
+    generation = generation_of([], compiled)
+    arrays, head = generation.arrays, module("index_arrays").EMPTY
+    for number in range(len(arrays.out) + 5):
+        head, _row = generation._chains.put(number, head)
+    arrays.out[len(arrays.out) - 1] = -2 - head
+    assert inner(compiled).follow_chains(1, arrays.memory) == NEED_OUT
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(out=st.lists(st.integers(-3, 7), max_size=20))
+def test_a_slot_is_left_once(out: Any, compiled: Any) -> None:
+    """A key would come twice; or a filter that the model is to confirm be taken for a key."""
+    generation = generation_of([ct.Filter({"a": n}) for n in range(8)], compiled)
+    arrays = generation.arrays
+    loaded(generation, b"\x80", compiled)
+    arrays.of["out"][: len(out)] = out
+    left = inner(compiled).drop_repeated(len(out), arrays.memory)
+    slots = list(dict.fromkeys(each for each in out if each >= 0))
+    found = arrays.of["out"][:left].tolist()
+    assert [each for each in found if each >= 0] == slots
+    assert [each for each in found if each < 0] == [each for each in out if each < 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    "count", [PENDING - ENTRIES_AT_ONCE, PENDING, PENDING + 1, 2 * PENDING + 3]
+)
+def test_more_candidates_than_are_written_down_at_a_time(count: int, compiled: Any) -> None:
+    """Of a long bucket those behind the room for candidates would be forgotten, or come twice."""
+    index: ct.Index[int] = new_index(compiled)
+    for key in range(count):
+        index.add(key, ct.Filter({"a": ct.exists(), "b": ct.none_of(key), "c": ct.gt(-key)}))
+    assert sorted(index.match({"a": 1, "b": -1, "c": 1})) == list(range(count))
+    assert sorted(index.match({"a": 1, "b": 5, "c": 1})) == [k for k in range(count) if k != 5]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_an_answer_says_what_is_to_be_done_with_it(compiled: Any) -> None:
+    """Slots would be taken for keys, drift never be mended, or a span without sense pass."""
+    index: ct.Index[Any] = new_index(compiled)
+    for key in range(3):
+        index.add(key, ct.Filter("a = 1"))
+    match = module("kernels.match", compiled).match
+    arrays = arrays_of(index)._generation.arrays
+    arrays.counters.due[0] = 3
+    span = ct.Notification({"a": 1}).span
+    assert [match(span, arrays.memory) for _ in range(3)] == [4 * 3, 4 * 3, 4 * 3 + 2]
+    assert match(b"\x80", arrays.memory) == 2
+    arrays.counters.due[0] = 100
+    index.add("no integer", ct.Filter("a = 1"))
+    assert match(span, arrays.memory) == 4 * 4 + 1
+    odd = match(b"\x01", arrays.memory)
+    assert odd < 0
+    assert odd >> 2 == UNREADABLE
+    assert arrays.counters.matched[0] == 5

@@ -1,0 +1,421 @@
+"""Kernels that read: msgpack and columns into the scratch, hashes, folding, names."""
+
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.matching.index_arrays import _SEED
+from contrada.matching.kernels.schema import HASH_SEED_BITS, KINDS, OK, UNREADABLE
+from contrada.matching.record_batches import Columns
+from contrada.model.domains.values import EPOCH, TIME_MAX_US, TIME_MIN_US
+from contrada.model.languages import casefold
+from tests import strategies
+from tests.matching.engines import (
+    COMPILED,
+    NEEDS_ROOM,
+    generation_of,
+    inner,
+    loaded,
+    module,
+    needs_numba,
+)
+
+encode = msgspec.msgpack.Encoder().encode
+HEADER_BYTES_MAX = 15
+PADDING = bytes(HEADER_BYTES_MAX)
+INT, TEXT, ARRAY, MAP, TIME, LARGE, OTHER = 2, 4, 5, 6, 7, 8, 9
+SPAN = {"a": [1, "text" * 10, None, 2**60], "b": "xyz", "c": {"d": [True, 2.5]}, "e": "x" * 300}
+ASKED = ct.Filter("a any and b = 'xyz' and x = nocase 'K'")
+
+
+def microseconds(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def bits_in_order(number: float) -> int:
+    """A double's bits as an integer in the order of doubles."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", number))
+    return int(bits if bits >= 0 else -(bits & 2**63 - 1))
+
+
+# --- hashes -------------------------------------------------------------------------------------
+
+words = st.integers(0, 2**32 - 1)
+keys = st.integers(-(2**63), 2**63 - 1)
+seeds = st.integers(0, 2**HASH_SEED_BITS - 1)
+
+
+@needs_numba
+@given(seed=seeds, h=words, x=keys, attr=st.integers(0, 2**22), text=st.binary(max_size=20))
+def test_hashes_are_the_same_in_both_kinds(seed: Any, h: Any, x: Any, attr: Any, text: Any) -> None:
+    """An index saved by one process would lose its filters in another; or a hash leave its bits."""
+    checked, compiled = (module("kernels.scratch", each) for each in (False, True))
+    asked = {
+        "mixed": ((seed, h, x), 32),
+        "finished": ((h,), 31),
+        "place_hash": ((seed, attr, 5, h), 31),
+        "point_hash": ((seed, attr, 4, x), 31),
+        "gram_bit": ((attr, h, 2**19), 19),
+        "hash_of_text": ((seed, text), 32),
+        "hash_of_part": ((seed, text), 32),
+    }
+    for name, (arguments, bits) in asked.items():
+        found = getattr(checked, name)(*arguments)
+        assert found == getattr(compiled, name)(*arguments), name
+        assert 0 <= found < 2**bits, name
+
+
+@pytest.mark.slow
+def test_texts_of_one_hash_are_not_for_another_seed() -> None:
+    """Texts could be made whose hashes are equal in any process.
+
+    With products alone, it is the lowest byte of the seed that says which texts have one hash.
+    """
+    hash_of_text = module("kernels.scratch").hash_of_text
+    seed = 0x2B6D5A7F_9D1C6E53
+    seen: dict[int, bytes] = {}
+    pairs = []
+    for number in range(300_000):
+        text = b"%x" % (number * 2_654_435_761)
+        h = hash_of_text(seed, text)
+        if h in seen:
+            pairs.append((seen[h], text))
+        seen[h] = text
+    assert pairs, "no two texts have one hash"
+    for other in (seed ^ (1 << 20), seed ^ (1 << 40)):
+        assert not all(hash_of_text(other, a) == hash_of_text(other, b) for a, b in pairs)
+
+
+# --- headers ------------------------------------------------------------------------------------
+
+
+def header(msg: bytes, compiled: bool) -> tuple[int, ...]:
+    found = module("kernels.scratch", compiled).header(msg + PADDING, 0)
+    return tuple(int(each) for each in found)
+
+
+WIDTHS = [
+    *(b"\xcc\xff", b"\xcd\xff\xfe", b"\xce\xff\xfe\xfd\xfc", b"\xcf\x7f" + b"\xff" * 7),
+    *(b"\xd0\x80", b"\xd1\x80\x01", b"\xd2\x80\x00\x00\x01", b"\xd3\x80" + b"\x01" * 7),
+    *(b"\x00", b"\x7f", b"\xe0", b"\xff", b"\xd0\x7f", b"\xd3" + bytes(8)),
+]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("msg", WIDTHS, ids=bytes.hex)
+def test_an_integer_of_any_width_is_read(msg: Any, compiled: Any) -> None:
+    """A number would lose its sign, or the bytes after the first."""
+    assert header(msg, compiled) == (INT, msgspec.msgpack.decode(msg), len(msg))
+
+
+SIZES = [
+    *((encode("x" * n), TEXT, n) for n in (0, 31, 32, 255, 256, 65_536)),
+    *((encode(b"x" * n), TEXT, n) for n in (0, 256, 65_536)),
+    *((encode([1] * n), ARRAY, n) for n in (0, 15, 16, 65_536)),
+    *((encode({str(k): 0 for k in range(n)}), MAP, n) for n in (0, 15, 16, 65_536)),
+    *((encode(each), 1, int(each)) for each in (False, True)),
+    (encode(None), 0, 0),
+    (b"\xcf" + b"\xff" * 8, LARGE, -1),
+    (b"\xc1", OTHER, 0),
+    (b"\xca" + bytes(4), OTHER, 0),
+    (b"\xd6\x05" + bytes(4), OTHER, 0),
+    (b"\xc7\x0c\x05" + bytes(12), OTHER, 0),
+]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(("msg", "kind", "number"), SIZES, ids=range(len(SIZES)))
+def test_every_other_header_is_read(msg: Any, kind: Any, number: Any, compiled: Any) -> None:
+    """A length of one width would be read as another, or an odd byte be taken for a value."""
+    assert header(msg, compiled)[:2] == (kind, number)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(time=st.datetimes(timezones=st.just(UTC)))
+def test_times_of_all_three_widths_are_read(time: Any, compiled: Any) -> None:
+    """A time before 1970, after 2106 or with fractions of a second would be another one."""
+    msg = encode(time)
+    assert header(msg, compiled) == (TIME, microseconds(time), len(msg))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(
+    seconds=st.integers(0, 2**34 - 1), nanoseconds=st.integers(0, 10**9 - 1), is_long=st.booleans()
+)
+@example(seconds=1, nanoseconds=999_999_500, is_long=False)
+@example(seconds=1, nanoseconds=1_499, is_long=True)
+def test_a_time_between_two_microseconds_is_the_nearer_one(
+    seconds: int, nanoseconds: int, is_long: bool, compiled: Any
+) -> None:
+    """Other languages have nanoseconds: a filter would look at another time than its subscriber."""
+    if is_long:
+        msg = b"\xc7\x0c\xff" + struct.pack(">Iq", nanoseconds, seconds)
+    else:
+        msg = b"\xd7\xff" + struct.pack(">Q", nanoseconds << 34 | seconds)
+    read = microseconds(msgspec.msgpack.decode(msg))
+    assert header(msg, compiled) == (TIME, read, len(msg))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(value=st.recursive(strategies.values(), lambda inner: st.lists(inner, max_size=3)))
+def test_what_nobody_asks_for_is_skipped_as_a_whole(value: Any, compiled: Any) -> None:
+    """What comes behind an attribute that no filter names would be read from its middle."""
+    msg = encode({"k": value})
+    skipped = module("kernels.scratch", compiled).skipped
+    assert skipped(msg + b"\x01", 0) == len(msg)
+
+
+# --- whole notifications ------------------------------------------------------------------------
+
+
+def scratch(generation: Any) -> dict[int, list[tuple[int, int, int, bytes]]]:
+    """What stands in the scratch: by attribute its values."""
+    arrays = generation.arrays
+    state, values, text = arrays.state, arrays.values, arrays.of["text"]
+    found = {}
+    for attr in arrays.of["present"][: arrays.counters.present[0]].tolist():
+        assert state.epoch[attr] == arrays.counters.epoch[0]
+        first = state.first[attr]
+        rows = range(first, first + state.count[attr])
+        assert all(values.attr[row] == attr for row in rows)
+        found[attr] = [
+            (
+                values.domain[row],
+                values.low[row],
+                values.high[row],
+                text[values.start[row] :][: values.length[row]].tobytes()
+                if values.domain[row] == 6
+                else b"",
+            )
+            for row in rows
+        ]
+    return found
+
+
+def in_scratch(value: Any) -> tuple[int, int, int, bytes]:
+    """What a value becomes there."""
+    if value is None:
+        return 1, 0, 0, b""
+    if isinstance(value, bool):
+        return 2, int(value), int(value), b""
+    if isinstance(value, datetime):
+        return 5, microseconds(value), microseconds(value), b""
+    if isinstance(value, str | bytes):
+        raw = value.encode() if isinstance(value, str) else value
+        h = module("kernels.scratch").hash_of_text(_SEED, raw)
+        return 6, h, h, raw
+    if value != value:
+        return 3, 0, 0, b""
+    key = bits_in_order(value)
+    wide = int(isinstance(value, int) and abs(value) > 2**53)
+    return 4, key - wide, key + wide, b""
+
+
+def check_scratch(attributes: Any, compiled: bool) -> None:
+    """Asserts that values stand in the scratch, and what an attribute's state says of them."""
+    generation = generation_of([ct.Filter("a = 1 and b = 2 and é = 3")], compiled)
+    assert loaded(generation, encode(attributes), compiled) == OK
+    listed = {n: v if isinstance(v, list) else [v] for n, v in attributes.items()}
+    expected = {
+        generation.compiler.attrs[name]: list(map(in_scratch, several))
+        for name, several in listed.items()
+        if name != "unasked" and several
+    }
+    assert scratch(generation) == expected
+    has, counters = generation.arrays.state, generation.arrays.counters
+    assert counters.inexact[0] == any(
+        low != high for rows in expected.values() for _, low, high, _ in rows
+    )
+    for attr, rows in expected.items():
+        plain = [each for each in rows if each[0] != 6]
+        assert has.lowest[attr] == min([low >> 32 for _, low, _, _ in plain] or [2**31 - 1])
+        assert has.highest[attr] == max([high >> 32 for _, _, high, _ in plain] or [-(2**31)])
+        assert has.only_domain[attr] == (rows[0][0] if len(rows) == 1 else 0)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(
+    attributes=st.dictionaries(
+        st.sampled_from(["a", "b", "é", "unasked"]),
+        strategies.values() | st.lists(strategies.values(), max_size=12),
+    )
+)
+def test_every_value_comes_into_the_scratch(attributes: Any, compiled: Any) -> None:
+    """A value would be another one to the kernels, or be forgotten when the scratch grows."""
+    check_scratch(attributes, compiled)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("pool", [strategies.NUMBERS, strategies.TIMES, strategies.TEXTS], ids=len)
+def test_odd_values_come_into_the_scratch(pool: Any, compiled: Any) -> None:
+    """A number where integers and doubles part, or text that is no UTF-8, would be another one."""
+    for value in pool:
+        check_scratch({"a": value, "b": [value, *pool[:2]]}, compiled)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(texts=st.lists(strategies.texts, min_size=1, max_size=3))
+def test_texts_are_folded_where_a_filter_compares_without_case(texts: Any, compiled: Any) -> None:
+    """A filter without case would compare with another text's folded form, or with none."""
+    generation = generation_of([ASKED], compiled)
+    attr = generation.compiler.attrs["x"]
+    assert loaded(generation, encode({"x": texts}), compiled) == OK
+    arrays = generation.arrays
+    first, values, text = arrays.state.first[attr], arrays.values, arrays.of["text"]
+    for row, given_ in enumerate(texts, first):
+        raw = given_.encode() if isinstance(given_, str) else given_
+        at = values.folded[row]
+        assert text[at : at + values.folded_length[row]].tobytes() == casefold.fold(raw)
+
+
+class Watched:
+    """Bytes that fail when they are read further behind their end than a header reaches."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, at: int) -> int:
+        assert 0 <= at < len(self._data) + HEADER_BYTES_MAX
+        return self._data[at] if at < len(self._data) else 0xA5
+
+
+@given(cut=st.integers(0, len(encode(SPAN)) - 1), more=st.binary(max_size=20))
+def test_bytes_behind_the_end_are_never_read(cut: Any, more: Any) -> None:
+    """Memory that belongs to others would be taken for a notification's."""
+    generation, span = generation_of([ASKED], False), encode(SPAN)
+    generation.arrays.reserve("text", 1_000)
+    load = module("kernels.scratch").load
+    assert load(Watched(span[:cut]), generation.arrays) == UNREADABLE
+    for odd in (more, span[:cut] + more):
+        assert load(Watched(odd), generation.arrays) in (OK, UNREADABLE)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_span_that_is_cut_off_anywhere_is_unreadable(compiled: Any) -> None:
+    """Half a notification would be matched as if it were whole."""
+    generation, span = generation_of([ASKED], compiled), encode(SPAN)
+    assert loaded(generation, span, compiled) == OK
+    if compiled:  # `test_bytes_behind_the_end_are_never_read` holds the rest
+        for cut in range(len(span)):
+            assert loaded(generation, span[:cut], compiled) == UNREADABLE, cut
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    "span",
+    [
+        *(b"", b"\x01", b"\x91\x01", b"\xa1a"),
+        b"\x81\xc4\x01a\x01",  # a name that is bytes
+        b"\x81\x01\x01",
+        b"\x82\xa1a\x01\xa1a\x02",  # one name twice
+        b"\x81\xa1a\x81\xa1b\x01",  # a map for a value
+        b"\x81\xa1a\xcf" + b"\xff" * 8,
+        b"\x81\xa1a\x91\xc1",
+        b"\x81\xa1a\x92\x01",
+        b"\x81\xa1z\xc1",
+    ],
+    ids=bytes.hex,
+)
+def test_what_is_no_notification_is_unreadable(span: Any, compiled: Any) -> None:
+    """Bytes that the model refuses would be matched."""
+    generation = generation_of([ASKED], compiled)
+    assert loaded(generation, span if compiled else Watched(span), compiled) == UNREADABLE  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(names=st.lists(strategies.odd_names | strategies.names, unique=True, max_size=40))
+def test_names_are_found_again(names: Any, compiled: Any) -> None:
+    """An attribute would be taken for another whose name has the same hash or beginning."""
+    known, others = names[::2], names[1::2]
+    generation = generation_of([ct.Filter({name: 1}) for name in known], compiled)
+    attr_of = inner(compiled).attr_of
+    found = {name: attr_of(name.encode(), generation.arrays.memory) for name in names}
+    assert found == generation.compiler.attrs | dict.fromkeys(others, -1)
+
+
+# --- folding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(st.text() | st.binary())
+def test_the_kernels_fold_as_the_model_does(compiled: Any, text: Any) -> None:
+    """Text without case would be compared by another table than the model's."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    room: Any = bytearray(raw + bytes(4 * len(raw) + 8))
+    view = np.frombuffer(room, dtype=np.uint8) if compiled else memoryview(room)
+    folded = module("kernels.scratch", compiled).folded_text
+    size = folded(view, 0, len(raw), len(raw))
+    assert bytes(room[len(raw) : len(raw) + size]) == casefold.fold(raw)
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def bounded(bits: int, *, signed: bool) -> st.SearchStrategy[Any]:
+    low = -(2 ** (bits - 1)) if signed else 0
+    high = 2 ** (bits - signed) - 1
+    return st.integers(low, high) | st.sampled_from([low, high, 0])
+
+
+OF_KIND: dict[str, st.SearchStrategy[Any]] = {
+    "bool": st.booleans(),
+    **{f"int{bits}": bounded(bits, signed=True) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": bounded(bits, signed=False) for bits in (8, 16, 32)},
+    "float": st.floats(width=32),
+    "double": st.floats(),
+    "time": st.datetimes(timezones=st.just(UTC)),
+    "string": st.text(max_size=5),
+    "large_string": st.text(max_size=5),
+    "binary": st.binary(max_size=5),
+    "large_binary": st.binary(max_size=5),
+}
+
+
+def loaded_row(generation: Any, described: Any, row: int) -> int:
+    """Brings a row of columns into the scratch; what that answers when there is room."""
+    cells = np.zeros(len(described) + 1, dtype=np.int64)
+    memory = generation.arrays.memory
+    while (status := inner(True).load_cells(described, row, cells, memory)) in NEEDS_ROOM:
+        generation.arrays.grow_for(status)
+    return int(status)
+
+
+@pytest.mark.quick_every(4)
+@needs_numba
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_a_column_is_read_as_its_values_in_msgpack(kind: str, data: Any) -> None:
+    """A column of some type would be matched otherwise than a notification."""
+    pa = pytest.importorskip("pyarrow")
+    values = data.draw(st.lists(st.none() | OF_KIND[kind], min_size=1, max_size=12))
+    begin = data.draw(st.integers(0, len(values) - 1))
+    arrow = {"time": pa.timestamp("us", "UTC"), "bool": pa.bool_(), "double": pa.float64()}
+    made = arrow.get(kind) or (pa.float32() if kind == "float" else getattr(pa, kind)())
+    column = pa.array(values, made).slice(begin)
+    by_column, by_msgpack = (generation_of([ct.Filter("x = 1")], True) for _ in range(2))
+    described = Columns(len(column), [(0, KINDS[kind], column)]).described
+    for row, value in enumerate(values[begin:]):
+        assert loaded_row(by_column, described, row) == OK
+        assert loaded(by_msgpack, encode({} if value is None else {"x": value}), True) == OK
+        assert scratch(by_column) == scratch(by_msgpack)
+
+
+@needs_numba
+@pytest.mark.parametrize("beyond", [TIME_MIN_US - 1, TIME_MAX_US + 1, 2**62])
+def test_a_time_that_none_can_have_is_left_to_the_model(beyond: int) -> None:
+    """A column's time past the year 9999 would be matched instead of refused."""
+    pa = pytest.importorskip("pyarrow")
+    column = pa.array([0, beyond], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    generation = generation_of([ct.Filter("t any")], True)
+    described = Columns(2, [(0, KINDS["time"], column)]).described
+    assert [loaded_row(generation, described, row) for row in (0, 1)] == [OK, UNREADABLE]

@@ -1,0 +1,634 @@
+"""Promises over connections that are lost, and brokers that are killed and come back."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.errors import (
+    CannotPublishError,
+    ConnectionFailedError,
+    DeliveryError,
+    ServiceClosedError,
+    StoreError,
+)
+from contrada.net.broker import broker_logs
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.durable_session import GuestLogs
+from contrada.net.client import durable_client
+from contrada.net.client.durable_client import TcpLogs
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.frames import Frame, LogReply, Reply
+from contrada.service import Service, StandingSubscription, backoff
+from contrada.service.durable_reader import READ_AHEAD_MAX
+from tests.asynchronous import on_loop, until
+from tests.homes import CERTIFIED, numbers, records, rest
+from tests.net.processes import serving
+from tests.net.test_commands import WAIT_S, contrada
+from tests.net.test_reconnection import lose
+
+KILLS = 3
+"""How often a broker is killed."""
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow one another at once."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "broker.db"
+
+
+def cut(broker: Broker) -> None:
+    """Cuts the connections of a broker, without a word."""
+    for each in list(broker._peers):
+        each.abort()
+
+
+async def begun(address: str, store: Path | None) -> Broker:
+    """A new broker at the address of one that is gone."""
+    place = parse_address(address)
+    broker = Broker(place.host, place.port, store=store)
+    await broker.start()
+    return broker
+
+
+@contextlib.asynccontextmanager
+async def cutting(broker: Broker, times: int) -> AsyncIterator[asyncio.Task[None]]:
+    """Cuts the connections so often meanwhile, each time when something was published since."""
+
+    async def work() -> None:
+        for _ in range(times):
+            seen = broker.logs.host.server.statistics()
+            kept = sum(each.appended for each in seen.logs.values())
+            await until(
+                lambda kept=kept: (  # type: ignore[misc]
+                    sum(e.appended for e in broker.logs.host.server.statistics().logs.values())
+                    > kept
+                )
+            )
+            cut(broker)
+
+    task = asyncio.create_task(work())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_what_is_published_while_connections_are_cut_comes_once(path: Path) -> None:
+    """What was on its way would be lost, or published a second time."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address, publisher="desk") as service,
+    ):
+        await (await service.subscribe("n any", durable="s")).aclose()
+        async with cutting(broker, 5) as cuts:
+
+            async def publish(first: int) -> None:
+                for n in range(first, 400, 8):
+                    await service.publish({"n": n}, delivery="certified fifo")
+                    await asyncio.sleep(0)
+
+            await asyncio.gather(*map(publish, range(8)))
+            more = 400
+            while not cuts.done():
+                await service.publish({"n": more}, delivery=CERTIFIED)
+                more += 1
+        assert sorted(await rest(service, "s")) == list(range(more))
+
+
+@on_loop
+async def test_a_reader_goes_on_where_it_was(path: Path) -> None:
+    """It would miss what was on its way; or do again what it has in its hands, or has done."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(20)], delivery=CERTIFIED)
+        got = await records(events, 5)
+        await events.acknowledge(got[0].position)
+        await until(lambda: events.statistics().queued == 15)
+        cut(broker)
+        await events.acknowledge(got[1].position)
+        await until(lambda: events.statistics().reconnects == 1)
+        found = await records(events, 15)
+        assert [(each.item["n"], each.attempt) for each in found] == [(n, 2) for n in range(5, 20)]
+        assert events.statistics().reconnects == 1
+        await events.acknowledge(got[2].position, up_to=found[-1].position)
+        await events.aclose()
+        assert await rest(service, "s") == []
+
+
+@on_loop
+async def test_what_is_acknowledged_one_by_one_does_not_come_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged while another acknowledgement was on its way would be done again."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
+        got = await records(events, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_answer", lambda *_: None)
+            waiting = [asyncio.create_task(events.acknowledge(e.position)) for e in got]
+            peers = list(broker._peers)
+            logs_of = next(iter(peers))._talk._logs  # type: ignore[union-attr]
+            await until(lambda: logs_of._unanswered > 0)
+        cut(broker)
+        await asyncio.gather(*waiting)
+        assert await numbers(events, 2) == [3, 4]
+
+
+@on_loop
+async def test_what_was_acknowledged_while_the_broker_was_away_stays_so(path: Path) -> None:
+    """What was worked off over a restart would come again."""
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    address = broker.address
+    async with connect(address) as service:
+        async with service.subscribe("n any", durable="s") as events:
+            await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
+            assert await numbers(events, 4) == [0, 1, 2, 3]
+            cut(broker)
+            await broker.stop()
+            reading = asyncio.create_task(numbers(events, 5))  # It has 4 in hand, and wants more.
+            broker = await begun(address, path)
+            assert await reading == [4, 5, 6, 7, 8]
+        assert await rest(service, "s") == []
+    await broker.stop()
+
+
+@on_loop
+async def test_a_replay_goes_on_where_it_was(path: Path) -> None:
+    """Who reads again would miss what it had not read yet."""
+    count = 2 * READ_AHEAD_MAX
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        keeps = ct.Retention(replay_max=count)
+        async with service.subscribe("n any", durable="s", retention=keeps) as events:
+            await service.publish_batch([{"n": n} for n in range(count)], delivery=CERTIFIED)
+            await numbers(events, count)
+        async with service.subscribe(durable="s", from_position=1) as events:
+            assert await numbers(events, 10) == list(range(10))
+            cut(broker)
+            assert await numbers(events, count - 10) == list(range(10, count))
+
+
+@on_loop
+async def test_one_in_memory_outlives_its_connection_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is reliable would be lost with a connection; or what nobody reads be kept for ever."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        events = await service.subscribe("n any", reliable=True)
+        async with connect(broker.address) as other:
+            cut(broker)
+            await other.publish_batch([{"n": n} for n in range(9)], delivery="reliable")
+            assert await numbers(events, 9) == list(range(9))
+            monkeypatch.setattr(broker_logs, "LEFT_WAIT_S", 0)
+            reader = connect(broker.address, reconnect=False)
+            await reader.open()
+            await reader.subscribe("n any", reliable=True)
+            server = broker.logs.host.server
+            assert server.statistics().standing == 2
+            await events.aclose()
+            cut(broker)
+            await until(lambda: server.statistics().standing == 0)
+
+
+@on_loop
+async def test_one_in_memory_that_was_lost_with_its_broker_says_so() -> None:
+    """A reader would go on as if nothing had been lost."""
+    broker = Broker(port=0)
+    await broker.start()
+    address = broker.address
+    async with connect(address) as service:
+        events = await service.subscribe("n any", reliable=True)
+        await broker.stop()
+        broker = await begun(address, None)
+        with pytest.raises(DeliveryError, match="no durable subscription '@reliable"):
+            await events.next(20)
+    await broker.stop()
+
+
+@on_loop
+async def test_another_one_of_the_same_name_is_not_taken_for_it(path: Path) -> None:
+    """What a reader acknowledges would be another's, which nobody has read."""
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    address = broker.address
+    async with connect(address) as service:
+        events = await service.subscribe("n any", durable="s")
+        await broker.stop()
+        async with ct.connect(store=path) as meanwhile:
+            await meanwhile.unsubscribe("s")
+            await meanwhile.subscribe("n > 5", durable="s")
+        broker = await begun(address, path)
+        with pytest.raises(DeliveryError, match="another one has its name"):
+            await events.next(20)
+    await broker.stop()
+
+
+@on_loop
+async def test_what_is_unanswered_at_the_end_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher would wait for ever, or not know that it may be published."""
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    async with connect(broker.address, reconnect_wait_s=0.05) as service:
+        await service.publish({"n": 0}, delivery=CERTIFIED)
+        events = await service.subscribe("n < 0", durable="s")
+        monkeypatch.setattr(GuestLogs, "_answer", lambda *_: None)
+        publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
+        waiting = asyncio.create_task(events.next())
+        logs_of = service.delivery()  # type: ignore[attr-defined]
+        await until(lambda: bool(logs_of._asked))
+        await broker.stop()
+        for task in (publishing, waiting):
+            with pytest.raises(ConnectionFailedError, match="not connected again within"):
+                await task
+        with pytest.raises(ConnectionFailedError):
+            await service.publish({"n": 2}, delivery=CERTIFIED)
+
+
+@on_loop
+async def test_a_reader_ends_with_its_service(path: Path) -> None:
+    """An iteration would wait for ever, or fail where it only ends."""
+    async with Broker(port=0, store=path) as broker:
+        service = await connect(broker.address)
+        events = await service.subscribe("n any", durable="s")
+        reading = asyncio.create_task(anext(aiter(events), None))
+        await asyncio.sleep(0)
+        await service.aclose()
+        assert await reading is None
+        with pytest.raises(ServiceClosedError):
+            await events.acknowledge(1)
+        with pytest.raises(ServiceClosedError):
+            await service.subscribe("n any", durable="s")
+
+
+@on_loop
+async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(path: Path) -> None:
+    """What it had there would come again only when the broker misses a sign of life."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s") as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
+        await until(lambda: events.statistics().queued == 9)
+        wire = service._reconnecting._wire  # type: ignore[attr-defined]
+        (peer,) = broker._peers
+        service._reconnecting._lost(wire, "a cable was pulled")  # type: ignore[attr-defined]
+        await until(lambda: events.statistics().reconnects == 1)
+        assert await numbers(events, 9) == list(range(9))
+        assert peer in broker._peers
+        wire.abort()
+        assert broker.statistics().delivery["standing"] == 1
+
+
+@on_loop
+async def test_who_begins_to_publish_as_the_connection_is_lost_is_answered(path: Path) -> None:
+    """It would wait for ever for the answer to what was never sent: who it is."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address, publisher="desk") as service,
+        asyncio.timeout(WAIT_S),
+    ):
+        publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
+        lose(service)
+        assert (await publishing).publisher == "desk"
+
+
+@on_loop
+async def test_a_connection_that_is_lost_as_readers_are_taken_up_is_made_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would wait for ever for a broker that was never asked, and never connect again."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s") as events,
+        asyncio.timeout(WAIT_S),
+    ):
+        taking_up = TcpLogs.take_up
+
+        async def losing(of: TcpLogs) -> None:
+            monkeypatch.setattr(TcpLogs, "take_up", taking_up)
+            lose(service)
+            await taking_up(of)
+
+        monkeypatch.setattr(TcpLogs, "take_up", losing)
+        cut(broker)
+        await service.publish({"n": 1}, delivery=CERTIFIED)
+        assert (await events.next(WAIT_S)).item["n"] == 1
+
+
+@on_loop
+async def test_what_is_acknowledged_before_readers_are_taken_up_waits_for_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection lost at the end of taking up would count as up: it would be said too early."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("m any"),
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+        asyncio.timeout(WAIT_S),
+    ):
+        await service.publish({"n": 1}, delivery=CERTIFIED)
+        (got,) = await records(events, 1)
+        assert isinstance(service, TcpService)
+        received = service.received
+        acknowledging: list[asyncio.Task[None]] = []
+        lost: list[Frame] = []
+
+        def losing(frame: Frame) -> None:
+            if isinstance(frame, LogReply) and not lost:
+                lost.append(frame)
+                lose(service)
+            received(frame)
+            if isinstance(frame, Reply) and lost and not acknowledging:
+                acknowledging.append(asyncio.create_task(events.acknowledge(got.position)))
+
+        monkeypatch.setattr(service, "received", losing)
+        cut(broker)
+        await until(lambda: bool(acknowledging))
+        await acknowledging[0]
+        await events.aclose()
+        assert await rest(service, "s") == []
+
+
+@on_loop
+async def test_two_do_not_publish_under_one_name(path: Path) -> None:
+    """Both would give out the same numbers, and one be taken for duplicates of the other."""
+    async with Broker(port=0, store=path) as broker:
+        async with (
+            connect(broker.address, publisher="desk") as one,
+            connect(broker.address, publisher="desk") as other,
+        ):
+            await one.publish({"n": 1}, delivery=CERTIFIED)
+            with pytest.raises(DeliveryError, match="publishes as 'desk'; take another name"):
+                await other.publish({"n": 2}, delivery=CERTIFIED)
+            await other.publish({"n": 2})
+            await one.aclose()
+            await until(lambda: len(broker._peers) == 1)
+            await other.publish({"n": 3}, delivery=CERTIFIED)
+        await until(lambda: not broker.logs._users)
+
+
+@on_loop
+async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reader of the same client has acknowledged would come again."""
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address, publisher="desk") as service,
+        service.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
+        got = await records(events, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_do", lambda *_: None)
+            patch.setattr(GuestLogs, "_publish", lambda *_: iter(()))
+            publishing = asyncio.create_task(service.publish({"n": 9}, delivery=CERTIFIED))
+            waiting = asyncio.create_task(events.acknowledge(got[0].position))
+            (peer,) = broker._peers
+            logs_of = peer._talk._logs  # type: ignore[union-attr]
+            await until(lambda: logs_of._unanswered == 2)
+            cut(broker)
+            await until(lambda: not broker.logs._users)
+        broker.logs.admit("desk", "another", object())
+        with pytest.raises(DeliveryError, match="publishes as 'desk'"):
+            await publishing
+        await waiting
+        assert await numbers(events, 2) == [3, 4]
+
+
+@on_loop
+async def test_who_waits_no_longer_makes_no_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher with short time-outs would fill the memory, and be cut off by the broker."""
+    monkeypatch.setattr(durable_client, "PROMISED_MAX", 3)
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await service.publish({"n": 0}, delivery=CERTIFIED)
+        logs_of = service.delivery()  # type: ignore[attr-defined]
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_answer", lambda *_: None)
+            for n in range(9):
+                task = asyncio.create_task(service.publish({"n": n}, delivery=CERTIFIED))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert len(logs_of._asked) == 3
+        cut(broker)
+        await service.publish({"n": 9}, delivery=CERTIFIED)
+        assert not logs_of._asked
+
+
+@on_loop
+async def test_what_was_acknowledged_by_who_left_does_not_come_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is lost while a reader leaves would have its last work done again."""
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        events = await service.subscribe("n any", durable="s", auto_acknowledge=False)
+        await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
+        got = await records(events, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(GuestLogs, "_do", lambda *_: None)
+            waiting = asyncio.create_task(events.acknowledge(got[0].position))
+            leaving = asyncio.create_task(events.aclose())
+            (peer,) = broker._peers
+            logs_of = peer._talk._logs  # type: ignore[union-attr]
+            await until(lambda: logs_of._unanswered == 2)
+            cut(broker)
+        await asyncio.gather(waiting, leaving)
+        assert await rest(service, "s") == [1, 2]
+        assert not service.delivery()._readers  # type: ignore[attr-defined]
+
+
+@on_loop
+async def test_a_reader_ends_while_its_broker_is_away(path: Path) -> None:
+    """Leaving would wait for as long as the broker is away."""
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    async with connect(broker.address) as service:
+        async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
+            await service.publish({"n": 0}, delivery=CERTIFIED)
+            (got,) = await records(events, 1)
+            waiting = asyncio.create_task(events.acknowledge(got.position))
+            await broker.stop()
+            await until(lambda: service.connection.state == "trying")
+        assert not waiting.done()
+        waiting.cancel()
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_file_is_made_with_the_first_promise(path: Path) -> None:
+    """Who starts a broker to try it out would find files that he did not ask for."""
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await service.publish({"n": 1})
+        assert not path.exists()
+        await service.publish({"n": 1}, delivery=CERTIFIED)
+        assert path.exists()
+
+
+@on_loop
+async def test_what_is_wrong_with_a_store_is_said(path: Path) -> None:
+    """A broker would run, and keep nothing."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+    ):
+        with pytest.raises(CannotPublishError, match="this broker has no store: contrada serve --"):
+            await service.publish({"n": 1}, delivery=CERTIFIED)
+        with pytest.raises(DeliveryError, match="'s': this broker has no store"):
+            await service.subscribe("n any", durable="s")
+        await service.publish({"n": 1}, delivery="reliable")
+    async with Broker(port=0, store=path) as first, Broker(port=0, store=path) as second:
+        async with connect(first.address) as one, connect(second.address) as other:
+            await one.subscribe("n any", durable="s")
+            for _ in range(2):
+                with pytest.raises(StoreError, match="it is in use"):
+                    await other.publish({"n": 1}, delivery=CERTIFIED)
+            await other.publish({"n": 1})
+        with pytest.raises(StoreError, match="it is in use"):
+            await Broker(port=0, store=path).start()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE logs SET head = x'00' WHERE name = 's'")
+    with pytest.raises(StoreError, match="damaged: 's': the log's head"):
+        await Broker(port=0, store=path).start()
+
+
+@pytest.mark.quick_first
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [
+        ((), "contrada.db"),
+        (("--name", "north/1"), "contrada-north%2F1.db"),
+        (("--store", "other.db"), "other.db"),
+        (("--store", "memory:"), None),
+    ],
+)
+def test_the_command_says_where_it_keeps_things(
+    options: tuple[str, ...], file: str | None, tmp_path: Path
+) -> None:
+    """Who starts a broker would not find what it kept, or have files where he wants none."""
+    with (
+        serving("--port", "0", *options, folder=tmp_path) as (_, address),
+        ct.connect_sync(address) as service,
+    ):
+        assert not list(tmp_path.iterdir())
+        if file is None:
+            with pytest.raises(CannotPublishError, match="no store"):
+                service.publish({"n": 1}, delivery=CERTIFIED)
+            service.publish({"n": 1}, delivery="reliable")
+            assert not list(tmp_path.iterdir())
+        else:
+            with service.subscribe("n any", durable="s") as events:
+                service.publish({"n": 1}, delivery=CERTIFIED)
+                assert events.next(20).item["n"] == 1
+            assert (tmp_path / file).exists()
+
+
+@pytest.mark.slow
+def test_a_store_that_cannot_be_used_ends_the_command(tmp_path: Path) -> None:
+    """It would run, and refuse everything."""
+    (tmp_path / "contrada.db").write_bytes(b"no database at all" * 100)
+    store = str(tmp_path / "contrada.db")
+    for place, said in (
+        (store, "not a database"),
+        ("mysql://x", "store = 'mysql://…': expected the path of a file"),
+    ):
+        result = contrada("serve", "--port", "0", "--store", place)
+        assert result.returncode == 2
+        assert said in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+# --- a kill ---------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+async def publish_all(service: Service, accepted: list[int], stop: asyncio.Event) -> None:
+    """Publishes numbers by several at a time until it is told to stop; notes what was accepted."""
+
+    async def publish(first: int) -> None:
+        for n in range(first, 10**9, 8):
+            if stop.is_set():
+                return
+            await service.publish({"n": n}, delivery="certified fifo")
+            accepted.append(n)
+
+    await asyncio.gather(*map(publish, range(8)))
+
+
+async def read_all(events: StandingSubscription[Any], done: list[int]) -> None:
+    """Reads until it is cancelled; notes what is acknowledged."""
+    async for each in events:
+        await events.acknowledge(each.position)
+        done.append(each.item["n"])
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_killed_broker_serves_what_it_acknowledged(path: Path) -> None:
+    """Certified would be a word."""
+    options = ("--port", str(free_port()), "--store", str(path))
+    accepted, done = list[int](), list[int]()
+    stop = asyncio.Event()
+    with contextlib.ExitStack() as stack:
+        process, address = stack.enter_context(serving(*options))
+        async with connect(address) as service:
+            async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
+                publishing = asyncio.create_task(publish_all(service, accepted, stop))
+                reading = asyncio.create_task(read_all(events, done))
+                for _ in range(KILLS):
+                    goal = len(accepted) + 100, len(done) + 50
+                    await until(lambda: len(accepted) >= goal[0] and len(done) >= goal[1])  # noqa: B023
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    process, _ = stack.enter_context(serving(*options))
+                stop.set()
+                await publishing
+                await until(lambda: len(done) >= len(accepted))
+                reading.cancel()
+                assert sorted(done) == sorted(accepted)
+            assert await rest(service, "s") == []

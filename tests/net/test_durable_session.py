@@ -1,0 +1,217 @@
+"""Clients of any kind that ask for what is promised: what is wrong is said, all is bounded."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import contrada as ct
+from contrada.delivery.delivery_messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
+from contrada.delivery.durable_subscription import OUT_MAX
+from contrada.errors import LimitError
+from contrada.model import FilterSet, to_msgpack
+from contrada.net.broker import durable_session, ingress_queue
+from contrada.net.broker.broker import Broker
+from contrada.net.connect import connect
+from contrada.net.wire.durable_messages import Arrive, Publications, packed
+from contrada.net.wire.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from tests.asynchronous import on_loop, until
+from tests.homes import CERTIFIED, numbers, records
+from tests.net.test_broker import RawClient
+
+HELLO = Hello("client")
+ALL = FilterSet("n any")
+
+
+def notification(n: int, **envelope: Any) -> bytes:
+    made = {"id": f"p.{n}", "publisher": "p", "sequence": n, "time_us": 1, "delivery": "reliable"}
+    return to_msgpack(ct.Notification({"n": n}, envelope=ct.Envelope(**{**made, **envelope})))
+
+
+def publications(*each: bytes) -> msgspec.Raw:
+    return packed(Publications(list(each)))
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "words"),
+    [
+        (msgspec.Raw(b"\x91\xa3bad"), "EncodingError", "cannot read a message"),
+        (msgspec.Raw(b"\x01"), "EncodingError", "cannot read a message"),
+        (packed(["read", "s", "r", b"no filters"]), "EncodingError", "cannot read msgpack"),
+        (packed(["read", "s", "r", notification(1)]), "EncodingError", "expected a selection"),
+        (packed(["read", "s", "r", 7]), "EncodingError", "expected bytes of a selection"),
+        (packed(ReadLog("s", "r", ALL)), "DeliveryError", "'s': this broker has no store"),
+        (packed(ReadLog("s", "r" * 256, ALL)), "EncodingError", "length <= 255"),
+        (packed(ReadLog("", "r", ALL, None, False)), "InvalidValueError", "1 to 255"),
+        (packed(ReadLog("s", "r")), "DeliveryError", "no durable subscription 's'"),
+        (
+            packed(ReadLog("s", "r", FilterSet([f"n = {n}" for n in range(1_001)]))),
+            "LimitError",
+            "STANDING_FILTERS_MAX = 1000",
+        ),
+        (packed(Grant("s", "r", 1)), "DeliveryError", "'r' does not read 's'"),
+        (packed(Done("in memory", "x", ((1, 2),))), "DeliveryError", "does not read"),
+        (packed(Done("in memory", "here", ((0, 2),))), "InvalidValueError", "positions from 1"),
+        (packed(Done("in memory", "here", ((3, 2),))), "InvalidValueError", "positions from 1"),
+        (packed(GiveBack("in memory", "here", (1,) * (OUT_MAX + 1))), "LimitError", "OUT_MAX"),
+        (packed(ReadLog("in memory", "here", ALL, None, False)), "DeliveryError", "reads"),
+        (packed(CloseLog("s", "", ends=True)), "DeliveryError", "no durable subscription 's'"),
+        (publications(), "InvalidValueError", "expected notifications to publish"),
+        (publications(b"x"), "EncodingError", "cannot read msgpack"),
+        (
+            publications(notification(1), notification(2, publisher="q")),
+            "InvalidValueError",
+            "of one publisher",
+        ),
+        (
+            publications(notification(1), notification(2, delivery="reliable fifo")),
+            "InvalidValueError",
+            "of one class",
+        ),
+        (publications(notification(1, delivery="best-effort")), "InvalidValueError", "one class"),
+        (publications(notification(1, delivery="surely")), "InvalidValueError", "'surely'"),
+        (publications(notification(1, delivery="certified")), "CannotPublishError", "no store"),
+    ],
+)
+@on_loop
+async def test_what_is_wrong_is_said_and_the_connection_stays(
+    message: msgspec.Raw, code: str, words: str
+) -> None:
+    """A client would be cut off, or wait for ever, or harm what others have."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, HELLO)
+        assert isinstance(await client.hears(), Hello)
+        begin = packed(ReadLog("in memory", "here", ALL, None, False))
+        client.say(LogRequest(1, begin), LogRequest(2, message), LogRequest(3, _good()))
+        answers: dict[int, LogReply] = {}
+        while len(answers) < 3:
+            found = await client.hears()
+            assert isinstance(found, LogReply)
+            answers[found.number] = found
+        assert (answers[1].code, answers[3].code) == ("", "")
+        assert answers[2].code == code
+        assert words in answers[2].reason
+        await client.leave()
+
+
+def _good() -> msgspec.Raw:
+    return publications(notification(9))
+
+
+@on_loop
+async def test_who_asks_too_far_ahead_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does not wait for answers would fill the memory."""
+    monkeypatch.setattr(durable_session, "PLEDGES_MAX", 3)
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, HELLO)
+        arrive = packed(Arrive("p", "i"))
+        client.say(*(LogRequest(n + 1, arrive) for n in range(5)))
+        heard = [await client.hears() for _ in range(2)]
+        assert isinstance(heard[-1], Failure)
+        assert "PLEDGES_MAX = 3" in heard[-1].reason
+        await client.leave()
+
+
+@on_loop
+async def test_what_is_accepted_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who publishes more than slow subscribers take would be told that what is kept is not."""
+    monkeypatch.setattr(ingress_queue, "FEW_MAX", -1)  # So that what is accepted waits.
+    for each in (ingress_queue, durable_session):
+        monkeypatch.setattr(each, "PENDING_BYTES_MAX", 3_000)
+    async with Broker(port=0) as broker:
+        slow = await RawClient.to(broker, HELLO)
+        message = msgspec.Raw(msgspec.msgpack.encode(["subscribe", "1", to_msgpack(ALL)]))
+        slow.say(Request(1, message))
+        assert [type(await slow.hears()) for _ in range(2)] == [Hello, Reply]
+        client = await RawClient.to(broker, HELLO)
+        many = [LogRequest(n, publications(notification(n)), wait_ms=60_000) for n in range(1, 12)]
+        client.say(*many)
+        heard = await client.hears()
+        while not isinstance(heard, Failure):
+            assert not (isinstance(heard, LogReply) and heard.code)
+            heard = await client.hears()
+        assert "PENDING_BYTES_MAX = 3000" in heard.reason
+        await client.leave()
+        await slow.leave()
+
+
+@on_loop
+async def test_a_neighbour_that_gives_no_records_does_no_harm() -> None:
+    """It would stop all that its broker promises."""
+    async with Broker(port=0) as broker:
+        client = await RawClient.to(broker, HELLO)
+        client.say(LogRequest(1, packed(ReadLog("s", "r", ALL, None, False))))
+        assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
+        (reader,) = broker.logs.host.readers.values()
+        reader.given(Records("s", "r", ()))
+        await client.leave()
+
+
+@on_loop
+async def test_a_reader_that_reads_nothing_is_sent_little(tmp_path: Path) -> None:
+    """One that stops reading would fill the memory with its log."""
+    size, count = 50_000, 300
+    async with (
+        Broker(port=0, store=tmp_path / "s.db") as broker,
+        connect(broker.address) as service,
+    ):
+        await (await service.subscribe("n any", durable="s")).aclose()
+        big = [ct.Notification({"n": n}, body=bytes(size)) for n in range(count)]
+        await service.publish_batch(big, delivery=CERTIFIED)
+        client = await RawClient.to(broker, HELLO)
+        grant = packed(Grant("s", "r", OUT_MAX))
+        client.say(LogRequest(1, packed(ReadLog("s", "r"))), LogRequest(0, grant))
+        server = broker.logs.host.server
+        await until(lambda: server.statistics().logs["s"].handed > 0)
+        await service.publish({"n": -1}, delivery=CERTIFIED)
+        held = max(each.held_bytes for each in broker._peers)
+        assert held <= 2 * durable_session.AHEAD_BYTES
+        assert server.statistics().logs["s"].handed <= 5 * durable_session.AHEAD_BYTES / size
+        await client.leave()
+        async with service.subscribe(durable="s") as events:
+            assert await numbers(events, count + 1) == [*range(count), -1]
+        assert broker.statistics().held_bytes == 0
+
+
+@on_loop
+async def test_what_is_much_work_to_match_is_published_one_by_one_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One subscription would stop a broker for as long as it likes."""
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe(r"t matches 'a[ab]{6}c' and n any", reliable=True) as events,
+    ):
+        items = [{"n": n, "t": "ab" * 2_000 + "aaaaaaac"} for n in range(4)]
+        monkeypatch.setattr(durable_session, "BATCH_WORK_MAX", 1)
+        await service.publish_batch(items, delivery="reliable")
+        assert await numbers(events, 4) == [0, 1, 2, 3]
+        monkeypatch.setattr(durable_session, "NOTIFICATION_WORK_MAX", 1)
+        with pytest.raises(LimitError, match="NOTIFICATION_WORK_MAX") as found:
+            await service.publish_batch(items, delivery="reliable")
+        assert found.value.published == 0
+        await service.publish({"m": 1}, delivery="reliable")
+
+
+@on_loop
+async def test_a_record_that_no_frame_can_hold_is_told(tmp_path: Path) -> None:
+    """A reader would be cut off by it, again and again."""
+    path = tmp_path / "s.db"
+    async with ct.connect(store=path) as service:
+        await service.subscribe("n any", durable="s")
+        large = ct.Notification({"n": 1}, body=bytes(CONTENT_BYTES_MAX))
+        await service.publish(large, delivery=CERTIFIED)
+        await service.publish({"n": 2}, delivery=CERTIFIED)
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as client,
+        client.subscribe(durable="s") as events,
+    ):
+        (found,) = await records(events, 1)
+        assert found.item["n"] == 2
+        assert events.statistics().dropped == {"damaged": 1}
+        with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
+            await client.publish(large, delivery=CERTIFIED)

@@ -1,0 +1,208 @@
+"""What is published at a broker is worked off at once where it is little, else by a task."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from contrada.errors import ContradaError, FrameError, LimitError
+from contrada.matching.packed import Bundle
+from contrada.model import Filter, FilterSet, Notification
+from contrada.model.codec import to_msgpack
+from contrada.model.languages.work_budget import spend
+from contrada.net.broker.ingress_queue import FEW_MAX, FEW_WORK_MAX, Accepted
+from contrada.net.broker.server_connection import WRITTEN_AT_ONCE_MAX, Rounds
+from contrada.routing.router_messages import Publish, Subscribe
+from contrada.service.dispatcher import Exchange
+from contrada.service.envelope_factory import Stamp
+from contrada.service.subscription_queue import ENTRY_BYTES, Outlet
+from tests.asynchronous import on_loop, until
+from tests.matching.engines import load_kernels
+
+
+class Workshop:
+    """One publisher and one subscriber of an exchange."""
+
+    def __init__(self, room: int = 10_000) -> None:
+        self.exchange = Exchange()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.answers: list[tuple[int, int | ContradaError]] = []
+        self.ends: list[FrameError] = []
+        self.held = 0
+        self.outlet: Outlet[Notification] = Outlet(notifications_max=room)
+        request = Subscribe("1", FilterSet([Filter("n >= 0")]))
+        self.exchange.subscribe(self.exchange.client(), request, self.outlet)
+        self.accepted: Accepted[int] = Accepted(
+            self.exchange,
+            self.exchange.client(),
+            self,
+            answer=lambda number, answer: self.answers.append((number, answer)),
+            end=self.ends.append,
+        )
+        self._stamp = Stamp("p")
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+        return self.tasks[-1]
+
+    def hold(self, size: int) -> None:
+        self.held += size
+
+    def publish(self, request: int, *numbers: int, wait_ms: int = 60_000) -> None:
+        items = self._stamp.stamped([Notification({"n": each}) for each in numbers], 1)
+        self.accepted.add(request, wait_ms, Publish(tuple(items)))
+
+    def taken(self) -> list[object]:
+        batch, _ = self.outlet.take_batch(10_000, 2**40)
+        return [each["n"] for each in batch]
+
+
+@on_loop
+async def test_what_is_little_is_worked_off_at_once() -> None:
+    """A task for each notification would cost more than matching it."""
+    shop = Workshop()
+    shop.publish(1, *range(FEW_MAX))
+    assert shop.answers == [(1, 0)]
+    assert shop.taken() == [*range(FEW_MAX)]
+    assert (shop.tasks, shop.held) == ([], 0)
+    shop.publish(2, *range(FEW_MAX + 1))
+    assert shop.answers == [(1, 0)]
+    assert shop.held > 0
+    shop.publish(3, 99)  # It comes after those that wait.
+    await asyncio.gather(*shop.tasks)
+    assert shop.answers == [(1, 0), (2, 0), (3, 0)]
+    assert shop.taken() == [*range(FEW_MAX + 1), 99]
+    assert (len(shop.tasks), shop.held) == (1, 0)
+
+
+@on_loop
+async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who publishes what is hard to match would hold up the others, or it would come twice."""
+    shop = Workshop()
+    take = shop.exchange.take
+
+    def take_with_effort(*of: Any) -> Any:
+        spend(FEW_WORK_MAX + 1)
+        return take(*of)
+
+    monkeypatch.setattr(shop.exchange, "take", take_with_effort)
+    shop.publish(1, 5, 6)
+    assert shop.answers == []
+    await asyncio.gather(*shop.tasks)
+    assert shop.answers == [(1, 0)]
+    assert shop.taken() == [5, 6]
+
+
+@on_loop
+async def test_what_finds_no_room_at_once_is_waited_for_in_order() -> None:
+    """It would be dropped, or overtaken, or answered too early."""
+    shop = Workshop(room=2)
+    shop.publish(1, 0, 1, 2, 3)
+    shop.publish(2, 4)
+    assert shop.answers == []
+    assert shop.held > 0
+    found: list[object] = []
+
+    def all_are_there() -> bool:
+        found.extend(shop.taken())
+        return len(found) == 5
+
+    await until(all_are_there)
+    await asyncio.gather(*shop.tasks)
+    assert found == [0, 1, 2, 3, 4]
+    assert shop.answers == [(1, 0), (2, 0)]
+    assert shop.held == 0
+
+
+@on_loop
+async def test_what_finds_no_room_in_time_is_told() -> None:
+    """A publisher would take it for delivered."""
+    shop = Workshop(room=2)
+    shop.publish(1, 0, 1, 2, wait_ms=0)
+    await asyncio.gather(*shop.tasks)
+    assert shop.answers == [(1, 1)]
+    assert (shop.taken(), shop.held) == ([0, 1], 0)
+
+
+@on_loop
+async def test_a_refusal_and_a_fault_are_told_apart_at_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the broker would be taken for the client's, or end the broker."""
+    shop = Workshop()
+    refusal = LimitError("SOME_MAX", 1)
+    for error in (refusal, ZeroDivisionError("secret")):
+
+        def take(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(shop.exchange, "take", take)
+        shop.publish(1, 0)
+    assert shop.answers == [(1, refusal)]
+    assert [each.code for each in shop.ends] == ["internal"]
+    assert "secret" not in str(shop.ends)
+    assert "secret" in caplog.text
+    assert shop.held == 0
+
+
+class Written:
+    """A connection that notes when it is flushed."""
+
+    def __init__(self, flushed: list["Written"], *, fails: bool = False) -> None:
+        self._flushed = flushed
+        self._fails = fails
+        self.ended: list[FrameError] = []
+        self.end = self.ended.append
+
+    def flush(self) -> None:
+        self._flushed.append(self)
+        if self._fails:
+            raise ZeroDivisionError
+
+
+@on_loop
+async def test_few_are_written_to_at_once_and_many_together() -> None:
+    """What few ask for would wait a turn, or many would be written to for each publisher anew."""
+    rounds, flushed = Rounds(), list[Written]()
+    few: Any = [Written(flushed) for _ in range(WRITTEN_AT_ONCE_MAX)]
+    for each in few:
+        rounds.add(each)
+    rounds.end_turn()
+    assert flushed == few
+    many: Any = [*few, Written(flushed)]
+    for each in many:
+        rounds.add(each)
+    rounds.end_turn()
+    assert flushed == few
+    await asyncio.sleep(0)
+    assert flushed == few + many
+
+
+@on_loop
+async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
+    """One broken connection would silence those that come behind it, or end who published."""
+    rounds, flushed = Rounds(), list[Written]()
+    faulty, good = Written(flushed, fails=True), Written(flushed)
+    due: Any = [faulty, good]
+    for each in due:
+        rounds.add(each)
+    rounds.end_turn()
+    assert flushed == due
+    assert [each.code for each in faulty.ended] == ["internal"]
+    assert not good.ended
+
+
+@on_loop
+async def test_a_bundle_counts_with_all_that_it_holds() -> None:
+    """A client could have a broker hold twice of what it may."""
+    load_kernels()
+    shop = Workshop()
+    stamp = Stamp("p")
+    encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * 40, 1)]
+    bundle = Bundle.of(encodings)
+    assert bundle is not None
+    shop.accepted.add(1, 0, Publish(bundle))
+    assert shop.held >= 2 * sum(map(len, encodings)) + 40 * ENTRY_BYTES
+    await asyncio.gather(*shop.tasks)
+    assert shop.held == 0

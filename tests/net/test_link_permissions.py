@@ -1,0 +1,178 @@
+"""A neighbour that may not do everything: what it is told of others, and what it may say of itself.
+
+Two brokers over a socket, and the decisions by themselves.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from contrada.errors import NotPermittedError
+from contrada.model import Advertisement, Filter, FilterSet
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.link_permissions import LimitedNeighbour
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.users import Users, UserSettings
+from contrada.net.connect import connect
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.tokens import new_token
+from contrada.routing.interest_forwarder import Strategy
+from contrada.routing.router_messages import (
+    Advertise,
+    Neighbour,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Way,
+)
+from contrada.service.security.permits import Permit
+from contrada.service.security.principals import Principal
+from tests.asynchronous import on_loop, until
+from tests.net.networks import are_linked
+
+TOKEN, RECORD = new_token("oslo")
+QUOTE, ALERT, SECRET = (f"what = '{each}'" for each in ("quote", "alert", "secret"))
+
+
+def limited(*, narrows: bool = False) -> LimitedNeighbour:
+    may = Principal("oslo", FilterSet(QUOTE), FilterSet(ALERT), ("*",), narrows=narrows)
+    return LimitedNeighbour(Permit(may))
+
+
+def offer(text: str) -> Advertisement:
+    return Advertisement.of_sets(dict(Filter(text).sides))
+
+
+def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> None:
+    """It would learn what others ask for, which is none of its business; or what it may publish
+    would not be asked of it.
+    """
+    link = limited()
+    meets = Subscribe("1", Filter("what any and price < 3"))
+    assert link.told(meets) is meets
+    assert link.told(Subscribe("2", Filter(SECRET))) is None
+    both = link.told(Subscribe("3", FilterSet([Filter(SECRET), Filter(QUOTE)])))
+    assert both == Subscribe("3", FilterSet([Filter(QUOTE)]))
+    assert link.told(Subscribe("2", Filter(QUOTE), home="far")) is not None
+
+
+def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
+    """It would learn what there is that it may not read; or not what it may."""
+    link = limited()
+    meets = Advertise("1", offer("what in ('alert', 'secret')"))
+    assert link.told(meets) is meets
+    assert link.told(Advertise("2", offer(SECRET))) is None
+    assert link.told(Advertise("3", offer(QUOTE))) is None, "which it may publish, not read"
+
+
+def test_what_it_was_not_told_is_not_withdrawn() -> None:
+    """It would learn that something ended; or what it was told would be there for ever."""
+    link = limited()
+    for begin, end in ((Subscribe, Unsubscribe), (Advertise, Unadvertise)):
+        of = QUOTE if begin is Subscribe else ALERT
+        known, unknown = (
+            Filter(each) if begin is Subscribe else offer(each) for each in (of, SECRET)
+        )
+        link.told(begin("1", known))  # type: ignore[arg-type]
+        link.told(begin("2", unknown))  # type: ignore[arg-type]
+        for _ in range(2):
+            assert link.told(end("2")) is None
+        assert link.told(end("1", home="far")) is None, "another tree has identities of its own"
+        assert link.told(end("1")) == end("1")
+        assert link.told(end("1")) is None
+        link.told(begin("1", unknown))  # type: ignore[arg-type]
+        assert link.told(end("1")) is None, "the identity stands for something else now"
+
+
+def test_what_it_offers_is_held_to_what_it_may_publish() -> None:
+    """Others would take it for who has what it may not publish, and ask it."""
+    said = Advertise("1", offer("what in ('quote', 'alert') and price any"))
+    with pytest.raises(NotPermittedError, match="'oslo' may not offer"):
+        limited().heard(said)
+    narrowed = limited(narrows=True).heard(said)
+    assert narrowed == Advertise("1", offer(f"{QUOTE} and price any"))
+    with pytest.raises(NotPermittedError):
+        limited(narrows=True).heard(Advertise("1", offer(SECRET)))
+    for narrows in (False, True):
+        for each in (Advertise("1", offer(QUOTE)), Unadvertise("1"), Subscribe("1", Filter({}))):
+            assert limited(narrows=narrows).heard(each) == each
+
+
+@asynccontextmanager
+async def two(strategy: Strategy, **may: Any) -> AsyncIterator[Sequence[Any]]:
+    """Main, and oslo, which may not everything there, with a client of each."""
+    said = UserSettings(RECORD, link=True, publishers=["*"], **may)
+    anyone = UserSettings(publish=True, subscribe=True, inspect=True)
+    users = Users.of("here", {"oslo": said, "anonymous": anyone})
+    async with AsyncExitStack() as stack:
+        main = Broker(port=0, users=users, network=Membership("main", strategy=strategy))
+        await stack.enter_async_context(main)
+        wanted = (Wanted(parse_address(main.address)),)
+        network = Membership("oslo", strategy=strategy, neighbours=wanted, token=TOKEN)
+        oslo = await stack.enter_async_context(Broker(port=0, network=network))
+        here = await stack.enter_async_context(connect(main.address))
+        there = await stack.enter_async_context(connect(oslo.address))
+        await until(lambda: are_linked([main, oslo], 1))
+        yield main, oslo, here, there
+
+
+def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
+    """What a broker holds of a neighbour: what it wants, and what it offers."""
+    forwarding = broker.exchange._router._forwarding
+    way = Way(Neighbour(of))
+    return tuple(  # type: ignore[return-value]
+        {str(node.product) for node in table.nodes(way)}
+        for table in (forwarding.wishes, forwarding.offers)
+    )
+
+
+@on_loop
+async def test_it_sees_only_what_it_has_to_of_what_others_ask_for() -> None:
+    """Whoever runs another broker would read there what the clients of this one are after."""
+    may = {"publish": QUOTE, "subscribe": ALERT}
+    async with two(Strategy.SUBSCRIPTIONS, **may) as (main, oslo, here, there):
+        secret, quotes = here.subscribe(SECRET), here.subscribe("what any and price < 3")
+        async with secret, quotes:
+            await until(lambda: held(oslo, "main")[0] != set())
+            assert held(oslo, "main") == ({str(Filter("what any and price < 3"))}, set())
+            await there.publish({"what": "quote", "price": 1})
+            assert (await anext(quotes))["price"] == 1
+        await until(lambda: held(oslo, "main") == (set(), set()))
+        async with here.subscribe(QUOTE):
+            await until(lambda: held(oslo, "main") == ({str(Filter(QUOTE))}, set()))
+            # What it may has changed: the link is made anew, by what it may now.
+            before = [*main.neighbours]
+            now = UserSettings(RECORD, publish=ALERT, subscribe=ALERT, link=True, publishers=["*"])
+            anyone = UserSettings(publish=True, subscribe=True, inspect=True)
+            main.permit(Users.of("here", {"oslo": now, "anonymous": anyone}))
+            await until(lambda: are_linked([main, oslo], 1) and [*main.neighbours] != before)
+            async with here.subscribe(ALERT):
+                await until(lambda: held(oslo, "main") == ({str(Filter(ALERT))}, set()))
+
+
+@on_loop
+async def test_offers_go_over_as_far_as_both_sides_may() -> None:
+    """Clients of this broker would be told of what never comes, and the other one of what is here.
+
+    And subscriptions would not go where what is offered may be published.
+    """
+    may = {"publish": QUOTE, "subscribe": ALERT, "narrow": True}
+    async with two(Strategy.ADVERTISEMENTS, **may) as (main, oslo, here, there):
+        offers = [offer(each) for each in ("what in ('quote', 'alert')", SECRET)]
+        async with AsyncExitStack() as stack:
+            for each in offers:
+                await stack.enter_async_context(there.advertise(each))
+            for text in (SECRET, QUOTE, ALERT):
+                await stack.enter_async_context(here.advertise(offer(text)))
+            await until(lambda: held(main, "oslo")[1] == {str(offer(QUOTE))})
+            await until(lambda: held(oslo, "main")[1] == {str(offer(ALERT))})
+            await until(lambda: main.refused[NotPermittedError.__name__] == 1)
+            quotes = await stack.enter_async_context(here.subscribe("what any"))
+            alerts = await stack.enter_async_context(there.subscribe("what any"))
+            await until(lambda: held(oslo, "main")[0] != set() and held(main, "oslo")[0] != set())
+            await there.publish({"what": "quote"})
+            await here.publish({"what": "alert"})
+            assert (await anext(quotes))["what"] == "quote"
+            assert "alert" in [(await anext(alerts))["what"] for _ in range(2)]

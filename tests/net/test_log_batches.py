@@ -1,0 +1,131 @@
+"""Logs read many records at once, by position."""
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import contrada as ct
+from contrada.errors import DeliveryError, InvalidValueError, LimitError
+from contrada.model import from_msgpack
+from contrada.net.broker import log_batches
+from contrada.net.broker.broker import Broker
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire.durable_messages import AskStretch, Stretch
+from tests.asynchronous import on_loop
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[TcpService]:
+    """A client of a broker with a store."""
+    async with (
+        Broker(port=0, store=folder / "store.db") as broker,
+        TcpService(str(broker.address)) as service,
+    ):
+        yield service
+
+
+async def filled(service: TcpService, count: int) -> None:
+    async with service.subscribe("n any", durable="log"):
+        pass
+    await service.publish_batch(({"n": n} for n in range(count)), delivery="certified")
+
+
+def values(stretch: Stretch) -> list[object]:
+    """What is in a stretch, cut by its lengths."""
+    found, at = list[object](), 0
+    for length in array("I", stretch.lengths):
+        notification = from_msgpack(stretch.data[at : at + length])
+        assert isinstance(notification, ct.Notification)
+        found.append(notification["n"])
+        at += length
+    assert at == len(stretch.data)
+    return found
+
+
+@on_loop
+async def test_a_stretch_has_what_a_reader_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows would be missing, doubled, or cut at the wrong byte."""
+    monkeypatch.setattr(log_batches, "STRETCH_BYTES_MAX", 2_000)
+    async with connected(tmp_path) as service:
+        await filled(service, 100)
+        logs = service.delivery()
+        log = await logs.log("log")
+        assert (log.first, log.undone, log.next) == (1, 1, 101)
+        found, positions, at = list[object](), array("q"), log.first
+        while at < log.next:
+            stretch = await logs.stretch(AskStretch("log", log.number, at, log.next))
+            assert len(stretch.data) < 4_000
+            found += values(stretch)
+            positions += array("q", stretch.positions)
+            at = stretch.next
+        assert found == [*range(100)]
+        assert [*positions] == [*range(1, 101)]
+
+
+@on_loop
+async def test_what_is_acknowledged_is_left_out_or_gone(tmp_path: Path) -> None:
+    """Work that is done would be done again, or a gap be read in silence."""
+    async with connected(tmp_path) as service:
+        await filled(service, 10)
+        logs = service.delivery()
+        number = (await logs.log("log")).number
+        async with service.subscribe(durable="log", auto_acknowledge=False) as events:
+            kept = [await anext(events) for _ in range(5)]
+            await events.acknowledge(kept[-1].position)
+        assert values(await logs.stretch(AskStretch("log", number, 1, 11))) == [
+            *range(4),
+            *range(5, 10),
+        ]
+        again = await logs.stretch(AskStretch("log", number, 1, 11, is_again=True))
+        assert values(again) == [*range(10)]
+        await logs.acknowledge("log", number, 4)
+        assert (await logs.log("log")).undone == 4
+        with pytest.raises(DeliveryError, match="cannot be read from 3"):
+            await logs.stretch(AskStretch("log", number, 3, 11))
+        async with service.subscribe(durable="log") as events:
+            assert (await anext(events)).item["n"] == 3
+
+
+@on_loop
+async def test_what_cannot_be_read_by_position_is_refused(tmp_path: Path) -> None:
+    """Positions of one log would be taken for those of another."""
+    async with connected(tmp_path) as service:
+        await filled(service, 1)
+        logs = service.delivery()
+        number = (await logs.log("log")).number
+        with pytest.raises(DeliveryError, match="no durable subscription 'other'"):
+            await logs.log("other")
+        with pytest.raises(DeliveryError, match="another one has its name"):
+            await logs.stretch(AskStretch("log", number + 1, 1, 2))
+        with pytest.raises(DeliveryError, match="another one has its name"):
+            await logs.acknowledge("log", number + 1, 2)
+        with pytest.raises(InvalidValueError):
+            await logs.stretch(AskStretch("log", number, 2, 2))
+        with pytest.raises(InvalidValueError, match="which are there"):
+            await logs.acknowledge("log", number, 3)
+
+
+@on_loop
+async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
+    """One client could have a broker hold gigabytes."""
+    async with connected(tmp_path) as service:
+        await filled(service, 10)
+        logs = service.delivery()
+        log = await logs.log("log")
+        said = AskStretch("log", log.number, 1, log.next)
+        asked = [logs.stretch(said) for _ in range(10 * log_batches.STRETCHES_MAX)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert any(isinstance(each, LimitError) for each in found)
+        for each in found:
+            if isinstance(each, Stretch):
+                assert values(each) == [*range(10)]
+            else:
+                assert isinstance(each, LimitError)
+                assert each.limit == "STRETCHES_MAX"
+        assert values(await logs.stretch(said)) == [*range(10)]

@@ -1,0 +1,786 @@
+"""Clients that stay connected: to a broker that comes back, or to the next one."""
+
+import asyncio
+import contextlib
+import random
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import contrada as ct
+from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError
+from contrada.net.broker import client_session
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.client_session import Guest
+from contrada.net.broker.ingress_queue import Accepted
+from contrada.net.broker.server_connection import Peer
+from contrada.net.client import reconnection
+from contrada.net.client.publish_window import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.client.tcp_subscription import CREDIT_BYTES
+from contrada.net.connect import connect, connect_sync
+from contrada.net.wire import connection, message_codec
+from contrada.net.wire import endpoint as wire
+from contrada.net.wire.address import parse_address
+from contrada.net.wire.frames import Hello, encode
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.service import ConnectionState, Service, Subscription, backoff
+from contrada.service.subscription_queue import ENTRY_BYTES
+from tests.asynchronous import on_loop, until
+from tests.net.conftest import CONTRADA
+
+UNCONNECTABLE = "contrada://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow one another at once."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
+
+
+def started(port: int = 0) -> "subprocess.Popen[str]":
+    """A broker in a process of its own; it has printed its address when it listens."""
+    return subprocess.Popen(
+        [*CONTRADA, "serve", "--port", str(port), "--store", "memory:"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def address_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@contextlib.contextmanager
+def ending(*processes: "subprocess.Popen[str]") -> Iterator[None]:
+    """Processes that are gone afterwards."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+async def cut(broker: Broker) -> None:
+    """End a broker as a crash of its machine does: its clients get no goodbye."""
+    for each in list(broker._peers):
+        each.abort()
+    await broker.stop()
+
+
+def lose(service: Service) -> None:
+    """A connection is lost; its client learns that in the next turn, after what is due before."""
+    wire = service._reconnecting._wire  # type: ignore[attr-defined]
+    assert wire is not None
+    wire.abort()
+
+
+async def begun(address: str) -> Broker:
+    """A new broker at the address of one that is gone."""
+    place = parse_address(address)
+    broker = Broker(place.host, place.port)
+    await broker.start()
+    return broker
+
+
+async def reached(states: AsyncIterator[ConnectionState], state: str) -> ConnectionState:
+    """The next state of that name."""
+    async for each in states:
+        if each.state == state:
+            return each
+    raise AssertionError(f"it was never {state}")
+
+
+def accepted_of(peer: Peer) -> Accepted[int]:
+    """What a client has published at a broker, and is not worked off there."""
+    assert isinstance(peer._talk, Guest)
+    return peer._talk._accepted
+
+
+async def numbers(events: Subscription[ct.Notification], count: int) -> list[object]:
+    return [(await events.next(20))["n"] for _ in range(count)]
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_killed_broker_that_is_back_goes_on_serving() -> None:
+    """One crash would end every subscriber of it."""
+    first = started()
+    with ending(first):
+        address = address_of(first)
+        told: list[ConnectionState] = []
+        async with connect(address, on_connection=told.append) as service:
+            states = service.connection_states()
+            low, every = service.subscribe("n < 10"), service.subscribe("n any")
+            async with low, every:
+                reading = asyncio.create_task(numbers(every, 2))
+                await service.publish({"n": 1})
+                assert await numbers(low, 1) == [1]
+                await until(lambda: every.statistics().delivered == 1)
+                first.send_signal(signal.SIGKILL)
+                lost = await reached(states, "lost")
+                assert lost.address == address
+                assert lost.reason
+                second = started(parse_address(address).port)
+                with ending(second):
+                    assert address_of(second) == address
+                    back = await reached(states, "connected")
+                    assert back.address == address
+                    async with connect(address) as other:
+                        await other.publish_batch([{"n": 2}, {"n": 20}])
+                    assert await reading == [1, 2], "the iteration goes on"
+                    assert await numbers(every, 1) == [20]
+                    assert await numbers(low, 1) == [2]
+                    assert low.statistics().reconnects == every.statistics().reconnects == 1
+                    await low.unsubscribe()
+                    await service.publish({"n": 3})
+                    assert await numbers(every, 1) == [3]
+                    await service.aclose()
+    assert [each.state for each in told if each.state != "trying"] == [
+        *("connected", "lost", "connected", "closed")
+    ]
+    tries = [each for each in told if each.state == "trying"]
+    assert [each.attempt for each in tries] == list(range(1, len(tries) + 1))
+    assert all(each.address == address and each.reason for each in tries)
+
+
+@on_loop
+async def test_a_broker_that_stops_in_order_is_waited_for() -> None:
+    """A broker could not be renewed without its clients."""
+    broker = Broker(port=0)
+    await broker.start()
+    address = broker.address
+    async with connect(address) as service, service.subscribe("n any") as events:
+        states = service.connection_states()
+        waits = []
+        for number in range(3):
+            await broker.stop()
+            assert (await reached(states, "lost")).reason == "the broker stops"
+            waits.append((await reached(states, "trying")).wait_s)
+            broker = await begun(address)
+            await reached(states, "connected")
+            await service.publish({"n": number})
+            assert await numbers(events, 1) == [number]
+        assert events.statistics().reconnects == 3
+        # A connection that does not last is tried anew less and less often.
+        assert waits[0] <= 0.001 < waits[2]
+        await broker.stop()
+
+
+@on_loop
+async def test_the_next_address_is_tried_where_one_is_away() -> None:
+    """A second broker would be of no use."""
+    async with Broker(port=0) as one, Broker(port=0) as other:
+        further = [each.address.removeprefix("contrada://") for each in (one, other)]
+        async with (
+            connect(",".join([UNCONNECTABLE, *further])) as service,
+            service.subscribe("n any") as events,
+        ):
+            assert service.connection.address == one.address
+            states = service.connection_states()
+            await cut(one)
+            await reached(states, "lost")
+            assert (await reached(states, "trying")).address == other.address
+            assert (await reached(states, "connected")).address == other.address
+            await service.publish({"n": 1})
+            assert await numbers(events, 1) == [1]
+
+
+class Speaking(asyncio.Protocol):
+    """A server's end that says something of its own and listens, until the other side goes."""
+
+    def __init__(self, said: bytes, present: set[asyncio.Protocol]) -> None:
+        self._said = said
+        self._present = present
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._present.add(self)
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._said)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._present.discard(self)
+
+
+@contextlib.asynccontextmanager
+async def speaking(said: bytes) -> AsyncIterator[str]:
+    """The address of a server that is no broker of ours."""
+    present: set[asyncio.Protocol] = set()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Speaking(said, present), "127.0.0.1", 0)
+    async with server:
+        yield f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await until(lambda: not present)
+
+
+@on_loop
+async def test_the_first_connection_fails_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has mistyped an address, or forgotten the broker, would look for something else."""
+    monkeypatch.setattr(reconnection, "CONNECT_WAIT_S", 0.2)
+    newer = bytearray(encode(Hello("broker")))
+    newer[2] += 1
+    async with (
+        speaking(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web,
+        speaking(bytes(newer)) as new,
+        speaking(b"") as mute,
+    ):
+        said = {
+            "contrada://[fe80::1%nosuch]": "the host is not known",
+            UNCONNECTABLE: "connection refused: no broker listens there",
+            "contrada://localhost:1": "connection refused: no broker listens there",
+            web: "not a broker",
+            new: "of another version: protocol version",
+            mute: "no answer from a broker within 0.2 s",
+        }
+        for address, reason in said.items():
+            with pytest.raises(ConnectionFailedError, match=reason) as failed:
+                await connect(address).open()
+            assert failed.value.address == str(parse_address(address))
+        with pytest.raises(ConnectionFailedError, match="none answers: ") as failed:
+            await connect(list(said)).open()
+    for address, reason in said.items():
+        assert f"{parse_address(address)}: {reason}" in str(failed.value)
+
+
+@on_loop
+async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A publisher would take for lost what was published, or it would be published twice."""
+    monkeypatch.setattr("contrada.net.broker.server.HANDOVER_WAIT_S", 0.01)
+
+    async def stuck(_: Accepted[int]) -> None:
+        await asyncio.Event().wait()
+
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        states = service.connection_states()
+        frames = PUBLISH_FRAMES_MAX + 1
+        with mock.patch.object(Accepted, "_work", stuck):
+            items = [{"n": n} for n in range(frames * PUBLISH_NOTIFICATIONS_MAX)]
+            each = [asyncio.create_task(service.publish(item)) for item in items]
+            batch = asyncio.create_task(service.publish_batch(items))
+            (its_end,) = broker._peers
+            await until(lambda: len(accepted_of(its_end)._waiting) == PUBLISH_FRAMES_MAX)
+            its_end.abort()
+            await reached(states, "lost")
+        failures = await asyncio.gather(*each, return_exceptions=True)
+        with pytest.raises(ConnectionFailedError) as failed:
+            await batch
+        assert failed.value.published == 0
+        may_be = [f.may_be_published for f in failures if isinstance(f, ConnectionFailedError)]
+        sent = PUBLISH_FRAMES_MAX * PUBLISH_NOTIFICATIONS_MAX
+        assert may_be == [True] * sent + [False] * (len(items) - sent)
+        assert "may have come there, or not" in str(failures[0])
+        await reached(states, "connected")
+        await service.publish({"n": 1})
+        assert broker.statistics().published == 1
+        assert service.statistics().published == 1
+
+
+@on_loop
+async def test_what_is_published_meanwhile_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each publisher would have to notice, wait and try again itself; or wait for ever."""
+    broker = Broker(port=0)
+    await broker.start()
+    address = broker.address
+    async with connect(address) as service, service.subscribe("n any") as events:
+        states = service.connection_states()
+        await cut(broker)
+        await reached(states, "lost")
+        waiting = [asyncio.create_task(service.publish({"n": n})) for n in range(3)]
+        batch = asyncio.create_task(service.publish_batch([{"n": 3}, {"n": 4}]))
+        opening = asyncio.create_task(service.subscribe("n > 100").open())
+        await reached(states, "trying")
+        broker = await begun(address)
+        await asyncio.gather(*waiting, batch, opening)
+        assert await numbers(events, 5) == list(range(5))
+        await cut(broker)
+        await reached(states, "lost")
+        monkeypatch.setattr(reconnection, "DISCONNECTED_WAIT_S", 0.01)
+        for asking in (
+            lambda: service.publish({"n": 1}),
+            lambda: service.publish_batch([{"n": 1}]),
+            lambda: service.subscribe("n any").open(),
+        ):
+            with pytest.raises(
+                ConnectionFailedError, match=r"within 0\.01 s, so nothing was sent"
+            ) as e:
+                await asking()
+            assert not e.value.may_be_published
+
+
+@on_loop
+async def test_ending_never_waits_for_a_broker_that_is_away() -> None:
+    """A program could not end because its broker has."""
+    broker = Broker(port=0)
+    await broker.start()
+    async with connect(broker.address) as service:
+        events, others = service.subscribe("n any"), service.subscribe("n any")
+        await events.open()
+        await others.open()
+        states = service.connection_states()
+        await cut(broker)
+        await reached(states, "trying")
+        async with asyncio.timeout(5):
+            await events.unsubscribe()
+            publishing = asyncio.create_task(service.publish({"n": 1}))
+            await asyncio.sleep(0)
+            await service.aclose()
+        with pytest.raises(ServiceClosedError):
+            await publishing
+        assert [each async for each in others] == []
+        assert (await reached(states, "closed")).reason == ""
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@on_loop
+async def test_a_broker_that_stands_still_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing would wait for a broker that does nothing any more."""
+    monkeypatch.setattr(wire, "GOODBYE_WAIT_S", 0.05)
+    monkeypatch.setattr("contrada.net.client.tcp_service.GOODBYE_WAIT_S", 0.05)
+    process = started()
+    with ending(process):
+        address = address_of(process)
+        service = await connect(address)
+        events = await service.subscribe("n any")
+        process.send_signal(signal.SIGSTOP)
+        body = bytes(6_000_000)  # More than fits into the buffers of a connection.
+        publishing = [asyncio.create_task(service.publish({"n": n}, body=body)) for n in range(2)]
+        await asyncio.sleep(0)
+        await events.unsubscribe()
+        await service.aclose()
+        for each in publishing:
+            with pytest.raises(ServiceClosedError):
+                await each
+        service = connect(address)  # The system takes the connection; nobody says hello.
+        opening = asyncio.create_task(service.open())
+        await asyncio.sleep(0)
+        await service.aclose()
+        with pytest.raises(ServiceClosedError):
+            await opening
+        assert service.connection.state == "closed"
+
+
+@on_loop
+async def test_a_broker_that_stands_still_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written to it would keep its client, though the next broker is there."""
+    monkeypatch.setattr(connection, "SILENT_S_MAX", 0.3)
+    monkeypatch.setattr(wire, "CLIENT_TICK_S", 0.05)
+    process = started()
+    with ending(process):
+        async with (
+            Broker(port=0) as other,
+            connect([address_of(process), other.address]) as service,
+        ):
+            states = service.connection_states()
+            process.send_signal(signal.SIGSTOP)
+            body = bytes(6_000_000)  # More than fits into the buffers of a connection.
+            publishing = [asyncio.create_task(service.publish({"n": n}, body=body)) for n in (1, 2)]
+            assert "nothing heard for" in (await reached(states, "lost")).reason
+            for each in publishing:
+                with pytest.raises(ConnectionFailedError, match="may have come there, or not"):
+                    await each
+            assert (await reached(states, "connected")).address == other.address
+
+
+@on_loop
+async def test_who_is_told_of_the_connection_may_use_it() -> None:
+    """A program that publishes as soon as it is connected would come too early."""
+    begun: list[asyncio.Task[ct.Envelope]] = []
+
+    def on_connection(state: ConnectionState) -> None:
+        if state.state == "connected":
+            begun.append(asyncio.create_task(service.publish({"n": 1})))
+
+    async with Broker(port=0) as broker:
+        service = connect(broker.address, on_connection=on_connection)
+        async with service:
+            await begun[0]
+            (its_end,) = broker._peers
+            its_end.abort()
+            await until(lambda: len(begun) == 2)
+            await begun[1]
+        with pytest.raises(ServiceError, match="reconnect_wait_s = -1"):
+            connect(broker.address, reconnect_wait_s=-1)
+
+
+@on_loop
+async def test_whoever_closes_may_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection would stay open behind a program that goes on."""
+    process = started()
+    with ending(process):
+        service = await connect(address_of(process))
+        process.send_signal(signal.SIGSTOP)
+        body = bytes(6_000_000)
+        publishing = [asyncio.create_task(service.publish({"n": n}, body=body)) for n in range(2)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(service.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        for each in publishing:
+            with pytest.raises(ServiceClosedError):
+                await each
+        assert service.connection.state == "closed"
+
+
+@pytest.mark.parametrize("options", [{"reconnect": False}, {"reconnect_wait_s": 0.02}])
+@on_loop
+async def test_giving_up_is_told_everywhere(options: dict[str, Any]) -> None:
+    """Subscribers would wait for ever for a broker that does not come back."""
+    broker = Broker(port=0)
+    await broker.start()
+    async with connect(broker.address, **options) as service:
+        events = await service.subscribe("n any")
+        states = service.connection_states()
+        await service.publish({"n": 1})
+        await until(lambda: events.statistics().queued == 1)
+        await broker.stop()
+        assert await numbers(events, 1) == [1]
+        with pytest.raises(ConnectionFailedError):
+            await anext(events)
+        closed = await reached(states, "closed")
+        assert ("within 0.02 s" in closed.reason) == ("reconnect_wait_s" in options)
+        with pytest.raises(StopAsyncIteration):
+            await anext(states)
+        with pytest.raises(ConnectionFailedError):
+            await service.publish({"n": 1})
+        with pytest.raises(ConnectionFailedError):
+            await service.open()
+
+
+@on_loop
+async def test_what_a_broker_refuses_to_take_up_ends_alone() -> None:
+    """One subscription that the next broker does not take would cost all others."""
+    async with (
+        Broker(port=0) as one,
+        Broker(port=0) as other,
+        connect([one.address, other.address]) as service,
+    ):
+        first, second = await service.subscribe("n any"), await service.subscribe("n any")
+        states = service.connection_states()
+        with mock.patch.object(client_session, "SUBSCRIPTIONS_PER_CLIENT_MAX", 1):
+            await cut(one)
+            await reached(states, "lost")
+            await reached(states, "connected")
+        with pytest.raises(ServiceError, match=r"refused: .*SUBSCRIPTIONS_PER_CLIENT_MAX"):
+            await second.next(20)
+        await service.publish({"n": 1})
+        assert await numbers(first, 1) == [1]
+        assert service.statistics().subscriptions == 1
+
+
+@on_loop
+async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> None:
+    """A broker that comes and goes would leave its clients connected and yet without anything."""
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        events = await service.subscribe("n any")
+        states = service.connection_states()
+
+        def closing(peer: Peer) -> None:
+            peer.close("not yet")
+
+        ends = iter([Peer.abort, closing])
+        subscribe = Guest._subscribe
+
+        def failing(self: Guest, *arguments: Any) -> object:
+            end = next(ends, None)
+            if end is None:
+                return subscribe(self, *arguments)
+            end(self.peer)
+            return iter(())
+
+        with mock.patch.object(Guest, "_subscribe", failing):
+            (its_end,) = broker._peers
+            its_end.abort()
+            await reached(states, "lost")
+            tries = 0
+            async for state in states:
+                if state.state == "connected":
+                    break
+                tries += 1
+        assert tries == 3
+        await service.publish({"n": 1})
+        assert await numbers(events, 1) == [1]
+        assert broker.statistics().subscriptions == 1
+
+
+@on_loop
+async def test_what_waits_to_be_read_takes_its_credit() -> None:
+    """A broker that comes back would be granted more than the reader has room for."""
+    many = CREDIT_BYTES // ENTRY_BYTES
+    async with Broker(port=0) as broker, TcpService(broker.address, publish_wait_s=0) as service:
+        events = await service.subscribe("n any")
+        states = service.connection_states()
+        held = 0
+        for _ in range(3):
+            await service.publish_batch({"n": n} for n in range(many))
+            (its_end,) = broker._peers
+            await until(lambda ends=its_end: not ends._ready)  # type: ignore[misc]
+            await service.broker_statistics()  # By its answer all that was sent is here.
+            queued = events.statistics().queued
+            assert held in (0, queued)
+            held = queued
+            its_end.abort()
+            await reached(states, "lost")
+            await reached(states, "connected")
+        assert events.statistics().reconnects == 3
+        assert await numbers(events, held) == list(range(held))
+        await service.publish_batch({"n": n} for n in range(many // 2))
+        assert await numbers(events, many // 2) == list(range(many // 2))
+        assert events.statistics().reconnects == 3
+        assert events.statistics().dropped == {}
+
+
+@on_loop
+async def test_what_waits_beyond_its_credit_is_not_granted_again() -> None:
+    """A large notification would let a broker send more than there is room for, a little later."""
+    large, less = bytes(CONTENT_BYTES_MAX - 1_000), bytes(CREDIT_BYTES // 5)
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events = await service.subscribe("n any")
+        states = service.connection_states()
+        for n in range(4):
+            await service.publish({"n": n}, body=less)
+        await service.publish({"n": 4}, body=large)
+        await until(lambda: events.statistics().queued == 5)
+        (its_end,) = broker._peers
+        its_end.abort()
+        await reached(states, "lost")
+        await reached(states, "connected")
+        assert await numbers(events, 5) == list(range(5))
+        for n in range(4 + len(large) // len(less)):
+            await service.publish({"n": n}, body=less)
+        await service.publish({"n": -1}, body=large)
+        await service.broker_statistics()
+        assert await numbers(events, n + 2) == [*range(n + 1), -1]
+        assert events.statistics().reconnects == 1
+
+
+@on_loop
+async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> None:
+    """The broker would go on filling a queue that nobody reads."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events = [await service.subscribe("n any") for _ in range(5)]
+        states = service.connection_states()
+        (its_end,) = broker._peers
+        its_end.abort()
+        await reached(states, "lost")
+        while not service._reconnecting.is_there:
+            await asyncio.sleep(0)
+        await asyncio.gather(*(each.unsubscribe() for each in events[:3]))
+        await service.broker_statistics()
+        assert broker.statistics().subscriptions == 2
+        await service.publish({"n": 1})
+        assert await numbers(events[4], 1) == [1]
+
+
+def ending_updates(times: int) -> Any:
+    """So many updates end with the connection, before the broker has looked at them."""
+    left, update = iter(range(times)), Guest._update
+
+    def ending(self: Guest, *arguments: Any) -> object:
+        if next(left, None) is None:
+            return update(self, *arguments)
+        self.peer.abort()
+        return iter(())
+
+    return mock.patch.object(Guest, "_update", ending)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@on_loop
+async def test_an_update_outlives_its_connection(times: int) -> None:
+    """A subscriber would be left with what it asked for before, or wait for ever."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events = await service.subscribe("n < 5")
+        with ending_updates(times):
+            await events.update("n > 5")
+        await service.publish_batch([{"n": 1}, {"n": 9}])
+        assert await numbers(events, 1) == [9]
+        assert broker.statistics().subscriptions == 1
+        assert broker.exchange.routing().filters.nodes == 1
+        assert events.statistics().reconnects == 1
+        await events.update("n < 5")
+        await events.update("n > 5")
+        await service.publish_batch([{"n": 1}, {"n": 10}])
+        assert await numbers(events, 1) == [10]
+
+
+@on_loop
+async def test_an_update_that_is_refused_later_leaves_what_was_in_force() -> None:
+    """The next broker may not take it: the subscription would end, or ask for nothing."""
+    new = ct.FilterSet("n > 5 or m > 5")
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events, other = await service.subscribe("n < 5"), await service.subscribe("n any")
+        with (
+            ending_updates(1),
+            mock.patch.object(message_codec, "SUBSCRIPTION_FILTERS_MAX", 1),
+            pytest.raises(ServiceError, match="SUBSCRIPTION_FILTERS_MAX"),
+        ):
+            await events.update(new)
+        await service.publish_batch([{"n": 9}, {"n": 1}])
+        assert await numbers(events, 1) == [1]
+        assert await numbers(other, 2) == [9, 1]
+        await events.update(new)
+        await service.publish_batch([{"n": 1}, {"n": 9}])
+        assert await numbers(events, 1) == [9]
+
+
+@on_loop
+async def test_ending_does_not_wait_for_an_update() -> None:
+    """Whoever leaves would wait for a broker that is away."""
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        events = await service.subscribe("n < 5")
+        await cut(broker)
+        update = asyncio.create_task(events.update("n > 5"))
+        await until(lambda: service.connection.state == "trying")
+        await events.unsubscribe()
+        with pytest.raises(ServiceClosedError):
+            await update
+
+
+@pytest.mark.slow
+def test_blocking_code_stays_connected() -> None:
+    """Only code that awaits would outlive its broker."""
+    first = started()
+    with ending(first):
+        address = address_of(first)
+        with connect_sync(address) as service, service.subscribe("n any") as events:
+            states = service.connection_states(timeout_s=20)
+            assert service.connection.state == "connected"
+            first.kill()
+            assert "lost" in (each.state for each in states)
+            second = started(parse_address(address).port)
+            with ending(second):
+                assert "connected" in (each.state for each in states)
+                service.publish({"n": 1})
+                assert events.next(20)["n"] == 1
+                assert events.statistics().reconnects == 1
+
+
+async def _one_world(seed: int) -> None:
+    """Brokers that come and go at one address, while one client subscribes and publishes.
+
+    What each subscription gets is in order, once, and all that was published while it stood.
+    """
+    chance = random.Random(seed)
+    first = Broker(port=0)
+    await first.start()
+    address = first.address
+    broker: Broker | None = first
+    async with connect(address) as service:
+        states = service.connection_states()
+        await reached(states, "connected")
+        standing: dict[Subscription[ct.Notification], list[int]] = {}
+        number = 0
+        for _ in range(60):
+            deeds = ("publish", "publish", "publish", "end", "subscribe", "leave", "update")
+            deed = chance.choice(deeds)
+            if deed == "end" and broker is not None:
+                await chance.choice((cut, Broker.stop))(broker)
+                broker = None
+                assert (await reached(states, "lost")).address == address
+            elif deed == "publish" and broker is not None:
+                number += 1
+                await service.publish({"n": number})
+                for events, expected in standing.items():
+                    expected.append(number)
+                    assert await numbers(events, 1) == expected[-1:]
+            elif deed == "subscribe" and broker is not None:
+                standing[await service.subscribe("n any")] = []
+            elif deed == "update" and standing and broker is not None:
+                await chance.choice(list(standing)).update(f"n > {-chance.randrange(2, 99)}")
+            elif deed == "leave" and standing:
+                events = chance.choice(list(standing))
+                del standing[events]
+                await events.unsubscribe()
+            elif broker is None:
+                broker = await begun(address)
+                await reached(states, "connected")
+                assert broker.statistics().subscriptions == len(standing)
+        if broker is None:
+            broker = await begun(address)
+        await service.publish({"n": -1})
+        assert [await numbers(events, 1) for events in standing] == [[-1]] * len(standing)
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(10))
+@on_loop
+async def test_whatever_comes_and_goes_nothing_is_twice_or_missed(seed: int) -> None:
+    """An order of events that nobody has thought of would confuse a client."""
+    await _one_world(seed)
+
+
+@pytest.mark.quick_every(4)
+@pytest.mark.parametrize("seed", range(8))
+@on_loop
+async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) -> None:
+    """Who is in the middle of something when a connection breaks would hang, or get it twice."""
+    chance = random.Random(seed)
+    unsure: set[int] = set()
+    refused: set[int] = set()
+
+    async def some_turns() -> None:
+        for _ in range(chance.randrange(60)):
+            await asyncio.sleep(0)
+
+    async def is_published(n: int) -> bool:
+        try:
+            await service.publish({"n": n, "by": n % 3})
+        except ConnectionFailedError as error:
+            (unsure if error.may_be_published else refused).add(n)
+            return False
+        return True
+
+    async def publish(first: int) -> None:
+        for n in range(first, 300, 3):
+            await is_published(n)
+
+    async def come_and_go() -> None:
+        for _ in range(30):
+            with contextlib.suppress(ConnectionFailedError):
+                async with service.subscribe("n any"):
+                    await some_turns()
+
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        got: dict[object, list[Any]] = {n: [] for n in range(3)}
+        async with service.subscribe("n any") as events:
+
+            async def update() -> None:
+                for n in range(30):
+                    with contextlib.suppress(ConnectionFailedError):
+                        await events.update(f"n >= {-n}")
+                    await some_turns()
+
+            reading = asyncio.create_task(
+                events.handle(lambda found: got[found["by"]].append(found["n"]))
+            )
+            working = [asyncio.create_task(publish(n)) for n in range(3)]
+            working += [asyncio.create_task(come_and_go()), asyncio.create_task(update())]
+            while not all(each.done() for each in working):
+                await some_turns()
+                for each in list(broker._peers):
+                    each.abort()
+            await asyncio.gather(*working)
+            # What was refused was never sent; what is sent now comes.
+            assert refused.isdisjoint(n for some in got.values() for n in some)
+            last = 300
+            while not await is_published(last):  # The last connection may have ended just now.
+                last += 3
+            await until(lambda: got[0][-1:] == [last])
+            assert all(some == sorted(set(some)) for some in got.values()), "in order, and once"
+            tried = 300 + (last - 300) // 3 + 1
+            assert service.statistics().published + len(unsure) + len(refused) == tried
+            assert service.statistics().subscriptions == 1
+            await until(lambda: broker.statistics().subscriptions == 1)
+            assert events.statistics().reconnects > 0
+        await reading

@@ -1,0 +1,439 @@
+"""Promises in a network of brokers: what is published at one comes to logs at others, once."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.delivery.delivery_messages import (
+    AnnounceHome,
+    Carry,
+    Destination,
+    Done,
+    Grant,
+    Notice,
+    Parcel,
+    ReadLog,
+)
+from contrada.errors import CannotPublishError, DeliveryError
+from contrada.net.broker import reliable_link_channel
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.client.durable_client import TcpLogs
+from contrada.net.connect import connect
+from contrada.net.wire.address import Address, parse_address
+from contrada.net.wire.durable_messages import given, packed, said
+from contrada.net.wire.frames import Hello, LogDelivery, LogReply, LogRequest
+from contrada.service import Service, backoff
+from contrada.service.durable_reader import READ_AHEAD_MAX
+from tests.asynchronous import on_loop, until
+from tests.homes import CERTIFIED, MARKER, numbers, records, rest
+from tests.net.processes import serving
+from tests.net.test_broker import RawClient
+from tests.net.test_durable_client import publish_all, read_all
+from tests.net.test_neighbours import free_ports
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow one another at once."""
+    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
+
+
+class Line:
+    """Brokers in a line, each with a store; each makes the link to the one before it."""
+
+    def __init__(self, folder: Path, names: str, **options: Any) -> None:
+        self.folder, self.names, self.options = folder, names, options
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.brokers: dict[str, Broker] = {}
+
+    async def start(self, name: str) -> Broker:
+        """Starts a broker, for the first time or again."""
+        at = self.names.index(name)
+        before = [Wanted(Address("127.0.0.1", self.ports[each])) for each in self.names[:at][-1:]]
+        of = Membership(name, neighbours=tuple(before), **self.options)
+        store = self.folder / f"{name}.db"
+        broker = self.brokers[name] = Broker(port=self.ports[name], network=of, store=store)
+        await broker.start()
+        return broker
+
+    async def stop(self, name: str) -> None:
+        """Ends a broker; nobody is told before."""
+        broker = self.brokers.pop(name)
+        for each in list(broker._peers):
+            each.abort()
+        await broker.stop()
+
+    def address(self, name: str) -> str:
+        return f"contrada://127.0.0.1:{self.ports[name]}"
+
+    def know(self, standing: int) -> bool:
+        """Whether all know so many standing subscriptions."""
+        return all(
+            each.logs.opened is not None
+            and each.logs.opened.server.statistics().standing == standing
+            for each in self.brokers.values()
+        )
+
+
+@asynccontextmanager
+async def line(folder: Path, names: str, **options: Any) -> AsyncIterator[Line]:
+    """A line of brokers that runs."""
+    found = Line(folder, names, **options)
+    for name in names:
+        await found.start(name)
+    try:
+        yield found
+    finally:
+        for each in list(found.brokers.values()):
+            await each.stop()
+
+
+@on_loop
+async def test_what_is_promised_comes_to_a_log_elsewhere_and_is_read_from_anywhere(
+    tmp_path: Path,
+) -> None:
+    """A promise would hold at one broker only."""
+    async with (
+        line(tmp_path, "abc") as net,
+        connect(net.address("a")) as publisher,
+        connect(net.address("c")) as home,
+    ):
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        await publisher.publish_batch([{"n": n} for n in range(9)], delivery="certified fifo")
+        async with home.subscribe(durable="s") as events:
+            assert await numbers(events, 3) == [0, 1, 2]
+        async with publisher.subscribe("n any", durable="s") as events:
+            got = await records(events, 6)
+            assert [each.item["n"] for each in got] == [3, 4, 5, 6, 7, 8]
+            assert [each.position for each in got] == [4, 5, 6, 7, 8, 9]
+        with pytest.raises(DeliveryError, match="stands for other filters, n any"):
+            await publisher.subscribe("n > 3", durable="s")
+        with pytest.raises(DeliveryError, match="is known at its home alone, server 'c'"):
+            await publisher.subscribe(durable="s", retention=ct.Retention())
+        await publisher.publish({"n": 9})  # Best effort is kept there, too.
+        async with publisher.subscribe(durable="s") as events:
+            assert await numbers(events, 1) == [9]
+        await publisher.unsubscribe("s")
+        await until(lambda: net.know(0))
+        with pytest.raises(DeliveryError, match="no durable subscription 's'"):
+            await publisher.unsubscribe("s")
+
+
+@on_loop
+async def test_a_broker_between_may_be_away(tmp_path: Path) -> None:
+    """What was on its way over it would be lost, or come twice."""
+    async with (
+        line(tmp_path, "abc") as net,
+        connect(net.address("a")) as publisher,
+        connect(net.address("c")) as home,
+        home.subscribe("n any", durable="s") as events,
+    ):
+        await until(lambda: net.know(1))
+        for first in range(0, 60, 20):
+            for n in range(first, first + 10):
+                await publisher.publish({"n": n}, delivery="certified fifo")
+            await net.stop("b")
+            for n in range(first + 10, first + 20):
+                await publisher.publish({"n": n}, delivery="certified fifo")
+            await net.start("b")
+        assert await numbers(events, 60) == list(range(60))
+        with pytest.raises(TimeoutError):
+            await events.next(0)
+
+
+@on_loop
+async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) -> None:
+    """It would wait for ever, or have to know what became of a broker that is not its own."""
+    async with (
+        line(tmp_path, "ab") as net,
+        connect(net.address("a")) as service,
+        connect(net.address("b")) as home,
+    ):
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        async with service.subscribe(durable="s", auto_acknowledge=False) as events:
+            await service.publish_batch([{"n": n} for n in range(6)], delivery=CERTIFIED)
+            got = await records(events, 3)
+            await events.acknowledge(got[0].position)
+            logs = net.brokers["b"].logs
+            await until(lambda: logs.host.server.statistics().logs["s"].acknowledged == 1)
+            await net.stop("b")
+            await service.publish({"n": 6}, delivery=CERTIFIED)
+            await net.start("b")
+            await until(lambda: events.statistics().reconnects == 1)
+            await events.acknowledge(up_to=got[2].position)
+            found = await numbers(events, 4)
+            assert sorted(found) == [3, 4, 5, 6]
+
+
+@on_loop
+async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
+    tmp_path: Path,
+) -> None:
+    """Who is busy then would be told to begin anew, and after that that it has ended."""
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        client = await RawClient.to(net.brokers["a"], Hello("client"))
+        read, grant = packed(ReadLog("s", "r")), packed(Grant("s", "r", 10))
+        client.say(LogRequest(1, read), LogRequest(0, grant))
+        assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
+        await net.stop("b")
+        await net.start("b")
+        heard = await client.hears()
+        assert isinstance(heard, LogDelivery)
+        assert given(heard.message).again  # type: ignore[union-attr]
+        done = packed(Done("s", "r", ((1, 2),)))
+        for number in (2, 3):
+            client.say(LogRequest(number, done))
+            answer = await client.hears()
+            assert isinstance(answer, LogReply)
+            assert (answer.number, answer.code) == (number, "")
+        await client.leave()
+
+
+@on_loop
+async def test_what_is_on_its_way_to_a_reader_of_before_comes_to_no_other(tmp_path: Path) -> None:
+    """Who reads where a broker has begun again would get what the home hands out once more."""
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        names: set[str] = set()
+        for _ in range(2):
+            async with connect(net.address("a")) as service, service.subscribe(durable="s"):
+                found = set(net.brokers["a"].logs.host.readers)
+                assert len(found) == 1
+                assert found.isdisjoint(names)
+                names |= found
+            await net.stop("a")
+            await net.start("a")
+
+
+@on_loop
+async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that were granted before it had begun anew would be missing until it leaves."""
+    count = 3 * READ_AHEAD_MAX
+    found_all = set(range(count))
+    async with (
+        line(tmp_path, "ab") as net,
+        connect(net.address("a")) as service,
+        connect(net.address("b")) as home,
+    ):
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        await home.publish_batch([{"n": n} for n in range(count)], delivery=CERTIFIED)
+        async with service.subscribe(durable="s") as events:
+            found = await numbers(events, READ_AHEAD_MAX // 2 - 1)
+            await until(lambda: events.statistics().queued == READ_AHEAD_MAX - len(found))
+            read_again = TcpLogs._read_again
+
+            async def slowly(self: TcpLogs, of: Any) -> None:
+                await read_again(self, of)
+                found.extend(await numbers(events, 10))  # It would grant.
+                for _ in range(20):
+                    await service.publish({"n": -1}, delivery=CERTIFIED)
+
+            monkeypatch.setattr(TcpLogs, "_read_again", slowly)
+            await net.stop("b")
+            await net.start("b")
+            await until(lambda: events.statistics().reconnects == 1)
+            while not found_all <= set(found):
+                found += await numbers(events, 1)
+
+
+@on_loop
+async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> None:
+    """What they had begun would be lost with the broker that they leave, or be done twice."""
+    async with (
+        line(tmp_path, "abc") as net,
+        connect(net.address("c")) as home,
+    ):
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        both = [net.address("a"), net.address("b")]
+        async with (
+            connect(both, publisher="desk") as service,
+            service.subscribe(durable="s") as events,
+        ):
+            for n in range(5):
+                await service.publish({"n": n}, delivery="certified fifo")
+            assert await numbers(events, 3) == [0, 1, 2]
+            place = parse_address(net.address("a"))
+            assert service.connection.address == str(place)
+            server, net.brokers["a"]._server = net.brokers["a"]._server, None
+            assert server is not None
+            server.close()  # It runs on as a neighbour, and takes no clients any more.
+            for each in [p for p in net.brokers["a"]._peers if p.who == "client"]:
+                each.abort()
+            for n in range(5, 10):
+                await service.publish({"n": n}, delivery="certified fifo")
+            assert service.connection.address == net.address("b")
+            found = await numbers(events, 7)
+            assert sorted(found) == list(range(3, 10))
+            net.brokers["a"]._server = server
+        assert await rest(home, "s") == []
+        held = net.brokers["c"].logs.host.server.statistics().logs["s"]
+        assert held.appended == 11  # With the marker.
+
+
+@on_loop
+async def test_what_is_ended_from_another_broker_asks_for_nothing_more(tmp_path: Path) -> None:
+    """Each log that was would go on to be matched, and held, by the broker where it was."""
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
+        await (await home.subscribe("n any", durable="s")).aclose()
+        await until(lambda: net.know(1))
+        async with connect(net.address("a")) as service:
+            await service.unsubscribe("s")
+        await until(lambda: net.know(0))
+        assert net.brokers["b"].statistics().subscriptions == 0
+        await until(lambda: not net.brokers["a"].exchange.routing().subscriptions.entries)
+
+
+@on_loop
+async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> None:
+    """Two brokers would give two orders, and each reader think that its one is total."""
+    async with (
+        line(tmp_path, "ab") as net,
+        connect(net.address("a")) as service,
+    ):
+        with pytest.raises(CannotPublishError, match="--sequencer"):
+            await service.publish({"n": 1}, delivery="certified total:orders")
+    async with (
+        line(tmp_path / "..", "pq", sequencer="q") as net,
+        connect(net.address("p")) as one,
+        connect(net.address("q")) as other,
+        one.subscribe("n any", durable="at p") as at_p,
+        other.subscribe("n any", durable="at q") as at_q,
+    ):
+        await until(lambda: net.know(2))
+
+        async def publish(service: Service, first: int) -> None:
+            for n in range(first, 40, 2):
+                await service.publish({"n": n}, delivery="certified total:orders")
+
+        await asyncio.gather(publish(one, 0), publish(other, 1))
+        found = await numbers(at_p, 40)
+        assert found == await numbers(at_q, 40)
+        assert sorted(found) == list(range(40))
+
+
+@on_loop
+async def test_what_finds_no_room_on_a_link_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour that is slow would fill the memory; or what was dropped be lost."""
+    monkeypatch.setattr(reliable_link_channel, "FERRY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
+    async with (
+        line(tmp_path, "ab") as net,
+        connect(net.address("a")) as publisher,
+        connect(net.address("b")) as home,
+        home.subscribe("n any", durable="s") as events,
+    ):
+        await until(lambda: net.know(1))
+        await asyncio.gather(
+            *(
+                publisher.publish_batch([{"n": n, "x": "x" * 300}] * 20, delivery=CERTIFIED)
+                for n in range(5)
+            )
+        )
+        assert sorted(await numbers(events, 100)) == sorted([*range(5)] * 20)
+        assert net.brokers["a"].logs.held_back
+
+
+def test_a_message_that_carries_much_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No frame could hold it; or something of it would be lost, or come out of order."""
+    monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
+    to = (Destination("b", 1, 0, 1),)
+    parcels = tuple(
+        Parcel(to, Notice(ct.Notification({"n": n}, body=bytes(size))))
+        for n, size in enumerate([10, 300, 2_000, 10, 400, 400, 400])
+    )
+    carry = Carry("a", 1, 0, parcels)
+    parts = list(reliable_link_channel._parts(carry))
+    found: list[Any] = [said(each) for each in parts]
+    assert max(map(len, parts), default=0) > 1_000
+    assert all(
+        len(data) <= 1_000 or len(part.parcels) == 1
+        for data, part in zip(parts, found, strict=True)
+    )
+    assert [each for part in found for each in part.parcels] == list(parcels)
+    news = AnnounceHome("a", 1, 0, 1, False, ())
+    assert [said(each) for each in reliable_link_channel._parts(news)] == [news]
+
+
+@on_loop
+async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would fill the memory of its neighbours, or never know what stands."""
+    monkeypatch.setattr(reliable_link_channel, "FERRY_BYTES_MAX", 1_000)
+    async with line(tmp_path, "ab") as net, connect(net.address("a")) as service:
+        await (await service.subscribe("n any", durable="first")).aclose()
+        await until(lambda: net.know(1))
+        (link,) = net.brokers["a"].neighbours
+        link.peer.pause_writing()
+        for n in range(40):
+            await (await service.subscribe(f"n = {n}", durable=f"s{n}")).aclose()
+        assert net.brokers["a"].statistics().refused["overloaded"] == 1
+        await until(lambda: net.know(41))  # The link is made again.
+
+
+@pytest.mark.slow
+def test_kills_of_brokers_between_lose_nothing(tmp_path: Path) -> None:
+    """A network of processes would keep its promises on paper only."""
+    ports = free_ports(3)
+    names = ("a", "b", "c")
+
+    def options(at: int) -> list[str]:
+        before = ["--neighbour", f"contrada://127.0.0.1:{ports[at - 1]}"] if at else []
+        store = ["--store", str(tmp_path / f"{names[at]}.db")]
+        return ["--port", str(ports[at]), "--name", names[at], *store, *before]
+
+    @on_loop
+    async def work() -> None:
+        with ExitStack() as stack:
+            (_, first), (process, _), (_, last) = (
+                stack.enter_context(serving(*options(at))) for at in range(3)
+            )
+            async with (
+                connect(first) as publisher,
+                connect(last) as home,
+                home.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+            ):
+                await publisher.publish({"n": MARKER}, delivery=CERTIFIED)
+                while True:  # Until the first broker has heard of it.
+                    await publisher.publish({"n": MARKER}, delivery=CERTIFIED)
+                    with suppress(TimeoutError):
+                        await events.next(0.1)
+                        break
+                accepted, done = list[int](), list[int]()
+                stop = asyncio.Event()
+                publishing = asyncio.create_task(publish_all(publisher, accepted, stop))
+                reading = asyncio.create_task(read_all(events, done))
+                for _ in range(2):
+                    goal = len(accepted) + 60
+                    await until(lambda: len(accepted) > goal and len(done) > goal // 2)  # noqa: B023
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    some = len(accepted) + 20
+                    await until(lambda: len(accepted) > some)  # noqa: B023
+                    process, _ = stack.enter_context(serving(*options(1)))
+                stop.set()
+                await publishing
+                await until(lambda: len([n for n in done if n >= 0]) >= len(accepted))
+                reading.cancel()
+                assert sorted(n for n in done if n >= 0) == sorted(accepted)
+
+    work()

@@ -1,0 +1,173 @@
+"""What clients ask a broker for, told whole, in pages."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from contrada.errors import FrameError, ServiceError
+from contrada.model import Filter, FilterSet, Pattern, from_msgpack, to_msgpack
+from contrada.net.broker.broker import Broker
+from contrada.net.client.subscription_export import all_held
+from contrada.net.client.tcp_service import TcpService
+from contrada.net.wire import subscription_pages
+from contrada.net.wire.frames import FrameReader, InspectReply, InspectRequest, encode
+from contrada.net.wire.inspection import Inspection
+from contrada.net.wire.subscription_pages import FilterPage, HeldFilters, Position
+from tests.asynchronous import on_loop
+from tests.net.networks import network
+from tests.net.requests import frames_in
+
+MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]
+
+
+def texts(held: list[HeldFilters]) -> Counter[tuple[str, str]]:
+    """How often each filter is told under each name."""
+    return Counter((name, str(from_msgpack(each))) for name, some in held for each in some)
+
+
+def as_told(filters: list[Filter], name: str = "") -> Counter[tuple[str, str]]:
+    """These filters, each once."""
+    return Counter((name, str(each)) for each in filters)
+
+
+async def page_from(service: TcpService, begin: Position) -> FilterPage:
+    """One page."""
+    page = (await service.answered(partial(InspectRequest, page_from=begin))).page
+    return cast("FilterPage", page)
+
+
+@on_loop
+async def test_all_that_clients_ask_for_is_told_whole_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline would match less than the broker does, or more."""
+    monkeypatch.setattr(subscription_pages, "PAGE_FILTERS_MAX", 100)
+    long = Filter("t in (" + ", ".join(f"'{n}'" for n in range(2_000)) + ")")
+    both, either = Filter("a = 1"), FilterSet(["b = 1", "c = 1"])
+    async with (
+        Broker(port=0, store=tmp_path / "store.db") as broker,
+        TcpService(broker.address) as service,
+        TcpService(broker.address) as other,
+        service.subscribe(FilterSet(MANY)),
+        other.subscribe(FilterSet([both, MANY[7]])),
+        service.subscribe(long),
+        service.subscribe(either, durable="either"),
+        service.subscribe(both, durable="both"),
+        service.subscribe("d = 1", reliable=True),
+        service.subscribe(Pattern([Filter("p = 1"), Filter("p = 2")], within_us=10**6)),
+    ):
+        held = await all_held(service)
+        assert await all_held(other) == held
+    expected = as_told([*MANY, both, long, Filter("d = 1")])
+    expected += as_told([*either.filters], "either") + as_told([both], "both")
+    assert texts(held) == expected
+    assert {name for name, _ in held} == {"", "either", "both"}
+    assert len([each for each in held if each[0] == "either"]) == 1, "it is told as one"
+
+
+@on_loop
+async def test_what_neighbours_ask_for_is_not_told() -> None:
+    """Two brokers of a network would be taken to have the subscriptions of all."""
+    async with (
+        network(2, [(0, 1)]) as (north, south),
+        TcpService(north.address) as here,
+        TcpService(south.address) as there,
+        here.subscribe("a = 1"),
+        there.subscribe("a > 0"),
+    ):
+        assert texts(await all_held(here)) == as_told([Filter("a = 1")])
+        assert texts(await all_held(there)) == as_told([Filter("a > 0")])
+
+
+@on_loop
+async def test_what_stands_is_told_once_while_others_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a broker is asked for would be missed, or come twice, whenever clients are at work."""
+    monkeypatch.setattr(subscription_pages, "PAGE_FILTERS_MAX", 10)
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(Broker(port=0, store=tmp_path / "store.db"))
+        service = await stack.enter_async_context(TcpService(broker.address))
+        going = []
+        for n, each in enumerate(MANY[:90]):
+            options: dict[str, Any] = {"durable": f"d{n}"} if n % 3 == 2 else {}
+            subscription = service.subscribe(each, **options)
+            await subscription.__aenter__()
+            if n % 3 == 1:
+                going.append(subscription)
+            else:
+                stack.push_async_exit(subscription)
+        told: list[HeldFilters] = []
+        begin: Position | None = (0, 0)
+        places = 0
+        while begin is not None:
+            page = await page_from(service, begin)
+            told, begin = told + page.held, page.following
+            places += 1
+            if going:
+                await going.pop(places % len(going)).__aexit__(None, None, None)
+            if places < 10:
+                late: dict[str, Any] = {"durable": f"late {places}"} if places % 2 else {}
+                await stack.enter_async_context(service.subscribe(MANY[100 + places], **late))
+        assert places > 9
+    found = texts(told)
+    stood = as_told([each for n, each in enumerate(MANY[:90]) if n % 3 == 0])
+    for n in range(2, 90, 3):
+        stood += as_told([MANY[n]], f"d{n}")
+    assert {each: found[each] for each in stood} == dict(stood)
+
+
+@on_loop
+async def test_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who asks would hold up a broker's loop, and so all its clients."""
+    size = len(to_msgpack(MANY[0]))
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        async with service.subscribe(FilterSet(MANY)):
+            page = await page_from(service, (0, 0))
+            assert len(page.held) == subscription_pages.PAGE_FILTERS_MAX
+            monkeypatch.setattr(subscription_pages, "PAGE_BYTES_MAX", 4 * size)
+            page = await page_from(service, (0, 0))
+            assert len(page.held) == 4
+        monkeypatch.setattr(subscription_pages, "PAGE_NUMBERS_MAX", 1_000)
+        async with service.subscribe("a = 1"):
+            empty = await page_from(service, (0, 0))
+            assert empty == FilterPage([], (0, 1_000)), "the numbers of those that have gone"
+            assert texts(await all_held(service)) == as_told([Filter("a = 1")])
+        beyond = await page_from(service, (2**63, 2**63))
+        assert beyond == FilterPage([], None)
+
+
+def test_a_page_cannot_begin_before_the_first() -> None:
+    """Odd places would be looked at as if they were numbers."""
+    reader = FrameReader()
+    reader.feed(encode(InspectRequest(1, page_from=(0, -1))))
+    with pytest.raises(FrameError, match="malformed InspectRequest"):
+        frames_in(reader)
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [(None, "is of an earlier version"), (FilterPage([], (0, 0)), r"\(0, 0\) follows")],
+)
+@on_loop
+async def test_a_broker_that_tells_no_pages_is_refused(
+    page: FilterPage | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline would match nothing, or ask for ever."""
+
+    def answered(_: TcpService, asking: Callable[[int], object]) -> asyncio.Future[InspectReply]:
+        answer: asyncio.Future[InspectReply] = asyncio.get_running_loop().create_future()
+        assert isinstance(asking(1), InspectRequest)
+        answer.set_result(InspectReply(1, Inspection("", {}, [], {}, [], []), page))
+        return answer
+
+    monkeypatch.setattr(TcpService, "answered", answered)
+    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+        with pytest.raises(ServiceError, match=reason):
+            await all_held(service)

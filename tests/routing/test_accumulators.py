@@ -1,0 +1,217 @@
+"""Holds `accumulating`: what is held of a group's values, by itself; see test_combining too."""
+
+import math
+import sys
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from contrada.errors import EncodingError
+from contrada.model import Notification
+from contrada.model.domains.values import key_of
+from contrada.routing.accumulators import (
+    SKETCH_HASHES_LOG2,
+    TOTAL_BYTES_MAX,
+    Accumulator,
+    Best,
+    Counted,
+    Distinct,
+    Extreme,
+    Total,
+    read_key,
+)
+from tests.strategies import values
+
+NOTHING = Notification({})
+MAX = sys.float_info.max
+
+
+def taken(held: Accumulator, *given: object) -> Accumulator:
+    """An accumulator that has taken values in, each of an item of its own."""
+    for each in given:
+        held.add((key_of(each),), Notification({"a": each}))  # type: ignore[arg-type]
+    return held
+
+
+def restored(held: Accumulator, new: Accumulator) -> Accumulator:
+    """What is read of what an accumulator says of itself."""
+    new.restore(msgspec.Raw(msgspec.msgpack.encode(held.packed())))
+    return new
+
+
+def test_counted() -> None:
+    """Items without the attribute would be counted as items with it, or not at all."""
+    every, some = Counted(every=True), Counted(every=False)
+    for held in (every, some):
+        held.add((), NOTHING)
+        held.add((key_of(1), key_of(2)), NOTHING)
+    assert (every.result(), some.result()) == (2, 1)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+@example([5e-324] * 3)
+@example([1e308, 1e308, -1e308])
+@example([MAX, MAX])
+@example([2.0**53, 1.0, 2.0**-1074])
+def test_a_sum_is_rounded_once(numbers: list[float]) -> None:
+    """A sum would not be the double nearest to the exact one."""
+    exact = sum(map(Fraction, numbers))
+    total = taken(Total(), *numbers).result()
+    mean = taken(Total(is_mean=True), *numbers).result()
+    if not numbers:
+        assert (total, mean) == (0, None)
+        return
+    if all(key_of(number)[1].__class__ is int for number in numbers):
+        assert total == exact  # Doubles that are integers are integers.
+        assert mean == float(exact / len(numbers))
+        return
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        nearest = math.inf if exact > 0 else -math.inf
+    assert total == nearest
+    assert mean == float(exact / len(numbers))
+
+
+def test_a_sum_of_integers_is_one() -> None:
+    """Integers would lose digits as doubles; 5.0 is the integer 5."""
+    big = 2**63 - 1
+    total = taken(Total(), big, big, 5.0).result()
+    assert total == 2 * big + 5
+    assert type(total) is int
+    assert type(taken(Total(), 1, 0.5, 0.5).result()) is float
+
+
+def test_what_is_no_number_is_skipped_and_counted() -> None:
+    """A text would be added, or be forgotten in silence."""
+    held = taken(Total(), 1, "2", None, True, math.nan, datetime(2026, 1, 1, tzinfo=UTC), b"\xff")
+    assert (held.result(), held.skipped) == (1, 6)
+
+
+def test_infinities() -> None:
+    """An infinity would end the question, or be forgotten."""
+    assert taken(Total(), 1, math.inf).result() == math.inf
+    assert taken(Total(), MAX, -math.inf).result() == -math.inf
+    assert math.isnan(taken(Total(), math.inf, -math.inf).result())
+    assert taken(Total(is_mean=True), 1, math.inf).result() == math.inf
+
+
+def test_the_line_orders_extremes() -> None:
+    """Values of several domains would be compared as Python does, which raises."""
+    mixed = [None, False, True, math.nan, -math.inf, 7, datetime(2026, 1, 1, tzinfo=UTC), "", "b"]
+    for count in range(1, len(mixed)):
+        assert taken(Extreme(least=False), *mixed[:count]).result() is not None or count == 1
+        least = taken(Extreme(least=True), *mixed[count:][::-1]).result()
+        assert key_of(least) == key_of(mixed[count])
+    assert taken(Extreme(least=False), *mixed).result() == "b"
+
+
+def test_best_with_ties() -> None:
+    """Which of equal items is kept would depend on their order."""
+    items = [Notification({"a": 1, "n": n}) for n in range(9)]
+    for order in (items, items[::-1], items[4:] + items[:4]):
+        held = Best("a", 3, least=False)
+        for each in order:
+            held.add((key_of(1),), each)
+        assert [each["n"] for each in held.result()] == [0, 1, 2]
+
+
+def test_distinct_is_exact_as_far_as_it_says() -> None:
+    """Few values would be estimated, or bytes and numbers be taken for one another."""
+    several = [*range(1000), *map(str, range(1000)), b"\xff", "ÿ", None, True, 1.5, 5.0]
+    held = taken(Distinct(), *several, *several)
+    assert (held.result(), held.bounds) == (2005, None)
+
+
+def test_distinct_is_estimated_beyond() -> None:
+    """An estimate would lie outside of its stated error, or depend on the order of parts."""
+    count = 5 * 2**SKETCH_HASHES_LOG2
+    whole = taken(Distinct(), *range(count))
+    assert abs(whole.result() - count) <= 3 * 0.016 * count
+    low, high = whole.bounds or (0, 0)
+    assert low <= count <= high
+    parts = [taken(Distinct(), *range(n, count, 3)) for n in range(3)]
+    for order in (parts, parts[::-1]):
+        joined = taken(Distinct(), *range(0, count, 7))
+        for each in order:
+            joined.combine(restored(each, Distinct()))
+        assert joined.packed() == whole.packed()
+
+
+@given(st.lists(st.integers(0, 2**14)), st.binary(max_size=40), st.integers(0, 60))
+def test_hostile_sketches(some: list[int], junk: bytes, at: int) -> None:
+    """A sketch that is none would be read, or would end the process."""
+    data = taken(Distinct(), *some).packed()
+    for hostile in (junk, data[:at], data + junk, data[:at] + junk + data[at + len(junk) :]):
+        try:
+            read = restored(_Said(hostile), Distinct())
+        except EncodingError:
+            continue
+        assert read.packed() == hostile
+
+
+class _Said(Counted):
+    """Says something of itself."""
+
+    def __init__(self, said: object) -> None:
+        super().__init__(every=True)
+        self.said = said
+
+    def packed(self) -> Any:
+        return self.said
+
+
+def test_a_large_sketch_is_held_to_its_hashes() -> None:
+    """Hashes out of order would be taken for more values than there are."""
+    data = taken(Distinct(), *range(5000)).packed()
+    swapped = data[:24] + data[32:40] + data[24:32] + data[40:]
+    for hostile in (swapped, data[:-8] + b"\xff" * 8, data[:24] + bytes(8) + data[32:]):
+        with pytest.raises(EncodingError):
+            restored(_Said(hostile), Distinct())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (0, 0, 0, 0, 0, b"", bytes(TOTAL_BYTES_MAX + 1)),
+        (-1, 0, 0, 0, 0, b"", b""),
+        (0, 0, 0, 0, 2**63, b"", b""),
+        "",
+    ],
+)
+def test_hostile_sums(said: object) -> None:
+    """A sum from elsewhere would take any memory."""
+    with pytest.raises(msgspec.DecodeError):
+        restored(_Said(said), Total())
+
+
+def test_hostile_bests() -> None:
+    """Items from elsewhere would be too many, or count without what they are best in."""
+    held = taken(Best("a", 3, least=True), 1, 2, 3)
+    with pytest.raises(EncodingError):
+        restored(held, Best("a", 2, least=True))
+    assert restored(held, Best("b", 3, least=True)).result() == []
+    with pytest.raises(EncodingError):
+        restored(_Said([b"junk"]), Best("a", 3, least=True))
+
+
+@given(values())
+def test_keys_come_back(value: object) -> None:
+    """A value would be another one at the server that combines."""
+    key = key_of(value)  # type: ignore[arg-type]
+    read = read_key(msgspec.msgpack.decode(msgspec.msgpack.encode(key)))
+    assert (read, type(read[1])) == (key, type(key[1]))
+
+
+@pytest.mark.parametrize(
+    "packed", [(0, 1), (2, 1), (4, math.nan), (4, 2**63), (4, True), (5, 1.0), (6, "a"), (7, 0)]
+)
+def test_no_keys(packed: tuple[int, object]) -> None:
+    """What is no value would be compared with values."""
+    with pytest.raises(EncodingError):
+        read_key(packed)

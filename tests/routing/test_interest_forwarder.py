@@ -1,0 +1,267 @@
+"""One router by itself: what it sends, in which order, and what it refuses."""
+
+from typing import Any, Final
+
+import pytest
+
+from contrada.errors import InvalidValueError
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.routing.delegation import SubscribePattern
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
+    Advertise,
+    Client,
+    ClientGone,
+    Deliver,
+    Effect,
+    Event,
+    LinkDown,
+    LinkUp,
+    Message,
+    Neighbour,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Role,
+    Send,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from contrada.routing.tables.next_hop_cache import ITSELF
+
+ANN, BOB = Client("ann"), Client("bob")
+L, M, N, P = (Neighbour(name) for name in "LMNP")
+WIDE, NARROW = Filter("a > 0"), Filter("a > 5")
+
+
+def router_with(
+    *roles: tuple[Neighbour, Role], strategy: Strategy = Strategy.SUBSCRIPTIONS
+) -> Router:
+    """A router with these links, to which nothing was said yet."""
+    router = Router(strategy)
+    for neighbour, role in roles:
+        router.handle(LinkUp(neighbour, role), 0)
+    return router
+
+
+def told(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
+    """What a router does about a message, its invariants checked."""
+    effects = router.handle(Received(origin, message), 0)
+    router.validate()
+    return effects
+
+
+PEERS: Final = ((L, Role.PEER), (M, Role.PEER), (N, Role.PEER))
+
+
+def test_each_link_gets_one_copy() -> None:
+    """A notification would be sent once per subscription, or back to where it came from."""
+    router = router_with(*PEERS)
+    for identity, text in enumerate(("a > 0", "a > 1", "a = 7")):
+        told(router, M, Subscribe(f"{identity}", Filter(text)))
+        told(router, ANN, Subscribe(f"{identity}", Filter(text)))
+    told(router, L, Subscribe("1", Filter("a > 0")))
+    seven = Notification({"a": 7})
+    assert told(router, L, Publish((seven,), hops=3)) == [
+        Deliver(ANN, ("0", "1", "2"), (seven,)),
+        Send(M, Publish((seven,), hops=4)),
+    ]
+
+
+def test_what_becomes_uncovered_is_sent_before_the_withdrawal() -> None:
+    """A neighbour would for a moment not know a subscription that stands."""
+    router = router_with((L, Role.PEER))
+    (first,) = told(router, ANN, Subscribe("w", WIDE))
+    assert told(router, BOB, Subscribe("n", NARROW)) == []
+    assert isinstance(first, Send)
+    assert isinstance(first.message, Subscribe)
+    sent, withdrawn = told(router, ANN, Unsubscribe("w"))
+    assert isinstance(sent, Send)
+    assert isinstance(sent.message, Subscribe)
+    assert sent.message.filters == NARROW
+    assert withdrawn == Send(L, Unsubscribe(first.message.identity))
+
+
+def test_a_wider_filter_replaces_what_it_covers() -> None:
+    """Neighbours would keep every narrow filter that was ever sent."""
+    router = router_with((L, Role.PEER))
+    (first,) = told(router, ANN, Subscribe("n", NARROW))
+    assert isinstance(first, Send)
+    assert isinstance(first.message, Subscribe)
+    sent, withdrawn = told(router, BOB, Subscribe("w", WIDE))
+    assert isinstance(sent, Send)
+    assert isinstance(sent.message, Subscribe)
+    assert sent.message.filters == WIDE
+    assert withdrawn == Send(L, Unsubscribe(first.message.identity))
+
+
+def test_a_subscription_is_kept_from_where_only_its_like_comes_from() -> None:
+    """A neighbour's wide filter would hide a client's narrow one from that neighbour itself."""
+    router = router_with(*PEERS[:2])
+    told(router, L, Subscribe("1", WIDE))
+    (sent,) = told(router, ANN, Subscribe("n", NARROW))
+    assert isinstance(sent, Send)
+    assert sent.to == L
+
+
+def test_a_parent_gets_every_notification_and_a_child_what_it_wants() -> None:
+    """A hierarchy would lose what its parent alone can pass on, or flood its children."""
+    router = router_with((P, Role.PARENT), (L, Role.CHILD), (M, Role.CHILD))
+    (up,) = told(router, L, Subscribe("1", WIDE))
+    assert isinstance(up, Send)
+    assert up.to == P
+    one, minus = Notification({"a": 1}), Notification({"a": -1})
+    assert told(router, M, Publish((one,))) == [
+        Send(L, Publish((one,), 1)),
+        Send(P, Publish((one,), 1)),
+    ]
+    assert told(router, P, Publish((one,))) == [Send(L, Publish((one,), 1))]
+    assert told(router, L, Publish((minus,))) == [Send(P, Publish((minus,), 1))]
+
+
+def test_subscriptions_follow_advertisements() -> None:
+    """Subscriptions would go where nothing that they match is published."""
+    router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
+    assert told(router, ANN, Subscribe("w", WIDE)) == []
+    onward = told(router, L, Advertise("1", Advertisement("a < 9")))
+    assert [(each.to, type(each.message)) for each in onward if isinstance(each, Send)] == [
+        (M, Advertise),
+        (N, Advertise),
+        (L, Subscribe),
+    ]
+    covered = Advertisement("a < 0")
+    (sent,) = told(router, M, Advertise("1", covered))
+    assert isinstance(sent, Send)
+    assert (sent.to, type(sent.message)) == (L, Advertise)
+    *_, withdrawn = told(router, L, Unadvertise("1"))
+    assert isinstance(withdrawn, Send)
+    assert (withdrawn.to, type(withdrawn.message)) == (L, Unsubscribe)
+
+
+def test_saying_the_same_again_changes_nothing() -> None:
+    """A message that comes twice would be refused, or counted as two."""
+    router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)
+    told(router, L, Advertise("1", Advertisement("a any")))
+    assert told(router, L, Advertise("1", Advertisement("a any"))) == []
+    told(router, ANN, Subscribe("1", FilterSet([WIDE, Filter("b = 1")])))
+    assert told(router, ANN, Subscribe("1", FilterSet([Filter("b = 1"), WIDE]))) == []
+    assert router.statistics().subscriptions.entries == 1
+
+
+@pytest.mark.parametrize("is_pattern_first", [True, False])
+def test_one_identity_is_not_for_a_filter_and_a_pattern(is_pattern_first: bool) -> None:
+    """A client could not tell for which of the two it is given something."""
+    router = router_with((L, Role.PEER))
+    pattern = SubscribePattern("1", Pattern("a > 0 -> a > 5"))
+    first, second = (pattern, Subscribe("1", WIDE))[:: 1 if is_pattern_first else -1]
+    told(router, ANN, first)
+    event = Received(ANN, second)
+    assert router.handle(event, 0) == [Refused(event, Reason.IDENTITY_IN_USE)]
+    assert not any(isinstance(each, Refused) for each in told(router, BOB, second))
+
+
+NOTHING: Final = Filter("a < 0 and a > 0")
+IN_USE: Final = FilterSet([WIDE, Filter("b = 1")])
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (Received(Neighbour("X"), Publish((Notification({}),))), Reason.UNKNOWN_NEIGHBOUR),
+        (Received(Neighbour("X"), Subscribe("1", WIDE)), Reason.UNKNOWN_NEIGHBOUR),
+        (Received(ANN, Subscribe("9", WIDE, version=2)), Reason.VERSION),
+        (Received(L, Publish((Notification({}),), 0, version=0)), Reason.VERSION),
+        (Received(ANN, Unsubscribe("9")), Reason.UNKNOWN_SUBSCRIPTION),
+        (Received(BOB, Unsubscribe("1")), Reason.UNKNOWN_SUBSCRIPTION),
+        (Received(L, Unadvertise("9")), Reason.UNKNOWN_ADVERTISEMENT),
+        (Received(ANN, Subscribe("1", NARROW)), Reason.IDENTITY_IN_USE),
+        (Received(ANN, Advertise("1", Advertisement("b any"))), Reason.IDENTITY_IN_USE),
+        (Received(ANN, Subscribe("9", NOTHING)), Reason.UNSATISFIABLE),
+        (Received(ANN, Subscribe("9", FilterSet([]))), Reason.UNSATISFIABLE),
+        (Received(ANN, Advertise("9", NOTHING)), Reason.UNSATISFIABLE),
+        (Received(ANN, Publish((Notification({"b": 1}),))), Reason.NOT_ADVERTISED),
+        (Received(BOB, Publish((Notification({"a": 1}),))), Reason.NOT_ADVERTISED),
+        (Received(P, Subscribe("9", WIDE)), Reason.NOT_DUE),
+        (Received(P, Unsubscribe("")), Reason.NOT_DUE),
+        (Received(L, Publish((Notification({}),), hops=255)), Reason.TOO_MANY_HOPS),
+        (Received(L, Publish((Notification({}),), hops=-1)), Reason.TOO_MANY_HOPS),
+        (Received(ANN, Publish((Notification({"a": 1}),), hops=255)), Reason.TOO_MANY_HOPS),
+        (LinkUp(L, Role.PEER), Reason.KNOWN_NEIGHBOUR),
+        (LinkUp(N, Role.PARENT), Reason.SECOND_PARENT),
+        (LinkDown(N), Reason.UNKNOWN_NEIGHBOUR),
+        (ClientGone(Client("nobody")), Reason.UNKNOWN_CLIENT),
+    ],
+)
+def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
+    """A stranger or a confused client could harm what others rely on, unseen."""
+    router = router_with((L, Role.PEER), (P, Role.PARENT), strategy=Strategy.ADVERTISEMENTS)
+    told(router, ANN, Subscribe("1", IN_USE))
+    told(router, ANN, Advertise("1", Advertisement("a any")))
+    before = router.statistics()
+    assert router.handle(event, 0) == [Refused(event, reason)]
+    router.validate()
+    after = router.statistics()
+    assert after.refused == {reason: 1}
+    assert (after.filters, after.offers, after.received) == (
+        before.filters,
+        before.offers,
+        before.received,
+    )
+
+
+def test_a_client_that_goes_leaves_nothing() -> None:
+    """The network would go on serving who is not there."""
+    router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)
+    told(router, L, Advertise("1", Advertisement("a any")))
+    told(router, ANN, Subscribe("1", WIDE))
+    told(router, ANN, Subscribe("2", NARROW))
+    told(router, ANN, Advertise("1", Advertisement("b any")))
+    effects = router.handle(ClientGone(ANN), 0)
+    router.validate()
+    assert [type(each.message) for each in effects if isinstance(each, Send)] == [
+        Unsubscribe,
+        Unadvertise,
+    ]
+    assert router.statistics().subscriptions.entries == 0
+
+
+def test_a_client_by_the_name_of_the_server_itself_is_unknown() -> None:
+    """Who takes this name could end the patterns of all, or use what the server asks for them."""
+    router = router_with((L, Role.PEER))
+    told(router, ANN, SubscribePattern("1", Pattern("a > 0 -> a > 5")))
+    before = router.statistics().subscriptions
+    for event in (
+        ClientGone(ITSELF),
+        Received(ITSELF, Unsubscribe("0")),
+        Received(ITSELF, Publish((Notification({"a": 1}),))),
+    ):
+        assert router.handle(event, 0) == [Refused(event, Reason.UNKNOWN_CLIENT)]
+    assert router.statistics().subscriptions == before
+
+
+def test_it_counts_what_it_does() -> None:
+    """Nobody could see what a router has to do, or what covering saves."""
+    router = router_with((L, Role.PEER))
+    told(router, ANN, Subscribe("1", WIDE))
+    told(router, BOB, Subscribe("1", NARROW))
+    told(router, L, Publish((Notification({"a": 9}),)))
+    counted = router.statistics()
+    assert counted.received == {"Subscribe": 2, "Publish": 1}
+    assert counted.sent == {"Subscribe": 1}
+    assert counted.delivered == 2
+    assert not router.maintain()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"general": True}, "a server has one"),
+        ({"covering": False, "merging": True}, "needs covering"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], why: str) -> None:
+    """Unnamed, a server would route wrongly; what covers another would be merged with it."""
+    with pytest.raises(InvalidValueError, match=why):
+        Router(**options)

@@ -1,0 +1,754 @@
+"""Questions reach all sources whose descriptions they meet, and nobody else; answers come back."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from contrada.errors import LimitError, MissingRequirementError, UnsatisfiableFilterError
+from contrada.model import Advertisement, Envelope, Filter, Notification, Query
+from contrada.model.algebra.product import product_meets
+from contrada.model.languages.work_budget import Work
+from contrada.routing import accumulators, aggregation, query_router
+from contrada.routing.aggregation import Aggregate, AggregateKind, Combination, Partial
+from contrada.routing.disjuncts import Alternative
+from contrada.routing.query_router import ANSWER_WINDOW
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
+    VERSION,
+    Advertise,
+    Answer,
+    Ask,
+    Cancel,
+    Client,
+    ClientGone,
+    DeadlinePassed,
+    DeliverQuestion,
+    Describe,
+    Effect,
+    LinkDown,
+    LinkUp,
+    Message,
+    More,
+    Neighbour,
+    Publish,
+    Reason,
+    Received,
+    Refused,
+    Role,
+    Send,
+    SourceReport,
+    SourceState,
+    TellClient,
+    Unadvertise,
+    Undescribe,
+)
+from tests.routing.network import LOOPED, MESHES, TRANSIENT, TREES, Network
+from tests.routing.test_general import Changing
+from tests.routing.test_poset import random_filter
+
+ANN, BOB, EVE = Client("ann"), Client("bob"), Client("eve")
+NORTH, SOUTH = Neighbour("n"), Neighbour("s")
+WARM: Final = Query("temperature > 20")
+SENSOR: Final = Advertisement("temperature > 0 and room any")
+SECOND: Final = 1_000_000
+FURTHER: Final = 950_000
+"""What is left of a second for those below."""
+
+
+def ask(query: Query, identity: str = "7", **options: Any) -> Ask:
+    """A question for a second."""
+    options = {"asker": "", "timeout_us": SECOND, "window": ANSWER_WINDOW, **options}
+    return Ask((Alternative(query),), identity=identity, **options)
+
+
+def described(
+    *sources: tuple[Client | Neighbour, str], name: str = "", links: str = "ns"
+) -> Router:
+    """A router with links, at which these have described warm rooms."""
+    router = Router(name=name)
+    for each in links:
+        router.handle(LinkUp(Neighbour(each), Role.PEER), 0)
+    for origin, identity in sources:
+        router.handle(Received(origin, Describe(identity, (SENSOR,))), 0)
+    return router
+
+
+def items(*numbers: int) -> tuple[Notification, ...]:
+    """Items of data."""
+    return tuple(Notification({"temperature": each}) for each in numbers)
+
+
+def report(name: str, state: SourceState, count: int = 0, reason: str = "") -> SourceReport:
+    """What is known of a source."""
+    return SourceReport(name, state, count, reason)
+
+
+def answer(*, identity: str = "7", **parts: Any) -> Answer:
+    """What has come of a question."""
+    return Answer("", identity, **parts)
+
+
+COUNTED: Final = Combination((Aggregate(AggregateKind.COUNT),), "source")
+
+
+def told(*reports: SourceReport) -> TellClient:
+    """What who asked is told at last."""
+    return TellClient(BOB, answer(reports=reports, is_last=True))
+
+
+ASKED, ANSWERED, EMPTY = SourceState.ASKED, SourceState.ANSWERED, SourceState.EMPTY
+FAILED, TIMED_OUT = SourceState.FAILED, SourceState.TIMED_OUT
+LOST, STOPPED = SourceState.LOST, SourceState.STOPPED
+
+
+class Describing(Changing):
+    """A world in which what is advertised is described, too, as data that is there."""
+
+    def fresh(self) -> Network:
+        network = super().fresh()
+        say = network.say
+
+        def and_describe(broker: int, client: str, message: Message) -> None:
+            say(broker, client, message)
+            if isinstance(message, Advertise):
+                say(broker, client, Describe(message.identity, (message.offer,)))
+            elif isinstance(message, Unadvertise):
+                say(broker, client, Undescribe(message.identity))
+
+        network.say = and_describe  # type: ignore[method-assign]
+        return network
+
+
+@pytest.mark.quick_every(12)
+@pytest.mark.parametrize("covering", [True, False])
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("shape", [*TREES, *MESHES, *LOOPED])
+@pytest.mark.parametrize("seed", range(2))
+def test_whoever_described_what_it_meets_is_asked_once(
+    seed: int, shape: str, strategy: Strategy, covering: bool
+) -> None:
+    """A source would never be asked, be asked twice, or be asked for what it does not have."""
+    world = Describing(seed, shape, strategy, covering=covering)
+    for number in range(12):
+        for _ in range(world.chance.randint(1, 4)):
+            world.change()
+        if world.named and number % 3 == 2:
+            world.fail()
+        world.network.settle(TRANSIENT)
+        world.network.taken()
+        if not world.up:
+            continue
+        for turn in range(3):
+            query = Query(random_filter(world.chance).sides)
+            if query.is_empty:
+                continue
+            at = world.chance.choice(sorted(world.up))
+            asked = ask(query, identity=f"q{number}.{turn}")
+            world.network.say(at, f"{at}p", asked)
+            world.network.settle(TRANSIENT)
+            reached = world.joined(at)
+            assert world.network.taken() == Counter(
+                (client, identity, asked.identity)
+                for (broker, client, identity), offer in world.offers.items()
+                if broker in reached and product_meets(offer, query)
+            )
+
+
+class Asked:
+    """A question at a client: what is left of each of its sources, and how much may be sent."""
+
+    def __init__(self, left: dict[str, int], may: int) -> None:
+        self.left = left
+        self.may = may
+        self.counted: list[str] = []
+
+
+class Answering(Describing):
+    """A world in which sources answer, a few items at a time, in any order."""
+
+    def __init__(self, seed: int, shape: str, *, combined: bool, covering: bool) -> None:
+        super().__init__(seed, shape, Strategy.SUBSCRIPTIONS, covering=covering)
+        self.combination = COUNTED if combined else None
+        self.partials: list[bytes] = []
+        self.came: Counter[str] = Counter()
+        self.reports: list[SourceReport] = []
+        self.granted: dict[str, int] = {}
+        self.under_way: dict[tuple[int, str, str], Asked] = {}
+
+    def count_of(self, source: str) -> int:
+        """How many items a source has: more than a window, some of them."""
+        return int(source) * 37 % 600
+
+    def look(self) -> None:
+        """Takes in what sources and askers are told."""
+        for broker, asked in self.network.asked:
+            left = {source: self.count_of(source) for source in asked.sources}
+            key = (broker, asked.client.name, asked.question.identity)
+            self.under_way[key] = Asked(left, asked.question.window)
+        for broker, told in self.network.told:
+            client, message = told.client.name, told.message
+            mine = self.under_way.get((broker, client, message.identity))
+            if isinstance(message, Answer):
+                self.take(broker, client, message)
+            elif mine is not None and isinstance(message, More):
+                mine.may += message.count
+            elif mine is not None:
+                del self.under_way[broker, client, message.identity]
+        self.network.asked.clear()
+        self.network.told.clear()
+
+    def take(self, broker: int, client: str, message: Answer) -> None:
+        """Who asked gets something, and asks for more."""
+        self.came.update(item.envelope.id for item in message.items)
+        self.partials += [message.partial] if message.partial else []
+        self.reports += message.reports
+        self.granted[message.identity] -= len(message.items)
+        assert self.granted[message.identity] >= 0, "more came than was asked for"
+        if message.is_last:
+            del self.granted[message.identity]
+        elif self.granted[message.identity] < 10 and self.combination is None:
+            self.granted[message.identity] += 100
+            self.network.say(broker, client, More("", message.identity, 100))
+
+    def send(self) -> bool:
+        """One of the sources that may sends something; whether there was one."""
+        ready = [
+            (key, source)
+            for key, asked in self.under_way.items()
+            for source, left in asked.left.items()
+            if asked.may or not left or self.combination is not None
+        ]
+        if not ready:
+            return False
+        key, source = self.chance.choice(sorted(ready))
+        asked, identity = self.under_way[key], key[2]
+        if self.combination is not None:
+            self.count(key, source)
+            return True
+        left = asked.left[source]
+        count = min(left, self.chance.randint(1, 80), asked.may)
+        made = tuple(
+            Notification({"a": 1}, envelope=Envelope(id=f"{source}/{left - n}/{identity}"))
+            for n in range(count)
+        )
+        reports: tuple[SourceReport, ...] = ()
+        asked.may -= count
+        asked.left[source] -= count
+        if left == count:
+            total = self.count_of(source)
+            reports = (report(source, ANSWERED if total else EMPTY, total),)
+            del asked.left[source]
+        if not asked.left:
+            del self.under_way[key]
+        said = answer(identity=identity, items=made, reports=reports, is_last=not asked.left)
+        self.network.say(key[0], key[1], said)
+        return True
+
+    def count(self, key: tuple[int, str, str], source: str) -> None:
+        """One of the sources has counted its items; the last of a client tells for all."""
+        asked = self.under_way[key]
+        del asked.left[source]
+        asked.counted.append(source)
+        if asked.left:
+            return
+        del self.under_way[key]
+        partial = Partial(COUNTED)
+        for each in asked.counted:
+            partial.add_all([{"source": each}] * self.count_of(each))
+        reports = tuple(
+            report(each, ANSWERED if self.count_of(each) else EMPTY, self.count_of(each))
+            for each in asked.counted
+        )
+        said = answer(identity=key[2], partial=partial.to_bytes(), reports=reports, is_last=True)
+        self.network.say(key[0], key[1], said)
+
+    def ask(self, at: int, query: Query, identity: str, *, fails: bool) -> None:
+        """A question is asked and answered, while links and servers fail."""
+        self.came.clear()
+        self.reports.clear()
+        self.partials.clear()
+        window = 30 if self.combination is None else 0
+        self.granted[identity] = 30
+        asked = ask(query, identity, window=window, combination=self.combination)
+        self.network.say(at, "asker", asked)
+        while identity in self.granted and at in self.up:
+            moved = self.network.step() if self.chance.random() < 0.8 else self.send()
+            if fails and self.named and self.chance.random() < 0.02:
+                self.fail()
+            self.look()
+            if not moved and not self.network.step() and not self.send():
+                self.look()
+                break
+        self.network.settle(set(Reason) if fails else TRANSIENT)
+        self.look()
+
+
+@pytest.mark.quick_every(12)
+@pytest.mark.parametrize("combined", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("shape", [*TREES, *MESHES])
+@pytest.mark.parametrize("seed", range(4))
+def test_all_answers_come_once_and_what_is_missing_is_told(
+    seed: int, shape: str, fails: bool, combined: bool
+) -> None:
+    """Answers would be lost, come twice, or be missing without a word."""
+    world = Answering(5_000 + seed, shape, combined=combined, covering=seed % 2 == 0)
+    for _ in range(20):
+        world.change()
+    world.network.settle(TRANSIENT)
+    for turn in range(4):
+        at = world.chance.choice(sorted(world.up))
+        query = Query("a any") if turn % 2 else Query(random_filter(world.chance).sides)
+        if query.is_empty:
+            continue
+        world.ask(at, query, f"q{turn}", fails=fails)
+        if at not in world.up:
+            return
+        assert f"q{turn}" not in world.granted, "the question has no end"
+        assert all(count == 1 for count in world.came.values())
+        asked = Counter(each.name for each in world.reports if each.state is ASKED)
+        ended = [each for each in world.reports if each.state is not ASKED]
+        assert Counter(each.name for each in ended if each.name[0] != "@") == asked
+        came = Counter(each.split("/")[0] for each in world.came)
+        if combined:
+            (partial,) = world.partials
+            results = Partial.from_bytes(COUNTED, partial).results()
+            came = Counter({each["source"]: each["count"] for each in results})
+            answered = {each.name for each in ended if each.state is ANSWERED}
+            assert came.keys() == answered, "what is combined is not what is reported"
+        for each in ended:
+            if each.state in (ANSWERED, EMPTY):
+                assert came[each.name] == world.count_of(each.name)
+        if not fails:
+            reached = world.joined(at)
+            assert asked == Counter(
+                key
+                for (broker, _, key), offer in world.offers.items()
+                if broker in reached and product_meets(offer, query)
+            )
+            assert {each.state for each in ended} <= {ANSWERED, EMPTY}
+        assert all(not each.statistics().questions for each in world.network.routers)
+
+
+def test_a_question_goes_only_where_something_meets_it() -> None:
+    """Every source would see every question, which is what descriptions are for."""
+    router = described((NORTH, "1"), (ANN, "1"))
+    router.handle(Received(SOUTH, Describe("1", (Advertisement("temperature < 0"),))), 0)
+    router.handle(Received(ANN, Describe("2", (Advertisement("temperature any"),))), 0)
+    router.handle(Received(BOB, Describe("1", (Advertisement("humidity any"),))), 0)
+    question = ask(WARM)
+    further = replace(question, timeout_us=FURTHER)
+    asked = (report("1", ASKED), report("2", ASKED))
+    assert router.handle(Received(BOB, question), 0) == [
+        DeliverQuestion(ANN, ("1", "2"), further),
+        Send(NORTH, replace(further, hops=1)),
+        TellClient(BOB, answer(reports=asked)),
+    ]
+    router.handle(Received(NORTH, Undescribe("1")), 0)
+    router.handle(Received(ANN, Undescribe("1")), 0)
+    assert router.handle(Received(BOB, ask(WARM, "8")), 0) == [
+        DeliverQuestion(ANN, ("2",), replace(further, identity="8")),
+        TellClient(BOB, answer(identity="8", reports=asked[1:])),
+    ]
+    assert router.statistics().received["Ask"] == 2
+    assert router.statistics().questions == 2
+
+
+def test_what_may_be_published_is_no_data() -> None:
+    """Publishers would be asked for what they do not keep."""
+    router = Router()
+    router.handle(Received(ANN, Advertise("1", SENSOR)), 0)
+    assert router.handle(Received(BOB, ask(WARM)), 0) == [TellClient(BOB, answer(is_last=True))]
+
+
+def test_what_is_not_described_is_not_there() -> None:
+    """A source would be asked for attributes that it does not have; an open one may have them."""
+    router = described((ANN, "1"), links="")
+    router.handle(Received(BOB, Describe("1", (Filter("temperature > 0"),))), 0)
+    effects = router.handle(Received(BOB, ask(Query("temperature > 20 and height = 3"))), 0)
+    assert [each.client for each in effects if isinstance(each, DeliverQuestion)] == [BOB]
+
+
+def test_any_alternative_and_any_description_is_enough() -> None:
+    """A source would be asked twice, or not, where it says several things of its data."""
+    router = Router()
+    offers = (Advertisement("a = 1"), Advertisement("a = 2"))
+    router.handle(Received(ANN, Describe("1", offers)), 0)
+    question = replace(
+        ask(WARM), alternatives=tuple(Alternative(Query(f"a = {n}")) for n in (2, 1, 3))
+    )
+    effects = router.handle(Received(BOB, question), 0)
+    assert [each.sources for each in effects if isinstance(each, DeliverQuestion)] == [("1",)]
+
+
+def test_a_question_goes_no_farther_than_it_may() -> None:
+    """One that is meant for nearby sources would reach all of a network."""
+    router = described((NORTH, "1"), (ANN, "1"))
+    for hops, onward in ((1, []), (0, [NORTH])):
+        effects = router.handle(Received(SOUTH, ask(WARM, f"{hops}", hops=hops, hops_max=1)), 0)
+        sent = [each.to for each in effects if isinstance(each, Send)]
+        assert [each for each in sent if each != SOUTH] == onward
+
+
+def took(router: Router, origin: Client | Neighbour, message: Message) -> list[Effect]:
+    """What a router does about a message; its invariants hold."""
+    effects = router.handle(Received(origin, message), 0)
+    router.validate()
+    return effects
+
+
+def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
+    """A source would be taken for one that has answered, while its items are still to come."""
+    router = described((ANN, "1"), links="")
+    took(router, BOB, ask(WARM, window=2))
+    said = answer(items=items(21, 22, 23), reports=(report("1", ANSWERED, 3),), is_last=True)
+    assert took(router, ANN, said) == [TellClient(BOB, answer(items=items(21, 22)))]
+    assert took(router, BOB, More("", "7", 5)) == [
+        TellClient(BOB, answer(items=items(23), reports=(report("1", ANSWERED, 3),), is_last=True))
+    ]
+    assert router.statistics().questions == 0
+
+
+def test_nobody_is_granted_more_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who asks for all and reads nothing would fill a server's memory."""
+    monkeypatch.setattr(query_router, "ITEMS_GRANTED_MAX", 3)
+    router = described((ANN, "1"), links="")
+    took(router, BOB, ask(WARM, window=10**9))
+    counts = [len(items_to_bob(took(router, ANN, answer(items=items(*range(8))))))]
+    counts += [len(items_to_bob(took(router, BOB, More("", "7", 10**9)))) for _ in range(2)]
+    assert counts == [3, 3, 2]
+
+
+def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
+    """What comes to one who asked."""
+    return tuple(
+        item
+        for each in effects
+        if isinstance(each, TellClient) and isinstance(each.message, Answer)
+        for item in each.message.items
+    )
+
+
+def test_a_branch_gets_more_as_its_items_leave() -> None:
+    """A fast source would fill a server's memory, or stand still for ever."""
+    router = described((ANN, "1"), links="")
+    took(router, BOB, ask(WARM, window=10))
+    took(router, ANN, answer(items=items(*range(ANSWER_WINDOW))))
+    half = ANSWER_WINDOW // 2
+    assert took(router, BOB, More("", "7", half - 11)) == [
+        TellClient(BOB, answer(items=items(*range(10, half - 1))))
+    ]
+    assert took(router, BOB, More("", "7", 1)) == [
+        TellClient(ANN, More("", "7", half)),
+        TellClient(BOB, answer(items=items(half - 1))),
+    ]
+    over = took(router, ANN, answer(items=items(*range(half + 1))))
+    assert over == [
+        TellClient(ANN, Cancel("", "7")),
+    ]
+    rest = took(router, BOB, More("", "7", 1_000))
+    (last,) = rest
+    assert isinstance(last, TellClient)
+    assert last.message == answer(
+        items=items(*range(half, ANSWER_WINDOW)),
+        reports=(report("1", FAILED, 0, "it sent more than was asked for"),),
+        is_last=True,
+    )
+
+
+def test_a_limit_stops_what_goes_on() -> None:
+    """Sources would go on with what nobody wants."""
+    router = described((ANN, "1"), (EVE, "2"), (NORTH, "1"))
+    took(router, BOB, ask(WARM, limit=3))
+    took(router, ANN, answer(items=items(1), reports=(report("1", ANSWERED, 1),), is_last=True))
+    assert took(router, EVE, answer(items=items(2, 3, 4))) == [
+        TellClient(BOB, answer(items=items(2, 3))),
+        TellClient(EVE, Cancel("", "7")),
+        Send(NORTH, Cancel("", "7")),
+        TellClient(
+            BOB, answer(reports=(report("2", STOPPED), report("@n", STOPPED)), is_last=True)
+        ),
+    ]
+
+
+def test_at_its_deadline_it_is_told_what_is_missing() -> None:
+    """Who asked would wait for ever, or take a part for the whole."""
+    router = described((ANN, "1"), (EVE, "2"), (NORTH, "1"))
+    took(router, BOB, ask(WARM))
+    took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
+    took(router, NORTH, answer(items=items(9), reports=(report("x", ANSWERED, 1),)))
+    took(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
+    assert router.question_due_us == FURTHER
+    assert router.handle(DeadlinePassed(), FURTHER - 1) == []
+    assert router.handle(DeadlinePassed(), FURTHER) == [
+        TellClient(EVE, Cancel("", "7")),
+        Send(NORTH, Cancel("", "7")),
+        TellClient(
+            BOB,
+            answer(
+                reports=(
+                    report("2", TIMED_OUT), report("y", TIMED_OUT), report("@n", TIMED_OUT)
+                ),
+                is_last=True,
+            ),
+        ),
+    ]  # fmt: skip
+    assert router.statistics().questions == 0
+    assert took(router, EVE, answer(items=items(1))) == []
+    router.validate()
+
+
+def test_what_found_no_room_at_the_deadline_did_not_answer() -> None:
+    """A source would be told to have answered, although its items never left a server."""
+    router = described((ANN, "1"), links="")
+    took(router, BOB, ask(WARM, window=1))
+    said = answer(items=items(1, 2), reports=(report("1", ANSWERED, 2),), is_last=True)
+    assert took(router, ANN, said) == [TellClient(BOB, answer(items=items(1)))]
+    assert router.handle(DeadlinePassed(), SECOND) == [
+        TellClient(BOB, answer(reports=(report("1", TIMED_OUT, 2),), is_last=True))
+    ]
+
+
+def test_there_is_no_time_to_ask_anyone() -> None:
+    """A question would come back from below when nobody waits any more."""
+    router = described((ANN, "1"), (NORTH, "1"))
+    assert took(router, BOB, ask(WARM, timeout_us=2_000)) == [
+        TellClient(
+            BOB, answer(reports=(report("1", TIMED_OUT), report("@n", TIMED_OUT)), is_last=True)
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "gone"),
+    [(LinkDown(NORTH), ["x", "@n"]), (ClientGone(ANN), ["1"])],
+)
+def test_who_is_gone_is_reported(event: LinkDown | ClientGone, gone: list[str]) -> None:
+    """A question would wait for one who never answers, and nobody would know what is missing."""
+    router = described((ANN, "1"), (NORTH, "1"))
+    took(router, BOB, ask(WARM))
+    took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
+    took(router, NORTH, answer(reports=(report("y", EMPTY),)))
+    (told,) = (each for each in router.handle(event, 0) if isinstance(each, TellClient))
+    assert told == TellClient(
+        BOB,
+        answer(reports=tuple(report(it, LOST, 0, "its connection was lost") for it in gone)),
+    )
+    router.validate()
+
+
+@pytest.mark.parametrize("how", ["cancel", "link down"])
+def test_nobody_answers_one_who_does_not_wait(how: str) -> None:
+    """Sources would work for one who is gone."""
+    router = described((ANN, "1"), (NORTH, "1"))
+    took(router, SOUTH, ask(WARM))
+    event = Received(SOUTH, Cancel("", "7")) if how == "cancel" else LinkDown(SOUTH)
+    effects = [
+        each
+        for each in router.handle(event, 0)
+        if isinstance(each, TellClient | Send) and isinstance(each.message, Cancel)
+    ]
+    assert effects == [TellClient(ANN, Cancel("", "7")), Send(NORTH, Cancel("", "7"))]
+    assert router.statistics().questions == 0
+    router.validate()
+
+
+def test_a_client_may_ask_its_own_sources() -> None:
+    """It would be told nothing when its source has ended, or its question be held for ever."""
+    router = described((ANN, "1"), (BOB, "2"), links="")
+    took(router, ANN, ask(WARM))
+    took(router, ANN, answer(reports=(report("1", EMPTY),), is_last=True))
+    for event in (Received(BOB, answer(is_last=True)), ClientGone(ANN)):
+        router.handle(event, 0)
+        router.validate()
+    assert router.statistics().questions == 0
+    took(router, BOB, ask(WARM, "8"))
+    assert router.handle(ClientGone(BOB), 0) == []
+    router.validate()
+
+
+def test_only_who_asked_says_more_or_cancels() -> None:
+    """A client could end, or see, what another one asked."""
+    router = described((ANN, "1"), links="")
+    took(router, BOB, ask(WARM))
+    for message in (Cancel("", "7"), More("", "7", 3), answer(is_last=True)):
+        assert took(router, EVE, message) == []
+    assert router.statistics().questions == 1
+
+
+def test_a_client_speaks_for_its_own_sources_only() -> None:
+    """One source could say that another one has answered."""
+    router = described((ANN, "1"), (EVE, "2"), links="")
+    took(router, BOB, ask(WARM))
+    assert took(router, ANN, answer(reports=(report("2", EMPTY), report("3", ASKED)))) == []
+    assert took(router, ANN, answer(is_last=True)) == [
+        TellClient(BOB, answer(reports=(report("1", FAILED, 0, "nothing was said of its end"),)))
+    ]
+
+
+def test_one_who_passed_it_on_is_answered_whatever_happens() -> None:
+    """A server would wait for a neighbour that has refused its question."""
+    router = described((ANN, "1"))
+    again = ask(WARM)
+    took(router, BOB, again)
+    effects = router.handle(Received(NORTH, again), 0)
+    assert effects == [
+        Refused(Received(NORTH, again), Reason.DUPLICATE),
+        Send(NORTH, answer(is_last=True)),
+    ]
+    wrong = ask(WARM, "8", window=0)
+    (_, last) = router.handle(Received(NORTH, wrong), 0)
+    assert last == Send(
+        NORTH,
+        answer(
+            identity="8",
+            reports=(report("@", FAILED, 0, str(Reason.WRONG_QUESTION)),),
+            is_last=True,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin", "question", "reason"),
+    [
+        (ANN, ask(WARM, "1", version=VERSION + 1), Reason.VERSION),
+        (ANN, ask(WARM, "1", hops=-1), Reason.TOO_MANY_HOPS),
+        (ANN, ask(WARM, "1", hops=255), Reason.TOO_MANY_HOPS),
+        (ANN, ask(WARM, "1", source="s"), Reason.WRONG_HOME),
+        (ANN, ask(WARM, ""), Reason.NO_IDENTITY),
+        (ANN, ask(WARM, "known"), Reason.DUPLICATE),
+        (ANN, ask(WARM, "1", timeout_us=0), Reason.WRONG_QUESTION),
+        (ANN, ask(WARM, "1", timeout_us=10**12), Reason.WRONG_QUESTION),
+        (ANN, ask(WARM, "1", window=0), Reason.WRONG_QUESTION),
+        (ANN, ask(WARM, "1", limit=-1), Reason.WRONG_QUESTION),
+        (Neighbour("x"), ask(WARM, "1"), Reason.UNKNOWN_NEIGHBOUR),
+        (Client("@patterns"), ask(WARM, "1"), Reason.UNKNOWN_CLIENT),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    origin: Client | Neighbour, question: Ask, reason: Reason
+) -> None:
+    """A question would go round, be answered twice, or come from nobody."""
+    router = Router(name="s")
+    router.handle(Received(ANN, ask(WARM, "known")), 0)
+    event = Received(origin, question)
+    assert router.handle(event, 0) == [Refused(event, reason)]
+    assert router.statistics().refused == {reason: 1}
+    router.validate()
+
+
+def test_a_question_and_a_notification_may_have_one_identity() -> None:
+    """One of them would be lost as if it had come already."""
+    router = Router(name="s")
+    notification = Notification({"a": 1}, envelope=Envelope(id="1", publisher=""))
+    for message in (Publish((notification,)), ask(WARM, "1")):
+        effects = router.handle(Received(ANN, message), 0)
+        assert not any(isinstance(each, Refused) for each in effects)
+
+
+def test_a_refusal_says_what_is_wrong_with_a_question() -> None:
+    """Who asked would have to guess."""
+    router = Router()
+    nothing = Query("temperature > 20 and temperature < 10")
+    (refused,) = router.handle(Received(ANN, ask(nothing)), 0)
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, UnsatisfiableFilterError)
+    for asker, identity in (("a" * 256, "1"), ("ann", "1" * 256)):
+        (refused,) = router.handle(Received(ANN, ask(WARM, identity, asker=asker)), 0)
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.error, LimitError)
+        assert refused.error.size == 256
+
+
+@pytest.mark.parametrize(
+    ("limit", "made"),
+    [
+        ("QUESTIONS_MAX", lambda router: took(router, BOB, ask(WARM, "first"))),
+        ("QUESTION_SOURCES_MAX", lambda router: took(router, ANN, Describe("3", (SENSOR,)))),
+    ],
+)
+def test_tables_have_limits(
+    limit: str, made: Callable[[Router], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client could fill a server."""
+    router = described((ANN, "1"), links="")
+    made(router)
+    monkeypatch.setattr(query_router, limit, 1)
+    (refused,) = took(router, BOB, ask(WARM))
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, LimitError)
+    assert refused.error.limit == limit
+
+
+def test_deadlines_of_what_has_ended_are_forgotten() -> None:
+    """A server would hold something for each question that was ever asked, until its time."""
+    router = described((ANN, "1"), links="")
+    for number in range(1_000):
+        took(router, BOB, ask(WARM, f"{number}"))
+        took(router, ANN, answer(identity=f"{number}", is_last=True))
+    held = router._questions._due
+    assert len(held) <= 128
+
+
+def counted(*rooms: str) -> bytes:
+    """What is counted of items of these sources."""
+    partial = Partial(COUNTED)
+    partial.add_all(Notification({"source": each}) for each in rooms)
+    return partial.to_bytes()
+
+
+@pytest.mark.parametrize("limit", ["GROUPS_MAX", "PARTIAL_BYTES_MAX"])
+def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of who is reported as failed would be in the result, or an error end the server."""
+    router = described((ANN, "a"), (EVE, "e"), (NORTH, "n"))
+    router.handle(Received(BOB, ask(WARM, combination=COUNTED, window=0)), 0)
+    first = answer(reports=(report("a", ANSWERED, 2),), partial=counted("1", "2"), is_last=True)
+    assert router.handle(Received(ANN, first), 0) == []
+    monkeypatch.setattr(aggregation, limit, {"GROUPS_MAX": 3, "PARTIAL_BYTES_MAX": 20}[limit])
+    more = answer(reports=(report("e", ANSWERED, 2),), partial=counted("3", "4"), is_last=True)
+    effects = router.handle(Received(EVE, more), 0)
+    if limit == "PARTIAL_BYTES_MAX":
+        effects += router.handle(Received(NORTH, answer(is_last=True)), 0)
+    (last,) = [each.message for each in effects if isinstance(each, TellClient)]
+    assert isinstance(last, Answer)
+    assert last.is_last
+    assert last.partial == b""
+    assert {(each.name, each.state, each.count) for each in last.reports} >= {
+        ("a", FAILED, 0),
+        ("e", FAILED, 0),
+    }
+    assert all(limit in each.reason for each in last.reports)
+    assert not router.statistics().questions
+    router.validate()
+
+
+def test_what_cannot_be_combined_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without the library of sketches would fail at a neighbour's question."""
+    error = MissingRequirementError("datasketches", "install it")
+
+    def missing() -> None:
+        raise error
+
+    monkeypatch.setattr(accumulators, "_datasketches", missing)
+    distinct = Combination((Aggregate(AggregateKind.DISTINCT, "room"),))
+    router = described((ANN, "a"))
+    effects = router.handle(Received(NORTH, ask(WARM, combination=distinct, window=0)), 0)
+    (sent,) = [each.message for each in effects if isinstance(each, Send)]
+    assert isinstance(sent, Answer)
+    assert [each.state for each in sent.reports] == [FAILED]
+    assert sent.is_last
+
+
+def test_looking_for_whom_a_question_meets_is_counted_as_work() -> None:
+    """A client could hold a server up by a question of many alternatives."""
+    router = described((ANN, "a"))
+    many = ask(WARM)
+    many = replace(many, alternatives=many.alternatives * 1_000)
+    with pytest.raises(LimitError), Work("WORK", 10_000):
+        router.handle(Received(BOB, many), 0)
+    assert not router.statistics().questions

@@ -1,0 +1,85 @@
+"""The messages: values that compare, that carry one version, and that every kind of event has."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+
+from contrada.errors import LimitError
+from contrada.model import Filter, Notification, Query
+from contrada.routing import delegation, router_messages
+from contrada.routing.router_messages import (
+    VERSION,
+    Adjacency,
+    Client,
+    LinkState,
+    LinkUp,
+    Message,
+    Neighbour,
+    Publish,
+    Reason,
+    Refused,
+    Role,
+    Subscribe,
+    TellLinks,
+    Way,
+)
+from tests.routing.test_query_router import ask
+
+
+def test_all_messages_say_the_same_version() -> None:
+    """A server would refuse some of what another of the same version says."""
+    assert VERSION == delegation.VERSION
+    for kind in get_args(Message):
+        assert kind.__match_args__[-1] == "version", kind
+    assert (
+        Publish((Notification({}),)).version == Subscribe("1", Filter("a = 1")).version == VERSION
+    )
+    assert delegation.HandBack("1").version == TellLinks(()).version == VERSION
+
+
+def test_a_client_is_no_neighbour_of_that_name() -> None:
+    """What a client asks for would be taken for a server's, and the other way round."""
+    assert len({Client("a"), Neighbour("a"), Way(Neighbour("a"))}) == 3
+
+
+def test_ways_are_in_the_order_of_neighbours_then_homes() -> None:
+    """Two runs of one network would send in different orders."""
+    a, b = Neighbour("a"), Neighbour("b")
+    ways = [Way(b), Way(a, "y"), Way(a, "x"), Way(a)]
+    assert sorted(ways) == [Way(a), Way(a, "x"), Way(a, "y"), Way(b)]
+
+
+def test_of_two_link_states_the_one_with_the_greater_links_is_told() -> None:
+    """Servers would take different ones of two states that were said under one number."""
+    near, far = Adjacency("a", Role.PEER, 1), Adjacency("a", Role.PEER, 2)
+    assert near < far < Adjacency("b", Role.CHILD)
+    assert LinkState("x", 1, (near,)).links < LinkState("x", 1, (far,)).links
+
+
+def test_what_was_sent_cannot_change_on_its_way() -> None:
+    """One message goes over many links: who changes it would change it for all."""
+    for message in (Publish((Notification({}),)), ask(Query("a = 1"))):
+        with pytest.raises(AttributeError):
+            message.hops = 3  # type: ignore[misc]
+    assert msgspec.structs.replace(Publish((Notification({}),)), hops=1).hops == 1
+
+
+def test_refusals_are_the_same_whatever_is_said_of_them() -> None:
+    """A test, or an owner, that looks for a refusal would have to know its error."""
+    event = LinkUp(Neighbour("a"), Role.PEER)
+    plain, told = Refused(event, Reason.FULL), Refused(event, Reason.FULL, LimitError("X", 1))
+    assert plain == told
+    assert told.error is not None
+
+
+def test_reasons_are_told_apart() -> None:
+    """What is counted by reason would be counted together."""
+    assert len({str(reason) for reason in Reason}) == len(Reason)
+    assert all(str(reason) for reason in Reason)
+
+
+def test_limits_leave_room_for_what_is_ordinary() -> None:
+    """A subscription within the limit of one would not be within that of all."""
+    assert router_messages.SUBSCRIPTION_FILTERS_MAX < router_messages.FILTERS_MAX
+    assert Subscribe("1", Filter("a = 1")).home == ""

@@ -1,0 +1,190 @@
+"""The sources of a service by themselves: what they say at a port that only takes notes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import contrada as ct
+from contrada.errors import ServiceError
+from contrada.model import Query
+from contrada.routing.disjuncts import Alternative
+from contrada.routing.router_messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Describe,
+    More,
+    SourceState,
+    Undescribe,
+)
+from contrada.service.query import answerer as answering
+from contrada.service.query.answerer import Answerer
+from contrada.service.query.question import Question
+from tests.asynchronous import on_loop, until
+
+
+@dataclass
+class Notes:
+    """A port that notes what is said there; whoever describes waits until that is `allowed`."""
+
+    described: list[Describe | Undescribe] = field(default_factory=list)
+    said: list[Answer | More | Cancel] = field(default_factory=list)
+    allowed: asyncio.Event = field(default_factory=asyncio.Event)
+    publisher: str = "desk"
+
+    def require_open(self) -> None:
+        pass
+
+    async def describe(self, message: Describe | Undescribe) -> None:
+        self.described.append(message)
+        if isinstance(message, Describe):
+            await self.allowed.wait()
+
+    async def ask(self, question: Ask) -> None:
+        raise NotImplementedError
+
+    def say(self, message: Answer | More | Cancel) -> None:
+        self.said.append(message)
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [each for each in self.said if isinstance(each, Answer)]
+
+    def ends(self) -> list[tuple[str, SourceState, str]]:
+        """What became of each source."""
+        reports = [report for answer in self.answers for report in answer.reports]
+        return [(each.name, each.state, each.reason) for each in reports]
+
+
+def question(window: int = 1_000) -> Ask:
+    return Ask((Alternative(Query("a any")),), "", "q", 60_000_000, window)
+
+
+@asynccontextmanager
+async def answerer_at(notes: Notes) -> AsyncIterator[Answerer]:
+    """Sources at these notes."""
+    answerer = Answerer(notes)
+    try:
+        yield answerer
+    finally:
+        await answerer.aclose()
+
+
+@on_loop
+async def test_a_refusal_comes_after_the_news_of_who_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who asks would be told that a source it has not heard of failed, and wait for it for ever."""
+    monkeypatch.setattr(answering, "QUESTIONS_ANSWERED_MAX", 0)
+    notes = Notes()
+    notes.allowed.set()
+    async with answerer_at(notes) as answerer:
+        await answerer.offer("a any", lambda _: [{"a": 1}], name="s").open()
+        answerer.asked(["s"], question())
+        assert notes.said == [], "the server still tells whom it asks"
+        await asyncio.sleep(0)
+        ((name, state, reason),) = notes.ends()
+        assert (name, state) == ("s", SourceState.FAILED)
+        assert "QUESTIONS_ANSWERED_MAX" in reason
+        assert notes.answers[-1].is_last
+
+
+@on_loop
+async def test_a_question_that_cannot_be_worked_on_is_refused() -> None:
+    """What comes from elsewhere and says nothing would end the connection, or never be answered."""
+    notes = Notes()
+    notes.allowed.set()
+    async with answerer_at(notes) as answerer:
+        await answerer.offer("a any", lambda _: [{"a": 1}], name="s").open()
+        answerer.asked(["s"], Ask((), "", "q", 60_000_000, 1))
+        await asyncio.sleep(0)
+        assert [each[:2] for each in notes.ends()] == [("s", SourceState.FAILED)]
+        assert notes.answers[-1].is_last
+        assert not answerer.is_waited_for(question())
+
+
+@on_loop
+async def test_what_is_offered_just_now_is_not_in_force() -> None:
+    """On another connection it would be described by nothing, which no server takes."""
+    notes = Notes()
+    async with answerer_at(notes) as answerer:
+        held = answerer.offer("a any", lambda _: [], name="s")
+        opening = asyncio.ensure_future(held.open())
+        await until(lambda: bool(notes.described))
+        assert answerer.in_force() == []
+        notes.allowed.set()
+        await opening
+        assert answerer.in_force() == notes.described
+
+
+@on_loop
+async def test_who_gives_up_offering_leaves_nothing_behind() -> None:
+    """A source would be asked that nobody offers, and its name would be taken."""
+    notes = Notes()
+    async with answerer_at(notes) as answerer:
+        opening = asyncio.ensure_future(answerer.offer("a any", lambda _: [], name="s").open())
+        await until(lambda: bool(notes.described))
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert notes.described[-1] == Undescribe("s"), "it may have been in force already"
+        notes.allowed.set()
+        await answerer.offer("a any", lambda _: [], name="s").open()
+        with pytest.raises(ServiceError, match="name of another source"):
+            await answerer.offer("a any", lambda _: [], name="s").open()
+
+
+@on_loop
+async def test_what_is_awaited_is_worked_off_in_pieces() -> None:
+    """A long list would keep the event loop, and whoever reads slowly would get all of it."""
+    given: list[int] = []
+    threads: set[threading.Thread] = set()
+
+    def items() -> Iterator[dict[str, int]]:
+        for n in range(10_000):
+            threads.add(threading.current_thread())
+            given.append(n)
+            yield {"a": n}
+
+    async def source(_: Question) -> Any:
+        return items()
+
+    notes = Notes()
+    notes.allowed.set()
+    async with answerer_at(notes) as answerer:
+        await answerer.offer("a any", source, name="s").open()
+        answerer.asked(["s"], question(window=10))
+        await until(lambda: bool(notes.answers))
+        assert sum(len(each.items) for each in notes.answers) == 10
+        assert len(given) <= 2 * answering.ITEMS_PER_STEP
+        assert threading.main_thread() not in threads
+        answerer.told(More("", "q", 20_000))
+        await until(lambda: notes.answers[-1].is_last)
+        found = [each["a"] for answer in notes.answers for each in answer.items]
+        assert found == list(range(10_000))
+
+
+@on_loop
+async def test_what_gives_asynchronously_without_waiting_lets_others_run() -> None:
+    """Its whole service would stand still while it gives."""
+    turns = 0
+
+    async def restless(_: Question) -> AsyncIterator[ct.Notification]:
+        for _each in range(answering.ITEMS_PER_ANSWER * 20):
+            yield ct.Notification({"b": 1})  # What is no answer waits for no room.
+
+    notes = Notes()
+    notes.allowed.set()
+    async with answerer_at(notes) as answerer:
+        await answerer.offer("a any", restless, name="s").open()
+        answerer.asked(["s"], question())
+        while not notes.answers:
+            await asyncio.sleep(0)
+            turns += 1
+        assert notes.ends() == [("s", SourceState.EMPTY, "")]
+        assert turns > 20

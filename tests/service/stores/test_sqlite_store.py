@@ -1,0 +1,129 @@
+"""The store in one SQLite file: what such a file may be; `test_stores` has what all stores do."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from contrada.delivery.store import Damaged, LogRecord
+from contrada.errors import StoreError
+from contrada.service.stores import sqlite_store
+from contrada.service.stores.sqlite_store import SqliteStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """Where nothing forbids everybody to read what is made."""
+    before = os.umask(0o022)
+    yield tmp_path / "store.db"
+    os.umask(before)
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+def test_only_its_owner_reads_a_store(path: Path, store: SqliteStore) -> None:
+    """Everybody on the machine would read what was published, under the usual umask."""
+    store.append("a", [b"secret"], 1)
+    store.sync()
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert {f"store.db{end}" for end in ("", "-wal", "-shm", ".lock")} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_store_that_was_there_keeps_its_mode(path: Path) -> None:
+    """Whoever was let read it, as to back it up, would be locked out."""
+    path.touch(0o640)
+    path.chmod(0o640)
+    SqliteStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_leads_to_the_same_store(path: Path, store: SqliteStore) -> None:
+    """Two brokers would give out the same positions."""
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with pytest.raises(StoreError, match="it is in use"):
+        SqliteStore(link)
+
+
+def test_changed_bytes_are_found(path: Path) -> None:
+    """A damaged record would be delivered."""
+    store = SqliteStore(path)
+    store.append("a", [b"first" * 9, b"second" * 9], 5)
+    store.note("n", b"noted" * 9)
+    store.close()
+    whole = path.read_bytes()
+    assert whole.count(b"second" * 9) == 1
+    assert whole.count(b"noted" * 9) == 1
+    path.write_bytes(whole.replace(b"second" * 9, b"decond" * 9).replace(b"noted", b"moted"))
+    store = SqliteStore(path)
+    assert store.read("a", 1, 9) == [
+        LogRecord(1, 5, b"first" * 9),
+        Damaged(2, "its checksum is another"),
+    ]
+    assert set(store.damaged) == {"n"}
+    store.close()
+
+
+def test_what_is_no_store_is_refused(path: Path) -> None:
+    """Somebody's file would be written over."""
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        SqliteStore(path)
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="no store of version"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_every_name_is_that_of_a_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SQLite keeps in memory under this name would be taken for kept."""
+    monkeypatch.chdir(path.parent)
+    for _ in range(2):
+        store = SqliteStore(":memory:")
+        store.append("a", [b"x"], 1)
+        store.close()
+    assert path.with_name(":memory:").exists()
+    with pytest.raises(StoreError, match="unable to open"):
+        SqliteStore("")
+
+
+def test_a_store_that_was_not_made_whole_is_made_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash while it is made would leave a file that is no store for ever."""
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            sqlite_store, "_SCHEMA", sqlite_store._SCHEMA.replace("TABLE notes", "TABLE logs")
+        )
+        with pytest.raises(StoreError, match="logs already exists"):
+            SqliteStore(path)
+    SqliteStore(path).close()
+
+
+def test_positions_that_are_left_out_among_records_that_wait_are_no_records(tmp_path: Path) -> None:
+    """A record would be read, found or given up under the position of another."""
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.append("a", [b"one"], 1)
+        store.leave_out("a", 2)
+        store.append("a", [b"four"], 4)
+        assert store.read("a", 2, 2) == []
+        assert [each.position for each in store.read("a", 1, 9)] == [1, 4]
+        assert store.position_at("a", 2) == 4
+        store.truncate("a", 3)
+        extent = store.extent("a")
+        assert extent is not None
+        assert extent[:3] == (3, 5, len(b"four"))

@@ -1,0 +1,93 @@
+"""What a class of collections of one's own may change."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+
+import contrada as ct
+from contrada.errors import CannotPublishError, CannotSubscribeError, InvalidObventError
+from contrada.service import Interest, StandingOptions, Subscription
+from contrada.service.embedded_service import EmbeddedService
+from contrada.service.subscription_queue import QUEUE_NOTIFICATIONS_MAX
+from contrada.typed.collections import Arrival, Asked, StrongBag, WeakBag
+from tests.asynchronous import on_loop
+
+T = TypeVar("T")
+
+
+@dataclass
+class Reading(ct.Obvent, name="collection.Reading"):
+    value: float = 0.0
+
+
+class Checked(WeakBag[Reading]):
+    """It takes no more than can be, and rounds."""
+
+    def admit(self, obvent: Reading) -> Reading:
+        if obvent.value < 0:
+            raise InvalidObventError("collection.Reading", "below zero")
+        return Reading(round(obvent.value, 1))
+
+
+class Newest(WeakBag[T]):
+    """It drops what is old where a consumer is slow."""
+
+    def subscribed(
+        self, asked: Asked[T], options: StandingOptions
+    ) -> Subscription[tuple[Arrival[T], ...]]:
+        subject: Interest[tuple[Arrival[T], ...]] = asked
+        return self.service.subscribe(subject, when_full="drop-oldest")
+
+
+class Bounded(StrongBag[ct.Notification]):
+    """Its queues refuse what is too much."""
+
+    retention = ct.Retention(records_max=2)
+
+
+@on_loop
+async def test_what_is_added_is_admitted() -> None:
+    """Each publisher would have to check."""
+    async with EmbeddedService() as service:
+        of = Checked(service, Reading)
+        async with of.get() as consumer:
+            await of.add(Reading(1.26))
+            await of.add_all([Reading(2.26), Reading(3.26)])
+            assert [(await consumer.get()).value for _ in range(3)] == [1.3, 2.3, 3.3]
+            for publish in (of.add(Reading(-1)), of.add_all([Reading(1), Reading(-1)])):
+                with pytest.raises(InvalidObventError, match="below zero"):
+                    await publish
+            assert await consumer.poll() is None, "none of what is together is published"
+
+
+@on_loop
+async def test_how_consumers_subscribe_is_changed() -> None:
+    """A slow consumer would hold up publishers, whatever its class says."""
+    async with EmbeddedService() as service:
+        of = Newest(service, Reading)
+        async with of.get() as consumer:
+            for number in range(QUEUE_NOTIFICATIONS_MAX + 10):
+                await of.add(Reading(number))
+            assert (await consumer.get()).value == 10
+            assert sum(consumer.statistics().dropped.values()) == 10
+
+
+@on_loop
+async def test_retention_bounds_queues(tmp_path: object) -> None:
+    """A queue that nobody reads would fill the disk."""
+    async with EmbeddedService(store=f"{tmp_path}/kept.db") as service:
+        from contrada.typed.collections import Subject
+
+        of = Bounded(service, Subject("/a"))
+        async with of.remove():
+            for _ in range(2):
+                await of.add(ct.Notification({"n": 1}))
+            with pytest.raises(CannotPublishError):
+                await of.add(ct.Notification({"n": 1}))
+        with pytest.raises(CannotSubscribeError):
+            await (
+                StrongBag(service, Subject("/a"))
+                .remove(print, where="n = 3", queue=f"queue of {of.space.name}")
+                .activate()
+            )

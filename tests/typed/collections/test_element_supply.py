@@ -1,0 +1,80 @@
+"""Producers that are asked."""
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+import contrada as ct
+from contrada.errors import InvalidObventError
+from contrada.service.embedded_service import EmbeddedService
+from contrada.typed.collections import WeakSet
+from tests.asynchronous import on_loop
+
+
+@dataclass
+class Level(ct.Obvent, name="supplying.Level"):
+    height: float = 0.0
+
+
+async def ticks(count: int) -> AsyncIterator[int]:
+    for number in range(count):
+        yield number
+
+
+@on_loop
+async def test_a_producer_is_asked_on_demand() -> None:
+    """It would have to publish by itself; or nothing would be published as something."""
+    given = iter([Level(1), None])
+
+    async def later() -> Level | None:
+        return next(given)
+
+    async with EmbeddedService() as service:
+        of = WeakSet(service, Level)
+        supply = of.supply(later)
+        async with of.get() as consumer:
+            assert (await supply.pull()) is not None
+            assert (await supply.pull()) is None
+            assert await consumer.get() == Level(1)
+            assert await consumer.poll() is None
+
+
+@on_loop
+async def test_what_will_be_produced_is_advertised() -> None:
+    """Nobody would know that it can be asked for."""
+    async with EmbeddedService() as service, service.advertisements() as offers:
+        of = WeakSet(service, Level, subject="/River")
+        async with of.supply(Level):
+            (offer,) = offers.current
+            assert ct.meets(offer, ct.Filter('@subject prefix "/River/Aare/"'))
+        assert offers.current == ()
+
+
+@on_loop
+async def test_a_producer_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    """One fault of a sensor would end its readings."""
+    asked: list[int] = []
+    told: list[Exception] = []
+
+    def careless() -> Level:
+        asked.append(1)
+        if len(asked) == 1:
+            raise OSError("no sensor")
+        return 3 if len(asked) == 2 else Level(3)  # type: ignore[return-value]
+
+    async with EmbeddedService() as service:
+        of = WeakSet(service, Level)
+        supply = of.supply(careless)
+        async with of.get() as consumer:
+            await supply.run(ticks(3), told.append)
+            assert [type(each) for each in told] == [OSError, InvalidObventError]
+            assert supply.failed == 2
+            assert await consumer.get() == Level(3)
+            asked.clear()
+            with caplog.at_level(logging.WARNING, "contrada.typed"):
+                await supply.run(ticks(1))
+            assert "no sensor" in caplog.text
+            with pytest.raises(InvalidObventError):
+                await supply.pull()

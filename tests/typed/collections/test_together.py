@@ -1,0 +1,145 @@
+"""Several as one: what servers see, what comes out, and what is no such thing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+import contrada as ct
+from contrada.errors import InvalidObventError, LimitError
+from contrada.typed.collections import Together
+from contrada.typed.collections.collection_space import CollectionSpace
+from contrada.typed.collections.together import TOGETHER_BODY, TOGETHER_MAX, is_together
+
+
+@dataclass
+class Base(ct.Obvent, name="together.Base"):
+    number: int = 0
+
+
+@dataclass
+class Left(Base, name="together.Left"):
+    """One kind."""
+
+
+@dataclass
+class Right(Base, name="together.Right"):
+    """Another kind."""
+
+
+@dataclass
+class Sure(Base, ct.Reliable, name="together.Sure"):
+    """It is promised more."""
+
+
+def carrier(*parts: Base) -> ct.Notification:
+    return Together(tuple(it.to_notification() for it in parts)).to_notification()
+
+
+def space(cls: type[Base]) -> CollectionSpace[Base]:
+    return CollectionSpace(cls)
+
+
+def numbers(cls: type[Base], where: Any, found: ct.Notification) -> list[int]:
+    """What a consumer of a type gets of a notification."""
+    asked = space(cls).asked(where)
+    if not asked.matches(found):
+        return []
+    return [each.obvent.number for each in asked.from_notification(found)]
+
+
+def test_parts_come_back_as_they_were() -> None:
+    """What is published together would be changed on its way."""
+    parts = [Left(1), Right(2)]
+    found = Together.from_notification(carrier(*parts))
+    assert [Base.from_notification(it) for it in found.parts] == parts
+    assert Together.to_filters().matches(carrier(*parts))
+
+
+def test_types_see_their_parts_only() -> None:
+    """A consumer would get what it did not ask for."""
+    both = carrier(Left(1), Right(2), Left(3))
+    assert numbers(Base, None, both) == [1, 2, 3]
+    assert numbers(Left, None, both) == [1, 3]
+    assert numbers(Sure, None, both) == []
+
+
+def test_filters_are_asked_of_each_part() -> None:
+    """One part would be wanted since another one matches; or a part be missed."""
+    both = carrier(Left(1), Left(5))
+    for where in ("number > 3", lambda it: it.number > 3, lambda it: len("x" * it.number) > 3):
+        assert numbers(Left, where, both) == [5]
+    assert numbers(Left, "number != 5", both) == [1]
+    assert numbers(Left, "number > 7", both) == []
+
+
+def test_servers_decide_by_type() -> None:
+    """All that is together would go to everybody."""
+    asked = space(Right).asked(None)
+    assert not asked.filters.matches(carrier(Left(1)))
+    assert asked.filters.matches(carrier(Left(1), Right(2)))
+
+
+def test_servers_decide_by_subject() -> None:
+    """What is together in one room would go to all."""
+    chat: CollectionSpace[Base] = CollectionSpace(Left, "/Chat/a")
+    trade: CollectionSpace[Base] = CollectionSpace(Left, "/Trade")
+    parts = (chat.notification_of(Left(1), ""), trade.notification_of(Left(2), ""))
+    both = Together(parts).to_notification()
+    first = Together(parts[:1]).to_notification()
+    assert [each.asked(None).filters.matches(first) for each in (chat, trade)] == [True, False]
+    for each, number in ((chat, 1), (trade, 2)):
+        assert each.asked(None).matches(both)
+        assert [it.obvent for it in each.asked(None).from_notification(both)] == [Left(number)]
+
+
+def test_no_type_takes_the_whole_for_a_part() -> None:
+    """Who subscribes to a class would get what is none of its objects."""
+    assert not Base.to_filters().matches(carrier(Left(1)))
+
+
+def test_all_are_promised_the_same() -> None:
+    """What is reliable would come as what is not."""
+    with pytest.raises(InvalidObventError, match="promised the same"):
+        carrier(Left(1), Sure(2))
+    assert carrier(Sure(1), Sure(2)).envelope.delivery == "reliable"
+
+
+def test_it_is_bounded() -> None:
+    """One notification could be all there is."""
+    with pytest.raises(InvalidObventError, match="nothing"):
+        carrier()
+    with pytest.raises(LimitError, match="TOGETHER_MAX"):
+        carrier(*[Left(1)] * (TOGETHER_MAX + 1))
+
+
+def forged(body: bytes) -> ct.Notification:
+    attributes = dict(carrier(Left(1)).attributes)
+    return ct.Notification.restored(attributes, body, TOGETHER_BODY, ct.Envelope())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xc1",
+        msgspec.msgpack.encode([b"no msgpack"]),
+        msgspec.msgpack.encode([ct.to_msgpack(ct.Filter("a = 1"))]),
+        msgspec.msgpack.encode([ct.to_msgpack(carrier(Left(1)))]),
+        msgspec.msgpack.encode([ct.to_msgpack(Left(1).to_notification())] * (TOGETHER_MAX + 1)),
+    ],
+)
+def test_what_is_damaged_is_told(body: bytes) -> None:
+    """It would be passed over, or end its reader."""
+    found = forged(body)
+    asked = space(Left).asked("number = 1")
+    assert asked.matches(found)
+    with pytest.raises(InvalidObventError):
+        asked.from_notification(found)
+
+
+def test_what_only_says_so_is_not_taken_apart() -> None:
+    """A mark alone would make somebody's notification unreadable."""
+    found = ct.Notification.restored(dict(carrier(Left(1)).attributes), b"", "", ct.Envelope())
+    assert not is_together(found)
+    assert numbers(Left, None, found) == []

@@ -1,0 +1,433 @@
+"""Sets of conditions: all forms say what each condition says by itself, and plan as they should."""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrada.errors import InvalidObventError
+from contrada.typed import Obvent
+from contrada.typed.conditions import (
+    Access,
+    Accessor,
+    Compare,
+    Condition,
+    ConditionSet,
+    Contains,
+    Equals,
+    Greater,
+    GreaterEqual,
+    Invoke,
+    IsInstance,
+    Less,
+    LessEqual,
+    Same,
+    condition_set,
+    static_filter,
+)
+from contrada.typed.conditions.condition_groups import ConditionGroup
+from contrada.typed.conditions.condition_set import FormName
+from contrada.typed.conditions.conditions import AndCondition, CombinedCondition, Comparison
+from contrada.typed.conditions.invocation_tree import InvocationTree
+from tests.typed.conditions.quotes import BID, Bid, Place, Side, Stranger, UrgentBid
+
+FORMS: tuple[FormName | None, ...] = ("naive", "tree", "static", "indexed", None)
+
+numbers = st.sampled_from((-1.0, 0.0, 0.5, 1.0, 2.5, 80.0, math.inf, math.nan, 1, 2**60 + 1))
+texts = st.sampled_from(("", "a", "Telco", "Telco Mobiles", "Zurich", "é"))
+of_numbers: st.SearchStrategy[Accessor] = st.sampled_from(
+    (
+        *(Access("price"), Access("amount"), Access("place.fee"), Invoke("get_price")),
+        *(Access("other.fee"), Access("other.fee", default=1.0), Invoke("get_place").access("fee")),
+        Access("place").invoke("broken"),
+        *(Access("place").invoke("broken", default=2.5), Invoke([Bid.get_price])),
+        Access("place").invoke("fee_of", (Access("price"),)),
+        Access("place").invoke("fee_of", (Access("other.fee"), "CHF")),
+    )
+)
+of_texts: st.SearchStrategy[Accessor] = st.sampled_from(
+    (
+        *(Access("company"), Access("note"), Access("place.name"), Access("other.name")),
+        *(Invoke("get_place.get_name"), Access("company").invoke("upper")),
+    )
+)
+orders = st.sampled_from((Equals, Greater, GreaterEqual, Less, LessEqual))
+
+
+class Ends(Comparison):
+    """A comparison of one's own."""
+
+    sign = "ends with"
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return str(found).endswith(expected)
+
+
+class Near(Comparison):
+    """One with something of its own."""
+
+    sign = "near"
+
+    def __init__(self, *given: Any, by: float) -> None:
+        super().__init__(*given)
+        self.by = by
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return bool(abs(found - expected) <= self.by)
+
+
+class Alike(Equals):
+    """One that says something else than the one that it derives from."""
+
+    sign = "alike"
+
+    def test(self, found: Any, expected: Any) -> bool:
+        return bool(found.lower() == expected.lower())
+
+
+class Either(AndCondition):
+    """The same, of conditions."""
+
+    def holds(self, obvent: Any) -> bool:
+        return any(each.holds(obvent) for each in self.parts)
+
+
+class AtLeast(CombinedCondition):
+    """One with something of its own."""
+
+    sign = "and or"
+
+    def __init__(self, most: int, *parts: Condition) -> None:
+        super().__init__(*parts)
+        self.most = most
+
+    def holds(self, obvent: Any) -> bool:
+        return sum(each.holds(obvent) for each in self.parts) >= self.most
+
+
+@dataclass
+class Timed(Obvent, name="conditions.Timed"):
+    at: datetime
+
+
+def compared(sides: tuple[Any, Any], result: int) -> Condition:
+    return Compare(*sides, result=result)
+
+
+basic: st.SearchStrategy[Condition] = st.one_of(
+    st.builds(lambda kind, one, other: kind(one, other), orders, of_numbers, numbers | of_numbers),
+    st.builds(lambda kind, one, other: kind(one, other), orders, of_texts, texts | of_texts),
+    st.builds(Contains, of_texts, texts),
+    st.builds(compared, st.tuples(of_numbers, numbers), st.sampled_from((-1, 0, 1))),
+    st.builds(lambda it: Equals(Invoke("above", (it,)), True), of_numbers | numbers),
+    st.sampled_from(
+        (
+            *(Same("note", None), Same("other", None), Same("side", Side.BUY)),
+            *(Equals("side", Side.SELL), IsInstance(UrgentBid), IsInstance("other", Place)),
+            *(Ends("company", "o"), Ends(Access("place").invoke("broken"), "")),
+            *(Same(Access("place").invoke("broken"), None), IsInstance("other.name", str)),
+        )
+    ),
+)
+conditions = st.recursive(
+    basic,
+    lambda part: st.one_of(
+        st.builds(lambda one, other: one & other, part, part),
+        st.builds(lambda one, other: one | other, part, part),
+        st.builds(lambda one, other: one ^ other, part, part),
+        st.builds(lambda it: ~it, part),
+    ),
+    max_leaves=5,
+)
+places = st.builds(Place, texts, numbers)
+bids = st.builds(
+    lambda kind, *given: kind(*given),
+    st.sampled_from((Bid, UrgentBid)),
+    *(texts, numbers, st.sampled_from((-1, 0, 1, 10, 2**70, 1.5))),
+    *(st.sampled_from(Side), st.none() | texts, places, st.none() | places),
+)
+
+
+def form_of(asked: ConditionSet[Any]) -> str:
+    return asked.form
+
+
+def sorted_matches(asked: ConditionSet[int], obvent: Any) -> list[int]:
+    return sorted(asked.matching(obvent))
+
+
+@given(given=st.lists(conditions, max_size=8), seen=st.lists(bids, min_size=1, max_size=4))
+def test_all_forms_agree(given: list[Condition], seen: list[Bid]) -> None:
+    """What a subscriber gets would depend on how many there are."""
+    for form in FORMS:
+        asked: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
+        for key, condition in enumerate(given):
+            asked.add(key, condition)
+        for is_settled in (False, True):
+            if is_settled:
+                asked.settle()
+            for bid in seen:
+                expected = [key for key, it in enumerate(given) if it.conforms(bid)]
+                assert sorted_matches(asked, bid) == expected, form
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 5), st.none() | basic), max_size=12),
+    seen=st.lists(bids, min_size=1, max_size=2),
+)
+def test_all_forms_agree_while_conditions_come_and_go(
+    steps: list[tuple[int, Condition | None]], seen: list[Bid]
+) -> None:
+    """Somebody who left would still be served; or what is shared would go with the first."""
+    sets: list[ConditionSet[int]] = [ConditionSet(Bid, form=it, compiled=False) for it in FORMS]
+    held: dict[int, Condition] = {}
+    for number, (key, condition) in enumerate(steps):
+        if condition is None:
+            held.pop(key, None)
+        else:
+            held[key] = condition
+        for asked in sets:
+            if condition is None:
+                asked.remove(key)
+            else:
+                asked.add(key, condition)
+            if number % 3 == 2:
+                asked.settle()
+            assert sorted(asked) == sorted(held)
+            for bid in seen:
+                expected = sorted(key for key, it in held.items() if it.conforms(bid))
+                assert sorted_matches(asked, bid) == expected
+
+
+@given(condition=conditions, bid=bids)
+def test_a_rule_says_what_its_condition_says(condition: Condition, bid: Bid) -> None:
+    """Brokers would withhold what a subscriber asks for, or deliver something else."""
+    if type(bid.amount) is not int or abs(bid.amount) > 2**62:
+        return
+    notification = bid.to_notification()
+    received = Bid.from_notification(notification)
+    assert Bid.lift(condition).matches(notification) == condition.conforms(received)
+
+
+def test_an_accessor_is_evaluated_once_for_all() -> None:
+    """The invocation tree would cost as much as what it is instead of; figure 4.16."""
+    for form in ("tree", "static"):
+        asked: ConditionSet[str] = ConditionSet(Bid, form=form)
+        first = Invoke("counted", ("a",))
+        for key, more in {"p": "price", "q": "amount", "r": "company"}.items():
+            asked.add(key, Equals(Access(first, more), 80.0))
+        asked.add("s", Equals(Access(Invoke("counted", ("b",)), "price"), 80.0))
+        asked.add("t", Less("price", 0.0) & Equals(Access(Invoke("counted", ("c",)), "price"), 1.0))
+        asked.settle()
+        bid = Bid("Telco", 80.0)
+        assert sorted(asked.matching(bid)) == ["p", "s"]
+        assert sorted(bid.calls) == ["a", "b"], form
+        for key in "pqr":
+            asked.remove(key)
+        asked.settle()
+        bid = Bid("Telco", 80.0)
+        assert asked.matching(bid) == ["s"]
+        assert bid.calls == ["b"]
+
+
+def test_the_tree_holds_what_is_asked_for() -> None:
+    """It would grow as subscribers come and go, or lose what others share; figure 4.16."""
+    tree = InvocationTree()
+    place = Invoke("get_place")
+    groups = [
+        ConditionGroup(number, condition, [number])
+        for number, condition in enumerate(
+            (
+                Equals(place.access("name"), "Zurich"),
+                Equals(place.access("fee"), 0.5) & Equals(place.access("name"), "Zurich"),
+                Equals(place.invoke("fee_of", (Access("price"),)), place.access("fee")),
+            )
+        )
+    ]
+    sizes = [0]
+    for group in groups:
+        tree.put(group)
+        sizes.append(len(tree))
+    assert sizes == [0, 2, 3, 5]
+    assert tree.matching(BID) == [0, 1]
+    for group in groups:
+        assert len(tree) == sizes[3] - {0: 0, 1: 0, 2: 1}[group.keys[0]]
+        tree.drop(group)
+    assert len(tree) == 0
+    assert tree.matching(BID) == []
+
+
+def test_one_that_raises_leaves_the_others() -> None:
+    """A method that fails would take all other subscribers' obvents."""
+    broken = Access("place").invoke("broken")
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        for key, condition in {
+            "raises": Greater(broken, 0.0),
+            "raises too": ~Less(broken, 0.0),
+            "again": Same(broken, None) | IsInstance(broken, float),
+            "given": Equals(Invoke("above", (broken,)), True),
+            "other": Equals("company", "Telco Mobiles"),
+            "default": Equals(Access("place").invoke("broken", default=3), 3),
+        }.items():
+            asked.add(key, condition)
+        asked.settle()
+        assert sorted(asked.matching(BID)) == ["default", "other"], form
+
+
+def test_values_that_their_type_does_not_have() -> None:
+    """Filters know the values of a field's type only, and would tell something of the others."""
+    odd: Any = "dear"
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        asked.add("not", ~Equals("price", 1.0))
+        asked.add("below", Less("price", 1.0))
+        asked.add("large", Greater("amount", 10) & Equals("company", "x"))
+        asked.settle()
+        assert asked.matching(Bid("x", odd)) == ["not"], form
+        assert asked.matching(Bid("x", 1.0, 2**70)) == ["large"], form
+
+
+def test_conditions_of_ones_own_are_told_apart() -> None:
+    """One would be answered by what another one, of the same class, was made with."""
+    parts = Greater("price", 0.0), Greater("amount", 9)
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        for by in (1.0, 50.0):
+            asked.add(f"by {by}", Near("price", 100.0, by=by))
+        for most in (1, 2):
+            asked.add(f"at least {most}", AtLeast(most, *parts))
+        asked.add("alike", Alike("company", "X"))
+        asked.add("either", Either(Equals("company", "x"), Equals("company", "y")))
+        wanted = ["alike", "at least 1", "by 50.0", "either"]
+        for _ in range(2):
+            assert sorted(asked.matching(Bid("x", 130.0))) == wanted, form
+            asked.settle()
+
+
+def test_stages_are_not_derived_from() -> None:
+    """A tree would evaluate an accessor of the class that it derives from."""
+    with pytest.raises(TypeError, match="derives from Accessor"):
+        type("Upper", (Access,), {})
+
+
+def test_clocks_of_zones_are_not_indexed() -> None:
+    """Python finds an hour that a clock shows twice equal to the clock's own alone."""
+    zone = ZoneInfo("America/New_York")
+    twice = datetime(2020, 11, 1, 1, 30, tzinfo=zone)
+    for form in FORMS:
+        asked: ConditionSet[str] = ConditionSet(Timed, form=form, compiled=False)
+        asked.add("clock", Equals("at", twice))
+        asked.add("world", Equals("at", twice.astimezone(UTC)))
+        asked.settle()
+        assert asked.matching(Timed(twice)) == ["clock"], form
+        assert asked.matching(Timed(twice.astimezone(UTC))) == ["world"], form
+
+
+def test_a_method_may_ask_the_same_set() -> None:
+    """An obvent would be judged by what another one holds."""
+    asked: ConditionSet[str] = ConditionSet(form="tree")
+
+    class Asking:
+        def __init__(self, number: int, inner: "Asking | None") -> None:
+            self.number, self.inner = number, inner
+
+        def asks(self) -> int:
+            return len(asked.matching(self.inner)) if self.inner else 0
+
+    asked.add("inner", Equals(Invoke("asks"), 1))
+    asked.add("number", Equals("number", 1))
+    assert asked.matching(Asking(2, Asking(1, None))) == ["inner"]
+    assert asked.matching(Asking(1, Asking(2, None))) == ["number"]
+
+
+def test_without_a_class_it_is_structural() -> None:
+    """Objects that only look alike could not be matched."""
+    asked: ConditionSet[str] = ConditionSet()
+    asked.add("a", Less("price", 5.0) & Less("get_price()", 5.0))
+    asked.add("b", Less("prize", 5.0))
+    for _ in range(2):
+        assert asked.matching(Stranger(3.0)) == ["a"]
+        assert asked.matching(Bid("x", 3.0)) == ["a"]
+        asked.settle()
+    assert form_of(asked) == "static"
+
+
+def test_what_a_set_refuses() -> None:
+    """A mistake would be found when the first obvent comes; or what was held be lost by it."""
+    asked: ConditionSet[Any] = ConditionSet(Bid)
+    asked.add("a", Less("price", 5.0))
+    for condition in (Less("prize", 5.0), lambda bid: True):
+        with pytest.raises(InvalidObventError):
+            asked.add("a", condition)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        asked.add([], Less("price", 5.0))
+    assert asked.matching(Bid("x", 3.0)) == ["a"]
+    assert asked["a"].key == Less("price", 5.0).key
+    assert ("a" in asked, "b" in asked, len(asked)) == (True, False, 1)
+    with pytest.raises(InvalidObventError, match="form = 'fast'"):
+        ConditionSet(Bid, form="fast")  # type: ignore[arg-type]
+    with pytest.raises(InvalidObventError, match="needs a class"):
+        ConditionSet(form="indexed")
+
+
+def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
+    """Each change would compile all conditions anew, or none would ever be compiled."""
+    asked: ConditionSet[int] = ConditionSet(Bid, form="static")
+    for key in range(static_filter.CHUNK_CONDITIONS_MAX + 10):
+        asked.add(key, Less("price", float(key)))
+    assert form_of(asked) == "tree"
+    for _ in range(static_filter.COMPILE_AFTER + 3):
+        assert len(asked.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
+    assert form_of(asked) == "static"
+    first, last = (chunk.function for chunk in asked._static.chunks)
+    asked.add(10_000, Less("price", -1.0))
+    assert [chunk.function for chunk in asked._static.chunks] == [first, None]
+    assert last is not None
+    assert len(asked.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
+
+
+@pytest.mark.slow
+def test_many_conditions_are_lifted_when_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index would never be used; or an obvent would wait until all conditions are lifted."""
+    monkeypatch.setattr(condition_set, "LIFT_AFTER", 50)
+    asked: ConditionSet[int] = ConditionSet(Bid, compiled=False)
+    many = 1_500
+    for key in range(many):
+        asked.add(key, Equals("price", float(key)))
+    asked.add(-1, Equals("get_place().name", "Zurich"))
+    sizes = []
+    while form_of(asked) != "indexed":
+        assert sorted(asked.matching(BID)) == [-1, 80]
+        sizes.append(0 if asked._index is None else len(asked._index))
+        assert len(sizes) < 1_000
+    assert max(b - a for a, b in pairwise(sizes)) <= condition_set.LIFTS_AT_ONCE
+    assert sorted(asked.matching(BID)) == [-1, 80]
+    assert f"{many:,}".replace(",", "") in asked.explain()
+    assert "1 cannot be" in asked.explain()
+    # An int is no double, so filters would not tell: static filters do.
+    assert sorted(asked.matching(Bid("x", 7))) == [-1, 7]
+    for key in range(many - 10):
+        asked.remove(key)
+    assert form_of(asked) == "tree"
+    assert sorted(asked.matching(Bid("x", many - 3.0))) == [-1, many - 3]
+
+
+@pytest.mark.slow
+def test_equal_conditions_are_asked_once() -> None:
+    """A thousand subscribers to the same would cost a thousand times as much."""
+    for form in ("tree", "static", "indexed"):
+        asked: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
+        for key in range(1_000):
+            asked.add(key, Less(Invoke("get_price"), 100.0) & Contains("company", "Telco"))
+        asked.settle()
+        assert sorted(asked.matching(BID)) == list(range(1_000))
+        assert "1 of them different" in asked.explain()
+        asked.remove(7)
+        assert len(asked.matching(BID)) == 999

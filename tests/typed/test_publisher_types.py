@@ -1,0 +1,120 @@
+"""Who published stands in marks of its own, and is no part of what was published."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pytest
+
+import contrada as ct
+from contrada.errors import InvalidObventError
+from contrada.model import Notification
+from contrada.typed.publisher_types import Published, published_by
+
+
+@dataclass
+class Quote(ct.Obvent, name="publishers.Quote"):
+    price: float
+
+
+@dataclass
+class Desk(ct.Obvent, name="publishers.Desk", earlier=("publishers.Trader",)):
+    """An obvent that publishes obvents."""
+
+
+class Market:
+    """No obvent."""
+
+
+class SpotMarket(Market, Desk, name="publishers.SpotMarket"):
+    """Of two kinds."""
+
+
+def by_of(notification: Notification) -> set[str]:
+    return {each for each in notification if each.startswith("@is.by(")}
+
+
+def test_all_classes_of_a_publisher_are_marked() -> None:
+    """Who asks for a supertype of publishers would miss its subtypes."""
+    sent = Published(Quote(1.0), by=SpotMarket()).to_notification()
+    assert by_of(sent) == {
+        f"@is.by({__name__}.Market)",
+        "@is.by(publishers.SpotMarket)",
+        "@is.by(publishers.Desk)",
+        "@is.by(publishers.Trader)",
+    }
+    kinds: list[type[Any]] = [SpotMarket, Market, Desk]
+    for cls in kinds:
+        assert published_by(cls).matches(sent)
+        assert not published_by(cls).matches(Quote(1.0).to_notification())
+    assert published_by(Desk) == ct.Filter({"@is.by(publishers.Trader)": True}), "the oldest name"
+    assert not published_by(SpotMarket).matches(Published(Quote(1), by=Desk()).to_notification())
+
+
+def test_who_published_is_not_published_on() -> None:
+    """What an object of an unknown type carries would name a publisher for ever."""
+    sent = Published(Quote(1.0), by=Market()).to_notification()
+    got = Quote.from_notification(sent)
+    assert type(got) is Quote
+    assert got == Quote(1.0)
+    strange = Notification.marked(
+        {"price": 1.0, "more": 2},
+        ["publishers.Quote", "publishers.Unheard", "by(publishers.Desk)"],
+    )
+    again = Quote.from_notification(strange).to_notification()
+    assert dict(again) == {name: value for name, value in strange.items() if "by(" not in name}
+    part = Published(Desk(), by=Quote.from_notification(strange)).to_notification()
+    assert by_of(part) == {"@is.by(publishers.Quote)"}, "of the class that is known here"
+
+
+def test_what_is_published_is_as_it_was() -> None:
+    """A body, what its class promises, and what is no obvent would be lost."""
+
+    @dataclass
+    class Sure(ct.Certified, name="publishers.Sure"):
+        tags: list[str]
+
+    plain, sent = (
+        it.to_notification() for it in (Sure(["a"]), Published(Sure(["a"]), by=Market()))
+    )
+    assert {name: it for name, it in sent.items() if name not in by_of(sent)} == dict(plain)
+    assert (sent.body, sent.content_type, sent.envelope) == (
+        plain.body,
+        plain.content_type,
+        plain.envelope,
+    )
+    assert Published({"a": 1}, by=Market()).to_notification()["a"] == 1
+    assert repr(Published(Quote(1.0), by=3)) == "Published(Quote(price=1.0), by=3)"
+
+
+@pytest.mark.parametrize("cls", [object, ct.Obvent, Protocol, "Market", list[int]])
+def test_what_is_no_type_of_publishers_is_refused(cls: Any) -> None:
+    """It would match nothing, or all."""
+    with pytest.raises(InvalidObventError, match="expected a class"):
+        published_by(cls)
+
+
+def test_a_publisher_is_an_object_whose_class_has_a_name() -> None:
+    """Nobody could ask for it, in silence."""
+    with pytest.raises(InvalidObventError, match="give the object"):
+        Published(Quote(1.0), by=Market)
+    script = type("Script", (), {"__module__": "__main__"})
+    with pytest.raises(InvalidObventError, match="name="):
+        Published(Quote(1.0), by=script()).to_notification()
+    with pytest.raises(InvalidObventError, match="name="):
+        published_by(script)
+    with pytest.raises(InvalidObventError, match="255 bytes"):
+        published_by(type("x" * 250, (), {"__module__": "m"}))
+    with pytest.raises(InvalidObventError, match="who published"):
+        type("Taken", (ct.Obvent,), {}, name="by(Market)")
+
+
+def test_a_known_class_that_does_not_conform_is_told_whoever_published() -> None:
+    """It would be taken for one of no class that is known here."""
+
+    class Texts(Protocol):
+        price: int
+
+    subject = ct.Structural[Texts]()
+    sent = Published(Quote(1.0), by=Market()).to_notification()
+    with pytest.raises(InvalidObventError, match="does not conform"):
+        subject.from_notification(sent)
