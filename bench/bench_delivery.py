@@ -26,11 +26,11 @@ from typing import Any, Final, TypeAlias
 import contrada as ct
 from bench.harness import Measurement, figure
 from contrada.delivery.access_point import Confirmed
-from contrada.delivery.consumers import Give
-from contrada.delivery.delivery_messages import Done, Grant, OpenLog, Records
+from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_messages import Ack, Grant, OpenLog, Records
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.streams import Incoming, Outgoing
-from contrada.delivery.transit import Tell
+from contrada.delivery.transit import SendMessage
 from contrada.model import Envelope, Notification, from_msgpack, to_msgpack
 from contrada.model.syntax import parse_filter_set
 from contrada.routing.router_messages import Neighbour
@@ -167,28 +167,28 @@ class Pair:
     """Two servers with a link, and a consumer at the second that acknowledges what it gets."""
 
     def __init__(self) -> None:
-        self.servers = {name: DeliveryServer(name, life=1) for name in "ab"}
+        self.servers = {name: DeliveryServer(name, incarnation=1) for name in "ab"}
         self.accepted = self.taken = 0
         for name, other in ("ab", "ba"):
             self.do(name, self.servers[name].change_ways({other: other}, 0))
             self.do(name, self.servers[name].link_up(Neighbour(other), 0))
-        home = self.servers["b"]
-        self.do("b", home.stand("s", parse_filter_set("price >= 0"), 0))
-        self.do("b", home.consume("c", OpenLog("s", "c"), 0))
-        self.do("b", home.consume("c", Grant("s", "c", 10 * BATCH), 0))
+        owner = self.servers["b"]
+        self.do("b", owner.stand("s", parse_filter_set("price >= 0"), 0))
+        self.do("b", owner.consume("c", OpenLog("s", "c"), 0))
+        self.do("b", owner.consume("c", Grant("s", "c", 10 * BATCH), 0))
 
     def do(self, name: str, effects: Sequence[DeliveryEffect]) -> None:
         """Carries out effects, and what follows from them."""
         for effect in effects:
             match effect:
-                case Tell(to, message):
+                case SendMessage(to, message):
                     found = self.servers[to.name].receive(Neighbour(name), message, 0)
                     self.do(to.name, found)
-                case Give(client, Records(_, _, records)):
+                case HandRecords(client, Records(_, _, records)):
                     self.taken += len(records)
                     first, end = records[0].position, records[-1].position + 1
                     server = self.servers[name]
-                    self.do(name, server.consume(client, Done("s", "c", ((first, end),)), 0))
+                    self.do(name, server.consume(client, Ack("s", "c", ((first, end),)), 0))
                     self.do(name, server.consume(client, Grant("s", "c", len(records)), 0))
                 case Confirmed():
                     self.accepted += 1

@@ -16,7 +16,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from bench.harness import Measurement, figure
-from contrada.integrations.files import Reading, Record, Renderer
+from contrada.integrations.files import ReadOptions, Record, Renderer
 from tests.shared_data import shared_data
 
 SAMPLES: Final = 3
@@ -58,7 +58,7 @@ def split_s(path: Path, entries: int) -> float:
     """The processor's time for notifications of all entries."""
     begin = process_time()
     with path.open("rb") as stream:
-        found = Renderer(Reading(strategy="split", entries="entry")).render(stream)
+        found = Renderer(ReadOptions(strategy="split", entries="entry")).render(stream)
         count = sum(isinstance(each, Record) for each in found)
     spent = process_time() - begin
     if count != entries:

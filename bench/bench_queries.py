@@ -16,7 +16,7 @@ import contrada as ct
 from bench.crowd import allow_files
 from bench.harness import Measurement, figure
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 
 BROKERS: Final = 20
@@ -39,11 +39,11 @@ async def network() -> AsyncIterator[list[Broker]]:
     async with AsyncExitStack() as stack:
         for number in range(BROKERS):
             above = [chance.choice(brokers)] if brokers else []
-            wanted = tuple(Wanted(parse_address(each.address)) for each in above)
+            wanted = tuple(WantedLink(parse_address(each.address)) for each in above)
             membership = Membership(f"b{number}", neighbours=wanted)
             brokers.append(Broker(port=0, network=membership))
             await stack.enter_async_context(brokers[-1])
-        while any(each.exchange.routing().servers < BROKERS for each in brokers):
+        while any(each.dispatcher.routing().servers < BROKERS for each in brokers):
             await asyncio.sleep(0.01)
         yield brokers
 
@@ -74,7 +74,7 @@ async def at_rest(brokers: Sequence[Broker]) -> None:
     """Returns when nothing has been said between brokers for a while."""
     last: list[Counter[str]] = []
     while True:
-        now = [Counter(each.exchange.routing().received) for each in brokers]
+        now = [Counter(each.dispatcher.routing().received) for each in brokers]
         if now == last:
             return
         last = now
@@ -83,7 +83,7 @@ async def at_rest(brokers: Sequence[Broker]) -> None:
 
 def messages(brokers: Sequence[Broker]) -> int:
     """What was said of questions so far: between brokers, to sources, and by these."""
-    known = [each.exchange.routing() for each in brokers]
+    known = [each.dispatcher.routing() for each in brokers]
     kinds = ("Ask", "Answer", "More", "Cancel")
     return sum(each.delivered + sum(each.received.get(k, 0) for k in kinds) for each in known)
 

@@ -17,7 +17,7 @@ from time import process_time
 from typing import Any, Final
 
 from bench.harness import Measurement, figure
-from contrada.integrations.files import Matcher, Reading
+from contrada.integrations.files import Matcher, ReadOptions
 from contrada.matching.index import Index
 from contrada.model import parse
 
@@ -63,7 +63,7 @@ def rows_time(path: Path, bulk_after_bytes: int) -> Callable[[], float]:
     """The processor time per row of matching a file."""
     absent = frozenset({"NA"})
     wanted = [parse(text) for text in (*PREDICATES.values(), HOUR)]
-    matcher = Matcher(wanted, Reading(types=TYPES, absent=absent), bulk_after_bytes)  # type: ignore[arg-type]
+    matcher = Matcher(wanted, ReadOptions(types=TYPES, absent=absent), bulk_after_bytes)  # type: ignore[arg-type]
 
     def once() -> float:
         begin = process_time()

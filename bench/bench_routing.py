@@ -25,13 +25,13 @@ from contrada.routing.router_messages import (
     Client,
     LinkUp,
     Neighbour,
+    NextHop,
     Publish,
     Received,
     Role,
     Subscribe,
-    Way,
 )
-from contrada.routing.tables.covering_index import FilterFront
+from contrada.routing.tables.covering_index import FilterCoveringIndex
 from contrada.routing.tables.poset import Node, Poset
 
 FILTERS: Final = 100_000
@@ -45,7 +45,7 @@ MAXIMAL: Final = 500
 DELAY_US: Final = 1_000
 MESH: Final = 80
 MESH_SUBSCRIPTIONS: Final = 200
-WAYS: Final = frozenset({Way(Neighbour("next"))})
+WAYS: Final = frozenset({NextHop(Neighbour("next"))})
 
 
 def filters(count: int, seed: int = 1) -> list[Filter]:
@@ -75,7 +75,7 @@ def notifications(count: int) -> list[Notification]:
 
 def _filled() -> tuple[Poset[Filter], dict[Filter, Node[Filter]], list[float]]:
     """A poset of all filters, and how many went in per second, per sample."""
-    poset: Poset[Filter] = Poset(FilterFront())
+    poset: Poset[Filter] = Poset(FilterCoveringIndex())
     nodes: dict[Filter, Node[Filter]] = {}
     rates = []
     every = filters(FILTERS)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from bench.bench_records import PEER_ROWS, TYPES, flights, processor_s
 from bench.bench_spark_matching import _identity, _uncompiled
 from bench.harness import Measurement, figure
-from contrada.integrations.files import Reading
+from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.pipeline.source_outcomes import outcomes
@@ -89,7 +89,7 @@ def _base() -> Base:
 
 def _outcomes(kind: str) -> DataFrame:
     absent = frozenset({"NA"} if kind == "csv" else ())
-    reading = Reading(types=TYPES, absent=absent, time="time_hour")
+    reading = ReadOptions(types=TYPES, absent=absent, time="time_hour")
     path = str(_folder() / f"flights.{kind}")
     return outcomes(_session(), Source("flights", kind, (), reading, (path,)), _base())
 
@@ -225,7 +225,7 @@ def outcomes_of_parquet() -> Measurement:
     flights.write.mode("overwrite").parquet(path)
     rows = _session().read.parquet(path)
     floor = rows.mapInArrow(_identity, rows.schema)
-    source = Source("flights", "parquet", (), Reading(time="time_hour"), (path,))
+    source = Source("flights", "parquet", (), ReadOptions(time="time_hour"), (path,))
     found = outcomes(_session(), source, _often_asked())
     pairs = [(_spent(floor), _spent(found)) for _ in range(PAIRS + 2)]
     return Measurement([before / after for before, after in pairs[2:]])

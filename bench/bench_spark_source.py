@@ -17,7 +17,7 @@ from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Envelope, Notification, to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.durable_messages import AskStretch
+from contrada.net.wire.durable_messages import AskRecordBatch
 from contrada.service.stores.sqlite_store import SqliteStore
 from tests.net.processes import serving
 
@@ -82,7 +82,7 @@ async def _read(address: str) -> float:
         log = await logs.log("log")
         begun, at = perf_counter(), log.first
         while at < log.next:
-            at = (await logs.stretch(AskStretch("log", log.number, at, log.next))).next
+            at = (await logs.stretch(AskRecordBatch("log", log.number, at, log.next))).next
         return ROWS / (perf_counter() - begun)
 
 

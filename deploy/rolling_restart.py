@@ -29,7 +29,7 @@ from contrada.cli.stats import answered
 from contrada.cli.tls_options import token_from
 from contrada.errors import ContradaError
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 
 BACK_WAIT_S = 60.0
 """How long a broker may take to come back, with its links. Beyond it: the restart ends there."""
@@ -67,7 +67,7 @@ def rise(lost: dict[str, int], before: Mapping[str, int], after: Mapping[str, in
 async def asked(settings: BrokerSettings) -> dict[str, Any]:
     """The statistics of a broker. Raises ContradaError where it does not answer."""
     tls = settings.tls.tls()
-    approach = Approach(None if tls is None else tls.going(), token_from(None))
+    approach = ConnectOptions(None if tls is None else tls.going(), token_from(None))
     address = str(settings.address)
     async with TcpService(address, reconnect=False, approach=approach) as service:
         return dict(await answered(address, service.broker_statistics()))

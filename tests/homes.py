@@ -11,10 +11,10 @@ import pytest
 import contrada as ct
 from contrada.delivery.delivery_server import DeliveryStatistics
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
-from contrada.net.connect import connect
+from contrada.net.broker.neighbours import Membership, WantedLink
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
-from contrada.service import Kept, Service, StandingSubscription
+from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.delivery_host import DeliveryHost
 from tests.asynchronous import until
 
@@ -42,13 +42,13 @@ async def serving(kind: str, store: Path | str | None = None, **options: Any) ->
         count = {"broker": 1, "network": NETWORK, "server": NETWORK - 1}[kind]
         brokers: list[Broker] = []
         for number in range(count):
-            links = [Wanted(parse_address(each.address)) for each in brokers[-1:]]
+            links = [WantedLink(parse_address(each.address)) for each in brokers[-1:]]
             of = Membership(f"b{number}", neighbours=tuple(links), sequencer=f"b{count - 1}")
             at = None if store is None else f"{store}{number + (kind == 'server') or ''}"
             broker = Broker(port=0, network=of if count > 1 else None, store=at)
             brokers.append(await stack.enter_async_context(broker))
         if count > 1:
-            await until(lambda: all(each.exchange.routing().servers == count for each in brokers))
+            await until(lambda: all(each.dispatcher.routing().servers == count for each in brokers))
         if kind == "server":
             joined = connect(
                 neighbours=[brokers[0].address],
@@ -88,12 +88,12 @@ def of(service: Service) -> DeliveryStatistics:
     return host_of(service).server.statistics()
 
 
-async def records(events: StandingSubscription[Any], count: int) -> list[Kept[Any]]:
+async def records(events: DurableSubscription[Any], count: int) -> list[DurableRecord[Any]]:
     """The next so many."""
     return [await events.next(20) for _ in range(count)]
 
 
-async def numbers(events: StandingSubscription[Any], count: int) -> list[int]:
+async def numbers(events: DurableSubscription[Any], count: int) -> list[int]:
     """The numbers of the next so many."""
     return [each.item["n"] for each in await records(events, count)]
 

@@ -21,7 +21,7 @@ PAGE: Final = SOURCE.parents[1] / "docs" / "limits.md"
 NAME: Final = re.compile(r"[A-Z][A-Z_]*(_MAX(_US)?|_WAIT_S)")
 """What the name of a limit looks like; others may be limits too."""
 
-NO_LIMITS: Final = {"model.domains.values:INT_MAX", "matching.compiling:EXACT_MAX"}
+NO_LIMITS: Final = {"model.domains.values:INT_MAX", "matching.filter_compiler:EXACT_MAX"}
 """The largest numbers there are: not bounds of something else."""
 
 HEAD: Final = """# Limits

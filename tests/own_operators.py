@@ -40,7 +40,7 @@ def write_package(folder: Path, reference: str) -> None:
         "Metadata-Version: 2.1\nName: lengths\nVersion: 1.0\n", "utf-8"
     )
     (information / "entry_points.txt").write_text(
-        f"[contrada.model.extensions]\nLength = {reference}\n", "utf-8"
+        f"[contrada.extensions]\nLength = {reference}\n", "utf-8"
     )
 
 

@@ -40,16 +40,16 @@ class FilePlace:
         self.name = str(path)
 
     def execute(self, statement: str, *values: Any) -> None:
-        """See `Place.execute`."""
+        """See `AccessPredicate.execute`."""
         with closing(sqlite3.connect(self.name)) as db, db:
             db.execute(statement, values)
 
     def fill(self, store: TableStore) -> None:
-        """See `Place.fill`."""
+        """See `AccessPredicate.fill`."""
         store._db.execute("PRAGMA max_page_count = 20")  # type: ignore[attr-defined]
 
     def make_room(self, store: TableStore) -> None:
-        """See `Place.make_room`."""
+        """See `AccessPredicate.make_room`."""
         store._db.execute("PRAGMA max_page_count = 1000000")  # type: ignore[attr-defined]
 
 
@@ -61,13 +61,13 @@ class SchemaPlace:
         self._server, _, self._schema = url.partition("?schema=")
 
     def execute(self, statement: str, *values: Any) -> None:
-        """See `Place.execute`."""
+        """See `AccessPredicate.execute`."""
         with psycopg.connect(self._server) as db:
             db.execute(f"SET search_path = {self._schema}".encode())
             db.execute(statement.replace("?", "%s").encode(), values or None)
 
     def fill(self, store: TableStore) -> None:
-        """See `Place.fill`. Says what the server would say, at the same place."""
+        """See `AccessPredicate.fill`. Says what the server would say, at the same place."""
         self.execute(
             "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$;"
@@ -76,7 +76,7 @@ class SchemaPlace:
         )
 
     def make_room(self, store: TableStore) -> None:
-        """See `Place.make_room`."""
+        """See `AccessPredicate.make_room`."""
         self.execute("DROP FUNCTION no_room CASCADE")
 
 

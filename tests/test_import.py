@@ -1,12 +1,17 @@
 """Holds the package's front: its names, and that importing it loads nothing that can wait."""
 
+import importlib
 import json
 import subprocess
 import sys
 from importlib.metadata import version
 from typing import Final
 
+import pytest
+
 import contrada
+import contrada as ct
+from contrada import renamed_modules
 
 WAITING: Final = {"asyncio", "importlib.metadata", "lark", "lxml", "numba", "numpy"}
 
@@ -53,3 +58,14 @@ def test_the_front_shows_what_is_public_and_its_version() -> None:
     names = dir(contrada)
     assert {name for name in names if name[:2] != "__"} == set(contrada.__all__)
     assert contrada.__version__ == version("contrada")
+
+
+def test_former_names_still_work() -> None:
+    """A program written for the former names would end at its first import."""
+    with pytest.warns(DeprecationWarning, match=r"ct\.BlockingService is ct\.SyncService now"):
+        assert ct.BlockingService is ct.SyncService
+    for old, new in renamed_modules.RENAMED.items():
+        sys.modules.pop(f"contrada.{old}", None)
+        with pytest.warns(DeprecationWarning, match=f"contrada.{old} is contrada"):
+            found = importlib.import_module(f"contrada.{old}")
+        assert found is sys.modules[f"contrada.{new}".rstrip(".")]

@@ -27,7 +27,7 @@ from contrada.integrations.feeds import (
     Receiver,
     Sender,
 )
-from contrada.integrations.files import Reading
+from contrada.integrations.files import ReadOptions
 
 AIRPORTS: Final = ("JFK", "LGA", "EWR", "BOS", "ORD")
 AIRPORT: Final = "feed.entry.airport"
@@ -145,7 +145,9 @@ async def poll_twice(sender: Sender) -> tuple[tuple[int, int, int], ...]:
         path, states = Path(folder, "news.atom"), Path(folder, "news.state")
         for entries in polls():
             path.write_text(feed_of(entries))
-            poller = FeedPoller([str(path)], Reading(strategy="daemon"), states=FeedStates(states))
+            poller = FeedPoller(
+                [str(path)], ReadOptions(strategy="daemon"), states=FeedStates(states)
+            )
             async for poll in poller.polls():
                 await sender.send(poll.records)
                 counts.append((poll.new, poll.changed, poll.unchanged))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import contrada as ct
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
 from contrada.service import SourceOffer
@@ -66,7 +66,7 @@ class Peers:
         """What all servers have `sent`, or `received`, by kind."""
         found: Counter[str] = Counter()
         for each in self.brokers:
-            found.update(getattr(each.exchange.routing(), what))
+            found.update(getattr(each.dispatcher.routing(), what))
         return found
 
 
@@ -78,7 +78,7 @@ async def network(files: dict[str, list[File]], strategy: Strategy) -> AsyncIter
         brokers: list[Broker] = []
         for name in files:
             near = [rng.choice(brokers)] if brokers else []
-            wanted = tuple(Wanted(parse_address(each.address)) for each in near)
+            wanted = tuple(WantedLink(parse_address(each.address)) for each in near)
             of = Membership(name, strategy=strategy, neighbours=wanted)
             brokers.append(await running.enter_async_context(Broker(port=0, network=of)))
         links = 2 * (len(brokers) - 1)

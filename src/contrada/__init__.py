@@ -6,8 +6,10 @@ f = ct.Filter("price < 100 and symbol = 'DIS'")
 f.matches(ct.Notification({"symbol": "DIS", "price": 99.5}))
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+from warnings import warn
 
 from contrada import errors
 from contrada.model import (
@@ -59,6 +61,7 @@ from contrada.model.algebra.sets import (
     wildcard,
 )
 from contrada.model.extensions import ExtendedOperator, ExtendedType
+from contrada.renamed_modules import RenamedModules
 
 if TYPE_CHECKING:
     from contrada.delivery.durable_subscription import OnFull, Retention
@@ -66,28 +69,28 @@ if TYPE_CHECKING:
     from contrada.integrations.sources.table_source import TableSource
     from contrada.matching import Index
     from contrada.model.algebra.simplification import simplify
-    from contrada.net.connect import connect, connect_sync
+    from contrada.net.service_factory import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.pattern_matcher import PatternMatcher
     from contrada.routing.aggregation import Aggregate
-    from contrada.service import Service, StandingSubscription, Subscription
+    from contrada.service import DurableSubscription, Service, Subscription
     from contrada.service.query.question import Question
     from contrada.service.query.source import FunctionSource, RecordSource
     from contrada.service.security.signatures import Signer, Verifier
-    from contrada.service.sync import BlockingService
+    from contrada.service.sync import SyncService
     from contrada.typed import (
         Alias,
         CausalOrder,
         Certified,
         Disseminated,
+        Expiring,
         FIFOOrder,
         Obvent,
         ObventPattern,
-        Prioritary,
+        Prioritized,
         Published,
         Reliable,
         Structural,
-        Timely,
         TotalOrder,
         Tuple,
         Unreliable,
@@ -101,12 +104,12 @@ if TYPE_CHECKING:
 
 # Imported when first used: who only reads filters needs no index, who only matches no event loop.
 _LATER: Final = {
-    **dict.fromkeys(("Service", "StandingSubscription", "Subscription"), "contrada.service"),
+    **dict.fromkeys(("Service", "DurableSubscription", "Subscription"), "contrada.service"),
     **dict.fromkeys(
         (
             *("Alias", "CausalOrder", "Certified", "Disseminated", "FIFOOrder", "Obvent"),
             "ObventPattern",
-            *("Prioritary", "Published", "Reliable", "Structural", "Timely", "TotalOrder"),
+            *("Prioritized", "Published", "Reliable", "Structural", "Expiring", "TotalOrder"),
             *("Tuple", "Unreliable", "obvent", "published_by", "qos_of"),
         ),
         "contrada.typed",
@@ -118,7 +121,7 @@ _LATER: Final = {
     "Aggregate": "contrada.routing.aggregation",
     **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.typed.handles"),
     **dict.fromkeys(("Export", "Proxy"), "contrada.typed.references"),
-    "BlockingService": "contrada.service.sync",
+    "SyncService": "contrada.service.sync",
     **dict.fromkeys(("Signer", "Verifier"), "contrada.service.security.signatures"),
     "Reference": "contrada.typed.remote_calls",
     "Index": "contrada.matching",
@@ -126,8 +129,8 @@ _LATER: Final = {
     "OnFull": "contrada.delivery.durable_subscription",
     "PatternMatcher": "contrada.patterns.pattern_matcher",
     "Retention": "contrada.delivery.durable_subscription",
-    "connect": "contrada.net.connect",
-    "connect_sync": "contrada.net.connect",
+    "connect": "contrada.net.service_factory",
+    "connect_sync": "contrada.net.service_factory",
     "simplify": "contrada.model.algebra.simplification",
 }
 
@@ -140,7 +143,7 @@ __all__ = [
     "Aggregate",
     "Advertisement",
     "Alias",
-    "BlockingService",
+    "SyncService",
     "CausalOrder",
     "Certified",
     "Disseminated",
@@ -162,7 +165,7 @@ __all__ = [
     "OnFull",
     "Pattern",
     "PatternMatcher",
-    "Prioritary",
+    "Prioritized",
     "Product",
     "Proxy",
     "Published",
@@ -172,11 +175,11 @@ __all__ = [
     "Retention",
     "Service",
     "Signer",
-    "StandingSubscription",
+    "DurableSubscription",
     "Structural",
     "Subscription",
     "ThreadPolicy",
-    "Timely",
+    "Expiring",
     "TotalOrder",
     "Tuple",
     "Unreliable",
@@ -223,9 +226,23 @@ __all__ = [
 ]
 
 
+_RENAMED: Final = {
+    "BlockingService": "SyncService",
+    "Prioritary": "Prioritized",
+    "StandingSubscription": "DurableSubscription",
+    "Timely": "Expiring",
+}
+"""Former names, which give a DeprecationWarning."""
+
+sys.meta_path.append(RenamedModules())
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("contrada")
+    if name in _RENAMED:
+        warn(f"ct.{name} is ct.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _LATER:
         raise AttributeError(f"module 'contrada' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LATER[name]), name)

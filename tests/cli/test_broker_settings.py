@@ -13,7 +13,7 @@ from contrada.cli.broker_settings import (
     settings_of_network,
 )
 from contrada.errors import ContradaError, InputError, ServiceError
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.network_settings import LinkSettings
 from contrada.net.wire.address import Address
 from contrada.routing.router_messages import Role
@@ -67,9 +67,9 @@ def test_a_file_says_what_flags_say(tmp_path: Path) -> None:
         general=True,
         trees=1,
         neighbours=(
-            Wanted(Address("127.0.0.1", 7701)),
-            Wanted(Address("10.0.0.7"), Role.CHILD, 3),
-            Wanted(Address("desk.example", is_tls=True), Role.PARENT),
+            WantedLink(Address("127.0.0.1", 7701)),
+            WantedLink(Address("10.0.0.7"), Role.CHILD, 3),
+            WantedLink(Address("desk.example", is_tls=True), Role.PARENT),
         ),
     )
     assert (found.host, found.port, found.extensions) == (

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from contrada.delivery.access_point import Confirmed, Failed
-from contrada.delivery.consumers import Give
+from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
+    Ack,
+    AnnounceOwner,
     Closed,
     CloseLog,
     Consuming,
     DeliveryMessage,
-    Done,
     Grant,
     OpenLog,
     Records,
@@ -20,7 +20,7 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.transit import Tell
+from contrada.delivery.transit import SendMessage
 from contrada.model import Envelope, FilterSet, Notification
 from contrada.model.syntax import parse_filter_set
 from contrada.routing.router_messages import Neighbour
@@ -89,16 +89,16 @@ class DeliveryNetwork:
         self.now_us += 1
         self.servers[name] = DeliveryServer(
             name,
-            life=self.now_us,
+            incarnation=self.now_us,
             store=self.stores.get(name),
             sequencer=self.sequencer,
             is_new=name not in self.known,
         )
         self.known.add(name)
 
-    def life(self, name: str) -> int:
+    def incarnation(self, name: str) -> int:
         """The life of a server, or 1 where it does not run, as a client may remember it."""
-        return self.servers[name].life if name in self.servers else 1
+        return self.servers[name].incarnation if name in self.servers else 1
 
     def crash(self, name: str, survived: int = 0) -> None:
         """A server is gone, with what was on its links and what its store had not synced."""
@@ -127,7 +127,7 @@ class DeliveryNetwork:
         """What is on its way between two servers is lost in silence, but for what is flooded."""
         wire = self.wires[a, b]
         self.wires[a, b] = deque(
-            each for each in wire if isinstance(each, AnnounceHome | Sequenced)
+            each for each in wire if isinstance(each, AnnounceOwner | Sequenced)
         )
 
     def arrive(self, name: str, publisher: str, past: Mapping[str, int]) -> None:
@@ -159,12 +159,12 @@ class DeliveryNetwork:
             self.stores[name].sync()
         for effect in effects:
             match effect:
-                case Tell(to, message):
+                case SendMessage(to, message):
                     if (name, to.name) in self.links:
                         self.wires[name, to.name].append(message)
-                case Give(client, Records() as said):
+                case HandRecords(client, Records() as said):
                     self.hand(name, client, said)
-                case Give(client, Closed() as said):
+                case HandRecords(client, Closed() as said):
                     self.closed.append(said)
                 case Confirmed(token) | Failed(token):
                     assert token not in self.outcomes, "answered twice"
@@ -179,7 +179,7 @@ class DeliveryNetwork:
             self.positions[client].append(record.position)
         if self.acks:
             done = tuple((each.position, each.position + 1) for each in said.records)
-            self.say(name, client, Done(said.name, client, done))
+            self.say(name, client, Ack(said.name, client, done))
             self.say(name, client, Grant(said.name, client, len(done)))
 
     def step(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from contrada.delivery import access_point, publishers
 from contrada.delivery.access_point import ASK_AGAIN_US, WAIT_US, Confirmed, Failed
-from contrada.delivery.delivery_messages import Taken
+from contrada.delivery.delivery_messages import StreamAck
 from contrada.delivery.publishers import Publisher
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from contrada.model import Notification
@@ -148,11 +148,11 @@ def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatc
     net.tick()
     assert "cannot be reached" in str(failed(net, tokens[0]))
     assert begun + WAIT_US <= net.now_us <= begun + WAIT_US + 10
-    net.arrive("b", "p", {"a": net.life("a")})
-    net.arrive("b", "p", {"a": net.life("a")})
-    net.arrive("b", "q", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
+    net.arrive("b", "q", {"a": net.incarnation("a")})
     with pytest.raises(LimitError, match="WAITING_MAX"):
-        net.servers["b"].arrive("r", {"a": net.life("a")}, net.now_us)
+        net.servers["b"].arrive("r", {"a": net.incarnation("a")}, net.now_us)
 
 
 def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_who_moved_carries_what_it_was_after() -> None:
     net.read("h", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "h")
-    past = {"a": net.life("a"), "b": net.life("b")}
+    past = {"a": net.incarnation("a"), "b": net.incarnation("b")}
     net.arrive("b", "p", past)
     net.run()
     token = net.publish("b", [notice(2, "reliable fifo", "p", 2)], "p")
@@ -210,7 +210,7 @@ def test_what_was_accepted_elsewhere_is_confirmed_without_a_store() -> None:
     net.stand("b", "s")
     net.run()
     net.publish("a", [notice(1, "certified", "p", 1)], "p")
-    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
     token = net.publish("b", [notice(1, "certified", "p", 1)], "p")
     net.run()
     assert net.was_accepted(token)
@@ -221,10 +221,10 @@ def test_a_publisher_that_is_back_is_not_told_that_nothing_was_published() -> No
     net = DeliveryNetwork("ab", "ab")
     net.stand("b", "s")
     net.run()
-    lives = {name: net.life(name) for name in "ab"}
+    incarnations = {name: net.incarnation(name) for name in "ab"}
     net.publish("a", [notice(1, "reliable", "p", 1)], "p")
-    net.arrive("b", "p", {"a": lives["a"]})
-    net.arrive("a", "p", lives)
+    net.arrive("b", "p", {"a": incarnations["a"]})
+    net.arrive("a", "p", incarnations)
     token = net.publish("a", [notice(1, "reliable", "p", 1)], "p")
     net.run()
     error = failed(net, token)
@@ -238,13 +238,13 @@ def test_a_question_that_comes_late_ends_no_visit() -> None:
     net.stand("a", "s")
     net.run()
     net.read("a", "x", "s")
-    lives = {name: net.life(name) for name in "ab"}
+    incarnations = {name: net.incarnation(name) for name in "ab"}
     net.publish("a", [notice(1, "reliable", "p", 1)], "p")
-    net.arrive("b", "p", {"a": lives["a"]})
+    net.arrive("b", "p", {"a": incarnations["a"]})
     token = net.publish("b", [notice(2, "reliable", "p", 2)], "p")
     net.bring("b", "a")
     answer, taken = net.wires["a", "b"]
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, StreamAck)
     net.wires["a", "b"] = deque([taken])
     net.bring("a", "b")
     net.now_us += ASK_AGAIN_US
@@ -257,7 +257,7 @@ def test_a_question_that_comes_late_ends_no_visit() -> None:
     assert net.was_accepted(token), "which its publisher does not hear"
     net.wires["a", "b"].clear()
     net.wires["b", "a"].clear()
-    net.arrive("a", "p", lives)
+    net.arrive("a", "p", incarnations)
     net.wires["b", "a"].extend(question)
     net.bring("b", "a")
     net.publish("a", [notice(2, "reliable", "p", 2)], "p")
@@ -272,15 +272,15 @@ def test_an_answer_to_an_earlier_visit_counts_for_no_later_one() -> None:
     net.stand("a", "s")
     net.run()
     net.read("a", "x", "s")
-    lives = {name: net.life(name) for name in "ab"}
+    incarnations = {name: net.incarnation(name) for name in "ab"}
     net.publish("a", [notice(1, "reliable", "p", 1)], "p")
-    net.arrive("b", "p", {"a": lives["a"]})
+    net.arrive("b", "p", {"a": incarnations["a"]})
     net.bring("b", "a")
     late = net.wires["a", "b"].copy()
     net.wires["a", "b"].clear()
-    net.arrive("a", "p", {"a": lives["a"]})
+    net.arrive("a", "p", {"a": incarnations["a"]})
     assert net.was_accepted(net.publish("a", [notice(2, "reliable", "p", 2)], "p"))
-    net.arrive("b", "p", {"a": lives["a"]})
+    net.arrive("b", "p", {"a": incarnations["a"]})
     net.wires["a", "b"].extendleft(reversed(late))
     net.bring("a", "b")
     net.publish("b", [notice(2, "reliable", "p", 2)], "p")
@@ -294,7 +294,7 @@ def test_no_question_is_asked_again_while_it_is_on_its_way() -> None:
     net = DeliveryNetwork("ab", "ab")
     net.run()
     net.cut("a", "b")
-    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
     for _ in range(3):
         token = net.publish("b", [notice(1, "reliable", "p", 1)], "p")
         net.run(10)

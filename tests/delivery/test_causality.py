@@ -10,10 +10,10 @@ from contrada.delivery.notes import Notes
 
 
 def row(
-    server: str, count: int, *numbers: tuple[str, int, int], life: int = 1, boot: int = 0
+    server: str, count: int, *numbers: tuple[str, int, int], incarnation: int = 1, boot: int = 0
 ) -> CausalRow:
     """What a server had sent, and was not taken."""
-    return CausalRow(server, life, boot, count, numbers)
+    return CausalRow(server, incarnation, boot, count, numbers)
 
 
 def test_the_newest_row_of_each_server_holds() -> None:
@@ -30,7 +30,7 @@ def test_the_newest_row_of_each_server_holds() -> None:
     store.crash()
     again = Causality("me", Notes(store))
     assert again.context(own) == of.context(own)
-    of.merge((row("a", 1, life=2),))
+    of.merge((row("a", 1, incarnation=2),))
     of.forget("a")
     of.forget("unknown")
     assert (of.context(own), len(of)) == ((own,), 1)

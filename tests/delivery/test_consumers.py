@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrada.delivery.delivery_messages import CloseLog, Done, Grant, OpenLog
+from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, OpenLog
 from tests.delivery.network import DeliveryNetwork, notice
 
 
@@ -41,7 +41,7 @@ def test_it_reads_from_where_it_says() -> None:
 def test_who_does_not_read_is_told() -> None:
     """A client would wait for what never comes; or fill the streams with what means nothing."""
     net = made()
-    for said in (Grant("s", "x", 1), Done("s", "x", ())):
+    for said in (Grant("s", "x", 1), Ack("s", "x", ())):
         net.say("a", "x", said)
         net.say("b", "x", said)
     assert reasons(net) == ["'x' does not read 's'"] * 4

@@ -4,8 +4,8 @@ import pytest
 
 from contrada.delivery import inbox, outbox
 from contrada.delivery.access_point import Failed
-from contrada.delivery.consumers import Give
-from contrada.delivery.delivery_messages import CloseLog, Done, GiveBack, Grant, OpenLog, Records
+from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, OpenLog, Records
 from contrada.delivery.delivery_server import RETRY_US, DeliveryServer
 from contrada.delivery.durable_subscription import OnFull, Retention
 from contrada.errors import DeliveryError, InvalidValueError, LimitError
@@ -96,7 +96,7 @@ def test_what_waits_at_its_own_server_is_tried_again() -> None:
 def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
     """A reader would stand still until something else happens."""
     store = AwayStore()
-    server = DeliveryServer("a", life=1, store=store)
+    server = DeliveryServer("a", incarnation=1, store=store)
     server.stand("s", all_of(), 0, is_durable=True)
     server.publish(1, "", [notice(1, "certified")], 0)
     server.consume("c", OpenLog("s", "c"), 0)
@@ -105,11 +105,11 @@ def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
     assert (server.tick(0), server.due_us) == ([], RETRY_US)
     store.is_away = False
     (given,) = server.tick(RETRY_US)
-    assert isinstance(given, Give)
+    assert isinstance(given, HandRecords)
     assert isinstance(given.said, Records)
     assert [each.position for each in given.said.records] == [1]
     assert server.due_us is None
-    server.consume("c", Done("s", "c", ((1, 2),)), 0)
+    server.consume("c", Ack("s", "c", ((1, 2),)), 0)
     server.validate()
 
 
@@ -307,7 +307,7 @@ def test_consumers_share_and_move_between_servers() -> None:
     net.publish("b", [notice(i, "reliable") for i in range(6, 10)])
     net.run()
     assert (net.got["x"][3:], net.got["y"][3:]) == ([8, 9], [6, 7])
-    net.say("a", "x", Done("s", "x", ((2, 3),)))
+    net.say("a", "x", Ack("s", "x", ((2, 3),)))
     net.close("a", "x", "s")
     net.run()
     assert net.got["y"][5:] == [3, 5, 8, 9], "what was not acknowledged comes again"
@@ -373,7 +373,7 @@ def test_what_cannot_be_done_closes_a_consumer() -> None:
     net.publish("a", [notice(1, "reliable")])
     net.run()
     assert net.got["x"] == [1]
-    net.say("a", "x", Done("s", "x", ((1, 99),)))
+    net.say("a", "x", Ack("s", "x", ((1, 99),)))
     net.run()
     assert "expected positions before 2" in net.closed[-1].reason
     net.read("a", "x", "s")
@@ -423,7 +423,7 @@ def test_dead_letters_are_a_subscription() -> None:
     net.read("b", "x", "s")
     net.publish("a", [notice(1, "reliable")])
     net.run()
-    net.say("b", "x", GiveBack("s", "x", (1,)))
+    net.say("b", "x", Nack("s", "x", (1,)))
     net.run()
     assert net.got == {"x": [1], "d": [1]}
     assert server.statistics().logs["s"].dead == 1
@@ -453,7 +453,7 @@ def test_a_full_subscription_refuses_publishers_everywhere() -> None:
         assert isinstance(failed, Failed)
         assert "'s' is full" in str(failed.error)
     net.read("b", "x", "s")
-    net.say("b", "x", Done("s", "x", ((1, 3),)))
+    net.say("b", "x", Ack("s", "x", ((1, 3),)))
     net.run()
     assert net.was_accepted(net.publish("a", [notice(4, "reliable")]))
 
@@ -466,7 +466,7 @@ def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> Non
     net.read("c", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
     net.lose_parcels("a", "b")
-    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
     token = net.publish(
         "b", [notice(1, "reliable fifo", "p", 1), notice(2, "reliable fifo", "p", 2)], "p"
     )
@@ -485,7 +485,7 @@ def test_what_waits_of_a_publisher_that_moved_is_given_up() -> None:
     net.run()
     net.cut("z", "a")
     old = net.publish("a", [notice(1, "reliable total:t", "p", 1)], "p")
-    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
     net.run()
     assert isinstance(net.outcomes[old], Failed)
     assert "has gone" in str(net.outcomes[old].error)  # type: ignore[union-attr]
@@ -497,7 +497,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     net = DeliveryNetwork("ab", "ab", stores)
     net.stand("b", "s")
     net.run()
-    net.arrive("b", "p", {"a": net.life("a")})
+    net.arrive("b", "p", {"a": net.incarnation("a")})
     net.step()  # a has taken the question, and its answer is on the way
     net.crash("a")
     net.start("a")
@@ -506,7 +506,7 @@ def test_who_asked_a_server_that_restarts_gets_an_answer(stores: str) -> None:
     net.run(3)
     assert net.was_accepted(token)
     net.cut("a", "b")
-    net.arrive("b", "q", {"a": net.life("a")})
+    net.arrive("b", "q", {"a": net.incarnation("a")})
     token = net.publish("b", [notice(2, "reliable", "q", 1)], "q")
     net.do("b", net.servers["b"].forget("a", net.now_us))
     assert net.was_accepted(token)
@@ -529,7 +529,7 @@ def test_what_cannot_stand_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch
         server.stand("t", all_of(), net.now_us)
     net.validate()
     with pytest.raises(InvalidValueError, match="server's name"):
-        DeliveryServer("", life=1)
+        DeliveryServer("", incarnation=1)
 
 
 def test_what_is_kept_at_best_effort_is_in_the_log() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery import durable_subscription
-from contrada.delivery.durable_subscription import DurableSubscription, Handed, OnFull, Retention
+from contrada.delivery.durable_subscription import DurableLog, Handed, OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
@@ -17,20 +17,20 @@ from tests.delivery.stores import AwayStore, flip
 CONSUMERS = ("x", "y")
 
 
-def subscription(**retention: Any) -> tuple[DurableSubscription, MemoryStore]:
+def subscription(**retention: Any) -> tuple[DurableLog, MemoryStore]:
     """A durable subscription with nothing in it."""
     store = MemoryStore()
-    return DurableSubscription("s", store, Retention(**retention)), store
+    return DurableLog("s", store, Retention(**retention)), store
 
 
-def append(of: DurableSubscription, *records: str, time_us: int = 1) -> None:
+def append(of: DurableLog, *records: str, time_us: int = 1) -> None:
     """Keeps some records."""
     packed = [each.encode() for each in records]
     of.check_room(packed)
     of.append(packed, time_us)
 
 
-def taken(of: DurableSubscription, consumer: str = "x", credit: int = 100) -> list[str]:
+def taken(of: DurableLog, consumer: str = "x", credit: int = 100) -> list[str]:
     """What a consumer gets, each with how often it came; a damaged record as its position."""
     of.grant(consumer, credit)
     handed = of.take(consumer)
@@ -45,11 +45,11 @@ def taken(of: DurableSubscription, consumer: str = "x", credit: int = 100) -> li
 def test_what_cannot_be_read_now_is_read_later() -> None:
     """A database that is restarted would take records out of the hands of readers."""
     store = AwayStore()
-    of = DurableSubscription("s", store, Retention(records_max=3, on_full=OnFull.DROP_OLDEST))
+    of = DurableLog("s", store, Retention(records_max=3, on_full=OnFull.DROP_OLDEST))
     of.open("x")
     append(of, "a", "b", "c")
     assert taken(of) == ["a 1", "b 1", "c 1"]
-    of.give_back("x", [1])
+    of.nack("x", [1])
     store.is_away = True
     assert (taken(of), of.is_stuck) == ([], True)
     of.acknowledge([(2, 4)])
@@ -122,7 +122,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.has)
     @rule(data=st.data(), leaves=st.booleans())
-    def give_back(self, data: Any, leaves: bool) -> None:
+    def nack(self, data: Any, leaves: bool) -> None:
         """A consumer gives something back, or goes."""
         consumer = data.draw(st.sampled_from(sorted(self.has)))
         if leaves:
@@ -130,7 +130,7 @@ class DurableMachine(RuleBasedStateMachine):
             del self.has[consumer]
         elif self.has[consumer]:
             position = data.draw(st.sampled_from(sorted(self.has[consumer])))
-            self.of.give_back(consumer, [position])
+            self.of.nack(consumer, [position])
             self.has[consumer].discard(position)
 
     @precondition(lambda self: not any(self.has.values()))
@@ -150,7 +150,7 @@ class DurableMachine(RuleBasedStateMachine):
     def crash(self, survived: int) -> None:
         """The server comes back with its disk."""
         self.store.crash(survived)
-        self.of = DurableSubscription("s", self.store, Retention(replay_max=2))
+        self.of = DurableLog("s", self.store, Retention(replay_max=2))
         self.has.clear()
         extent = self.of.extent
         assert extent.next >= self.synced[1], "what was synced is lost"
@@ -190,7 +190,7 @@ def test_what_came_before_its_client_is_there() -> None:
     append(of, "a", "b")
     store.sync()
     store.crash()
-    of = DurableSubscription("s", store, Retention())
+    of = DurableLog("s", store, Retention())
     of.open("x")
     assert taken(of, credit=1) == ["a 1"]
     assert taken(of) == ["b 1"]
@@ -209,7 +209,7 @@ def test_each_goes_to_one_of_n_and_comes_again() -> None:
     of.acknowledge([(2, 3)])
     of.close("x")
     assert taken(of, "y") == ["a 2"]
-    of.give_back("y", [3, 99])
+    of.nack("y", [3, 99])
     assert taken(of, "y") == ["c 2"]
     assert of.statistics.again == 2
     of.close("y", seen=[3, 99])
@@ -240,7 +240,7 @@ def test_it_is_read_again_from_a_position_or_a_time() -> None:
     of.open("x")
     append(of, "g", "h")
     assert taken(of, credit=1) == ["g 1"]
-    of.give_back("x", [7])
+    of.nack("x", [7])
     assert of.seek(8) == 8
     assert taken(of) == ["g 2", "h 1"], "what is to come again is not skipped"
     of.acknowledge([(7, 9)])
@@ -291,7 +291,7 @@ def test_what_comes_too_often_goes_to_the_dead_letters() -> None:
     append(of, "a", "b", time_us=7)
     for attempt in (1, 2):
         assert taken(of) == [f"a {attempt}", *(["b 1"] if attempt == 1 else [])]
-        of.give_back("x", [1])
+        of.nack("x", [1])
     assert taken(of) == []
     assert of.buried == [b"a"]
     assert of.statistics.dead == 1
@@ -337,7 +337,7 @@ def test_what_was_handed_out_before_a_restart_is_acknowledged_after_it() -> None
     append(of, *"abc")
     of.open("x")
     assert taken(of) == ["a 1", "b 1", "c 1"]
-    again = DurableSubscription(of.name, store, of.retention)
+    again = DurableLog(of.name, store, of.retention)
     again.acknowledge([(1, 2), (3, 4)])
     again.validate()
     again.open("x")
@@ -351,7 +351,7 @@ def test_it_is_read_again_right_after_a_restart() -> None:
     of.open("x")
     assert taken(of) == ["a 1", "b 1", "c 1", "d 1"]
     of.acknowledge([(1, 4)])
-    again = DurableSubscription(of.name, store, of.retention)
+    again = DurableLog(of.name, store, of.retention)
     again.validate()
     again.open("x")
     assert again.seek(position=2) == 2
@@ -377,6 +377,6 @@ def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatc
     append(of, "d")
     monkeypatch.setattr(durable_subscription, "OUT_MAX", 3)
     assert taken(of) == ["b 2", "c 2", "d 1"]
-    of.give_back("x", [2, 3, 4])
+    of.nack("x", [2, 3, 4])
     monkeypatch.setattr(durable_subscription, "OUT_MAX", 2)
     assert taken(of) == ["b 3", "c 3"], "no more than it may have, also of what comes again"

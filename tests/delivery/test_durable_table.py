@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.delivery import durable_table
-from contrada.delivery.delivery_messages import AnnounceHome, Standing
-from contrada.delivery.durable_table import Home, StandingTable
+from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
+from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 from contrada.errors import LimitError
@@ -14,17 +14,17 @@ from tests.delivery.network import all_of, notice
 
 
 def made(
-    name: str, store: MemoryStore | None = None, life: int = 1, boot: int = 0
-) -> StandingTable:
+    name: str, store: MemoryStore | None = None, incarnation: int = 1, boot: int = 0
+) -> DurableTable:
     """A table of a server where nothing stands."""
-    return StandingTable(name, Home(life, boot, 0, store is not None, True), Notes(store))
+    return DurableTable(name, LogOwner(incarnation, boot, 0, store is not None, True), Notes(store))
 
 
-def held(of: StandingTable) -> dict[str, dict[int, str]]:
+def held(of: DurableTable) -> dict[str, dict[int, str]]:
     """What a table holds: by home the names by number."""
     return {
-        name: {number: each.name for number, each in home.standing.items()}
-        for name, home in of.homes.items()
+        name: {number: each.name for number, each in owner.standing.items()}
+        for name, owner in of.owners.items()
     }
 
 
@@ -37,27 +37,27 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
     changes: list[tuple[int, bool]], cuts: set[int], restarts: set[int]
 ) -> None:
     """What is published elsewhere would miss a subscription, or come for one that has ended."""
-    home, store = made("h"), MemoryStore()
+    owner, store = made("h"), MemoryStore()
     other = made("o", store)
-    wire: list[AnnounceHome] = [*home.tell()]
+    wire: list[AnnounceOwner] = [*owner.tell()]
     for at, (number, stands) in enumerate(changes):
         if at in restarts:
-            kept = home.own
-            home = made("h", boot=kept.boot + 1)
+            kept = owner.own
+            owner = made("h", boot=kept.boot + 1)
             for each, stood in kept.standing.items():
-                home.change(each, stood)
-            wire = [*home.tell()]
-        said = home.change(number, Standing(f"s{at}", all_of()) if stands else None)
+                owner.change(each, stood)
+            wire = [*owner.tell()]
+        said = owner.change(number, DurableEntry(f"s{at}", all_of()) if stands else None)
         wire.append(said)
         if at in cuts:
-            wire = [*home.tell()]
+            wire = [*owner.tell()]
         while wire and at % 3 == 0:
             other.learn(wire.pop(0))
             other.validate()
     for said in wire:
         other.learn(said)
-    assert held(other)["h"] == held(home)["h"]
-    assert not other.learn(next(home.tell())), "nothing of it is news"
+    assert held(other)["h"] == held(owner)["h"]
+    assert not other.learn(next(owner.tell())), "nothing of it is news"
     store.sync()
     store.crash()
     again = made("o", store)
@@ -68,29 +68,29 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
 def test_only_what_is_newer_holds() -> None:
     """An announcement that took a long way would bring back what has ended."""
     of = made("o")
-    assert of.learn(AnnounceHome("h", 2, 1, 3, True, ((1, Standing("s", all_of())),)))
+    assert of.learn(AnnounceOwner("h", 2, 1, 3, True, ((1, DurableEntry("s", all_of())),)))
     for older in ((1, 9, 9), (2, 0, 9), (2, 1, 3)):
-        assert not of.learn(AnnounceHome("h", *older, True, ()))
-    assert not of.learn(AnnounceHome("h", 2, 1, 5, False, ((1, None),))), "one before is missing"
-    assert of.learn(AnnounceHome("h", 2, 1, 4, False, ((1, None), (7, None))))
+        assert not of.learn(AnnounceOwner("h", *older, True, ()))
+    assert not of.learn(AnnounceOwner("h", 2, 1, 5, False, ((1, None),))), "one before is missing"
+    assert of.learn(AnnounceOwner("h", 2, 1, 4, False, ((1, None), (7, None))))
     assert held(of) == {"o": {}, "h": {}}
-    assert of.learn(AnnounceHome("h", 3, 0, 0, True, ()))
-    assert not of.learn(AnnounceHome("o", 99, 9, 9, True, ((1, Standing("s", all_of())),)))
+    assert of.learn(AnnounceOwner("h", 3, 0, 0, True, ()))
+    assert not of.learn(AnnounceOwner("o", 99, 9, 9, True, ((1, DurableEntry("s", all_of())),)))
     assert held(of)["o"] == {}, "a server alone says what stands there"
 
 
 def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
     """A home would miss something, or get what nobody there wants."""
     of = made("o")
-    of.change(1, Standing("mine", all_of("i > 1")))
-    many = ((1, Standing("s", all_of("i > 2"))), (2, Standing("t", all_of("i = 3"))))
-    of.learn(AnnounceHome("h", 1, 0, 2, True, many))
+    of.change(1, DurableEntry("mine", all_of("i > 1")))
+    many = ((1, DurableEntry("s", all_of("i > 2"))), (2, DurableEntry("t", all_of("i = 3"))))
+    of.learn(AnnounceOwner("h", 1, 0, 2, True, many))
     found = of.addressees([notice(i, "reliable") for i in (1, 2, 3)])
     found[2]["h"].sort()
     assert found == [{}, {"o": [1]}, {"o": [1], "h": [1, 2]}]
-    full = Standing("s", all_of("i > 2"), is_full=True)
-    assert of.learn(AnnounceHome("h", 1, 0, 3, False, ((1, full),)))
-    assert of.homes["h"].standing[1].is_full
+    full = DurableEntry("s", all_of("i > 2"), is_full=True)
+    assert of.learn(AnnounceOwner("h", 1, 0, 3, False, ((1, full),)))
+    assert of.owners["h"].standing[1].is_full
     of.forget("h")
     assert of.addressees([notice(3, "reliable")]) == [{"o": [1]}]
 
@@ -99,12 +99,12 @@ def test_names_are_found() -> None:
     """Two subscriptions would have one name, or a consumer not find its own."""
     of = made("o")
     assert of.home_of("s") is None
-    of.learn(AnnounceHome("h", 1, 0, 1, True, ((5, Standing("s", all_of())),)))
-    of.learn(AnnounceHome("g", 1, 0, 1, True, ((6, Standing("s", all_of())),)))
+    of.learn(AnnounceOwner("h", 1, 0, 1, True, ((5, DurableEntry("s", all_of())),)))
+    of.learn(AnnounceOwner("g", 1, 0, 1, True, ((6, DurableEntry("s", all_of())),)))
     assert of.home_of("s") == ("g", 6)
     of.forget("g")
     assert of.home_of("s") == ("h", 5)
-    of.learn(AnnounceHome("h", 1, 0, 2, False, ((5, Standing("t", all_of())),)))
+    of.learn(AnnounceOwner("h", 1, 0, 2, False, ((5, DurableEntry("t", all_of())),)))
     assert (of.home_of("s"), of.home_of("t")) == (None, ("h", 5))
     of.validate()
 
@@ -112,9 +112,9 @@ def test_names_are_found() -> None:
 def test_who_is_known_by_a_change_alone_is_not_known() -> None:
     """It would be a home to which nothing can be sent, and others would hear of it."""
     of = made("o")
-    assert not of.learn(AnnounceHome("h", 1, 0, 7, False, ((5, Standing("s", all_of())),)))
-    assert [*of.homes] == ["o"]
-    assert of.learn(AnnounceHome("h", 1, 0, 7, True, ((5, Standing("s", all_of())),)))
+    assert not of.learn(AnnounceOwner("h", 1, 0, 7, False, ((5, DurableEntry("s", all_of())),)))
+    assert [*of.owners] == ["o"]
+    assert of.learn(AnnounceOwner("h", 1, 0, 7, True, ((5, DurableEntry("s", all_of())),)))
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +122,13 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_table, "STANDING_MAX", 2)
     monkeypatch.setattr(durable_table, "SERVERS_MAX", 2)
     of = made("o")
-    of.change(1, Standing("mine", all_of()))
-    many = tuple((n, Standing(f"s{n}", all_of())) for n in range(3))
-    assert of.learn(AnnounceHome("h", 1, 0, 1, True, many))
+    of.change(1, DurableEntry("mine", all_of()))
+    many = tuple((n, DurableEntry(f"s{n}", all_of())) for n in range(3))
+    assert of.learn(AnnounceOwner("h", 1, 0, 1, True, many))
     assert (len(of), of.left_out) == (2, 2)
     with pytest.raises(LimitError, match="STANDING_MAX"):
         of.check_room(1)
-    assert not of.learn(AnnounceHome("g", 1, 0, 1, True, ()))
+    assert not of.learn(AnnounceOwner("g", 1, 0, 1, True, ()))
     assert of.left_out == 3
-    assert of.learn(AnnounceHome("h", 1, 0, 2, False, ((0, None), (9, None))))
+    assert of.learn(AnnounceOwner("h", 1, 0, 2, False, ((0, None), (9, None))))
     of.validate()

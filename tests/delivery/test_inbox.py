@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery import inbox
-from contrada.delivery.delivery_messages import CausalRow, Context, Destination, Notice, Parcel
+from contrada.delivery.delivery_messages import CausalRow, Context, Destination, Notice, Shipment
 from contrada.delivery.inbox import ArrivedParcel, Inbox
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
@@ -17,11 +17,11 @@ ME = "me"
 
 
 def arrival(
-    number: int, before: int | None = None, context: Context = (), life: int = 1
+    number: int, before: int | None = None, context: Context = (), incarnation: int = 1
 ) -> ArrivedParcel:
     """A parcel for this server that has come."""
-    address = Destination(ME, life, number - 1 if before is None else before, number, (1,))
-    return address, Parcel((address,), Notice(notice(number, "reliable")), context)
+    address = Destination(ME, incarnation, number - 1 if before is None else before, number, (1,))
+    return address, Shipment((address,), Notice(notice(number, "reliable")), context)
 
 
 class Used:
@@ -209,7 +209,7 @@ def test_nonsense_is_dropped() -> None:
     """A neighbour could break the order of a stream, or stop the server."""
     of, used = made(), Used()
     of.put("unknown", 1, 0, [arrival(1)])
-    of.put("a", 1, 0, [arrival(1, life=9), arrival(2, before=2), arrival(-4, before=7)])
+    of.put("a", 1, 0, [arrival(1, incarnation=9), arrival(2, before=2), arrival(-4, before=7)])
     of.put("a", 2, 0, [arrival(1)])
     assert set(of.take(used)) == set()
     assert of.dropped == 5

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrada.delivery.delivery_messages import Standing
+from contrada.delivery.delivery_messages import DurableEntry
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes, unpack
 from contrada.model import FilterSet, Notification, to_msgpack
@@ -14,13 +14,15 @@ def test_notes_are_read_by_kind() -> None:
     store = MemoryStore()
     notes = Notes(store)
     notes.put("a", "x/y", (1, True))
-    notes.put("ab", "", Standing("s", all_of(), is_full=True))
+    notes.put("ab", "", DurableEntry("s", all_of(), is_full=True))
     notes.put("a", "z", (2, False))
     notes.put("a", "z", None)
     store.sync()
     store.crash()
     assert [*Notes(store).of("a", tuple[int, bool])] == [("x/y", (1, True))]
-    assert [*Notes(store).of("ab", Standing)] == [("", Standing("s", all_of(), is_full=True))]
+    assert [*Notes(store).of("ab", DurableEntry)] == [
+        ("", DurableEntry("s", all_of(), is_full=True))
+    ]
 
 
 def test_without_a_store_there_are_none() -> None:

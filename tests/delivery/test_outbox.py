@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contrada.delivery import outbox
-from contrada.delivery.delivery_messages import Notice, Parcel, Resumed, ToSequence
+from contrada.delivery.delivery_messages import Notice, Resumed, Shipment, ToSequence
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import AGAIN_US, AGAIN_US_MAX, SPOOL, Outbox, Posting
 from contrada.delivery.store import Extent
@@ -16,23 +16,25 @@ from tests.delivery.stores import AwayStore, flip
 HOMES = ("a", "b")
 
 
-def posting(i: int, *homes: str) -> Posting:
+def posting(i: int, *owners: str) -> Posting:
     """Something for the subscription 1 of homes."""
-    return Posting(Notice(notice(i, "certified")), dict.fromkeys(homes, (1,)))
+    return Posting(Notice(notice(i, "certified")), dict.fromkeys(owners, (1,)))
 
 
 def made(store: MemoryStore | None = None) -> Outbox:
     """An outbox that has met two homes."""
     of = Outbox("me", store)
-    for home in HOMES:
-        of.meet(home, 1)
+    for owner in HOMES:
+        of.meet(owner, 1)
     return of
 
 
 def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
     """What is sent again: the home, the number, what."""
     return [
-        (to.home, to.number, _number(parcel)) for parcel in of.again(now_us) for to in parcel.to
+        (to.owner, to.number, _number(shipment))
+        for shipment in of.again(now_us)
+        for to in shipment.to
     ]
 
 
@@ -41,9 +43,9 @@ def due(of: Outbox) -> int | None:
     return of.due_us
 
 
-def _number(parcel: Parcel) -> int:
-    assert isinstance(parcel.body, Notice)
-    return int(str(parcel.body.notification["i"]))
+def _number(shipment: Shipment) -> int:
+    assert isinstance(shipment.body, Notice)
+    return int(str(shipment.body.notification["i"]))
 
 
 class OutboxMachine(RuleBasedStateMachine):
@@ -54,7 +56,7 @@ class OutboxMachine(RuleBasedStateMachine):
         self.store = MemoryStore()
         self.of = made(self.store)
         self.posted = self.now_us = 0
-        self.held: dict[str, dict[int, int]] = {home: {} for home in HOMES}  # number to notice
+        self.held: dict[str, dict[int, int]] = {owner: {} for owner in HOMES}  # number to notice
         self.numbers: dict[tuple[str, int], int] = {}
         self.certified: set[int] = set()
         self.last = dict.fromkeys(HOMES, 0)
@@ -63,41 +65,41 @@ class OutboxMachine(RuleBasedStateMachine):
 
     def seal(self) -> None:
         """What is now is what a crash that keeps all groups so far comes back with."""
-        held = {home: dict(of) for home, of in self.held.items()}
+        held = {owner: dict(of) for owner, of in self.held.items()}
         self.groups.append((held, dict(self.last)))
 
     @rule(
-        homes=st.lists(st.sets(st.sampled_from(HOMES), min_size=1), max_size=4),
+        owners=st.lists(st.sets(st.sampled_from(HOMES), min_size=1), max_size=4),
         spools=st.booleans(),
     )
-    def post(self, homes: list[set[str]], spools: bool) -> None:
+    def post(self, owners: list[set[str]], spools: bool) -> None:
         """Posts some."""
         postings = []
-        for each in homes:
+        for each in owners:
             self.posted += 1
             postings.append(posting(self.posted, *sorted(each)))
             if spools:
                 self.certified.add(self.posted)
-        for parcel, number in zip(
+        for shipment, number in zip(
             self.of.post(postings, 0, spools=spools),
-            range(self.posted - len(homes) + 1, self.posted + 1),
+            range(self.posted - len(owners) + 1, self.posted + 1),
             strict=True,
         ):
-            for to in parcel.to:
-                assert to.number > self.last[to.home], "a number was given twice"
-                assert to.before <= self.last[to.home]
-                self.last[to.home] = to.number
-                self.held[to.home][to.number] = self.numbers[to.home, to.number] = number
+            for to in shipment.to:
+                assert to.number > self.last[to.owner], "a number was given twice"
+                assert to.before <= self.last[to.owner]
+                self.last[to.owner] = to.number
+                self.held[to.owner][to.number] = self.numbers[to.owner, to.number] = number
 
-    @rule(home=st.sampled_from(HOMES), part=st.floats(0, 1))
-    def acknowledge(self, home: str, part: float) -> None:
+    @rule(owner=st.sampled_from(HOMES), part=st.floats(0, 1))
+    def acknowledge(self, owner: str, part: float) -> None:
         """A home has taken some."""
-        numbers = sorted(self.held[home])
+        numbers = sorted(self.held[owner])
         taken = numbers[: int(len(numbers) * part)]
         if taken:
-            assert self.of.acknowledge(home, 1, taken[-1], 0)
+            assert self.of.acknowledge(owner, 1, taken[-1], 0)
             for each in taken:
-                del self.held[home][each]
+                del self.held[owner][each]
 
     @rule()
     def sync(self) -> None:
@@ -121,21 +123,21 @@ class OutboxMachine(RuleBasedStateMachine):
         held, self.last = self.groups[min(survived, len(self.groups) - 1)]
         self.of = made(self.store)
         found = self.found()
-        for home, number, each in found:
-            assert self.numbers[home, number] == each
+        for owner, number, each in found:
+            assert self.numbers[owner, number] == each
             assert each in self.certified
-        for home, of in held.items():
+        for owner, of in held.items():
             for number, each in of.items():
-                assert each not in self.certified or (home, number, each) in found, "it is lost"
+                assert each not in self.certified or (owner, number, each) in found, "it is lost"
         # What some home had not taken is for all of its homes again.
-        self.held = {home: {at: each for to, at, each in found if to == home} for home in HOMES}
+        self.held = {owner: {at: each for to, at, each in found if to == owner} for owner in HOMES}
         self.groups = []
         self.seal()
 
     def found(self) -> list[tuple[str, int, int]]:
         """What is sent again when there is a way."""
         self.now_us += 10**9
-        self.of.change_ways({home: home for home in HOMES}, 0)
+        self.of.change_ways({owner: owner for owner in HOMES}, 0)
         return again(self.of, self.now_us)
 
     @invariant()
@@ -143,10 +145,10 @@ class OutboxMachine(RuleBasedStateMachine):
         """What is held is what was posted and not taken."""
         found = self.found()
         assert found == [
-            (home, number, each)
-            for home in self.of._streams
-            if home in HOMES
-            for number, each in sorted(self.held[home].items())
+            (owner, number, each)
+            for owner in self.of._streams
+            if owner in HOMES
+            for number, each in sorted(self.held[owner].items())
         ]
         assert self.of.held == len(found)
         open_ = {each for of in self.held.values() for each in of.values()} & self.certified
@@ -220,8 +222,8 @@ def test_a_home_with_a_new_life_gets_nothing_of_the_old() -> None:
     of.meet("a", 2)
     assert (of.held, of.lost, of.spooled) == (1, 1, 1)
     of.meet("a", 1)
-    parcels = of.post([posting(2, "a")], 0, spools=True)
-    assert [(to.life, to.before, to.number) for to in parcels[0].to] == [(2, 0, 1)]
+    shipments = of.post([posting(2, "a")], 0, spools=True)
+    assert [(to.incarnation, to.before, to.number) for to in shipments[0].to] == [(2, 0, 1)]
     store.sync()
     of = Outbox("me", store)
     of.change_ways({"a": "a", "b": "b"}, 0)
@@ -242,8 +244,8 @@ def test_who_is_forgotten_stays_forgotten_over_a_restart() -> None:
     store.crash()
     of = made(store)
     assert (of.held, of.spooled) == (1, 1)
-    parcels = of.post([posting(3, "a")], 0, spools=False)
-    assert parcels[0].to[0].number > 1, "should it be back, what is new is new to it"
+    shipments = of.post([posting(3, "a")], 0, spools=False)
+    assert shipments[0].to[0].number > 1, "should it be back, what is new is new to it"
 
 
 def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
@@ -253,10 +255,10 @@ def test_after_a_restart_homes_learn_that_nothing_else_comes() -> None:
     of.post([posting(1, "a")], 0, spools=False)
     store.sync()
     of = made(store)
-    (parcel,) = of.resume(HOMES)
-    assert parcel.body == Resumed()
-    assert parcel.to[0].home == "a", "b was never sent anything"
-    assert parcel.to[0].number > 1
+    (shipment,) = of.resume(HOMES)
+    assert shipment.body == Resumed()
+    assert shipment.to[0].owner == "a", "b was never sent anything"
+    assert shipment.to[0].number > 1
 
 
 def test_what_finds_no_room_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:

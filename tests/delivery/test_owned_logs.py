@@ -4,36 +4,36 @@ from typing import Any
 
 import pytest
 
-from contrada.delivery.delivery_messages import Closed, CloseLog, Done, GiveBack, Grant, OpenLog
+from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Grant, Nack, OpenLog
 from contrada.delivery.durable_subscription import OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.owned_logs import Logs
+from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
 from tests.delivery.network import all_of, notice
 
 PLENTY = Retention()
 
 
-def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> Logs:
+def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> OwnedLogs:
     """Logs, some durable where there is a store."""
-    of = Logs(store)
+    of = OwnedLogs(store)
     for name in names:
         of.stand(name, all_of(), Retention(**retention), is_durable=store is not None)
     return of
 
 
-def read(of: Logs, consumer: str, credit: int, name: str = "s", server: str = "h") -> None:
+def read(of: OwnedLogs, consumer: str, credit: int, name: str = "s", server: str = "h") -> None:
     """A consumer opens a subscription and may have some."""
     assert [*of.consume(server, OpenLog(name, consumer))] == []
     assert [*of.consume(server, Grant(name, consumer, credit))] == []
 
 
-def keep(of: Logs, *numbers: int, ids: tuple[int, ...] = (1,)) -> bool:
+def keep(of: OwnedLogs, *numbers: int, ids: tuple[int, ...] = (1,)) -> bool:
     """Keeps notifications."""
     return of.append([(ids, notice(each, "reliable")) for each in numbers], 5)
 
 
-def pushed(of: Logs, away: str = "") -> dict[str, list[int]]:
+def pushed(of: OwnedLogs, away: str = "") -> dict[str, list[int]]:
     """What consumers get now, where their server is not away."""
     found: dict[str, list[int]] = {}
     for (_, consumer), records in of.push(lambda server: server != away, 5):
@@ -94,7 +94,7 @@ def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
     assert [each for each, standing in of.changes() if standing and standing.is_full] == [1]
     store.sync()
     store.crash()
-    of = Logs(store)
+    of = OwnedLogs(store)
     assert {each: standing.name for each, standing in of.standing().items()} == {1: "s"}
     assert [each for each, standing in of.changes() if standing and standing.is_full] == [1]
     assert of.stand("w", all_of(), PLENTY, is_durable=False)[0] == 3
@@ -105,7 +105,7 @@ def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
     assert [*of.end(1)] == [(("h", "x"), Closed("s", "x", "the subscription has ended"))]
     assert "s" not in of
     store.sync()
-    assert Logs(store).standing() == {}
+    assert OwnedLogs(store).standing() == {}
     assert "s" not in store.logs()
 
 
@@ -134,8 +134,8 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
     of = made(None, "s")
     for said in (
         Grant("s", "x", 1),
-        Done("s", "x", ((1, 2),)),
-        GiveBack("s", "x", (1,)),
+        Ack("s", "x", ((1, 2),)),
+        Nack("s", "x", (1,)),
         OpenLog("z", "x"),
         OpenLog("s", "x", position=5),
         CloseLog("z", "x", ends=True),
@@ -148,8 +148,8 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
     read(of, "x", 9)  # its server restarted, and says so by opening again
     assert pushed(of) == {"x": [1, 2]}
     nonsense = [(3, 1), (-5, 0), (1, 2)]
-    assert [*of.consume("h", Done("s", "x", tuple(nonsense)))] == []
-    of.consume("h", GiveBack("s", "x", (-1, 99)))
+    assert [*of.consume("h", Ack("s", "x", tuple(nonsense)))] == []
+    of.consume("h", Nack("s", "x", (-1, 99)))
     of.close_all("h")
     read(of, "y", 9)
     assert pushed(of) == {"y": [2]}
@@ -158,7 +158,7 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
 
 def test_dead_letters_come_to_their_subscription() -> None:
     """They would be in a log without limits that nobody can read."""
-    of = Logs(None)
+    of = OwnedLogs(None)
     of.stand("s", all_of(), Retention(attempts_max=1, dead_letter="d"), is_durable=False)
     limits = Retention(records_max=2, on_full=OnFull.DROP_OLDEST)
     of.stand("d", all_of("i < 0"), limits, is_durable=False)
@@ -166,12 +166,12 @@ def test_dead_letters_come_to_their_subscription() -> None:
     read(of, "y", 1, "d")
     keep(of, 1, 2, 3, 4)
     assert pushed(of) == {"x": [1, 2, 3, 4]}
-    assert [*of.consume("h", GiveBack("s", "x", (1, 2, 3)))] == []
+    assert [*of.consume("h", Nack("s", "x", (1, 2, 3)))] == []
     assert pushed(of) == {"y": [2]}, "the first found no room"
     assert of.statistics()["s"].dead == 3
     assert of.statistics()["d"].dropped == 1
     [*of.end(2)]
-    assert [*of.consume("h", GiveBack("s", "x", (4,)))] == []
+    assert [*of.consume("h", Nack("s", "x", (4,)))] == []
     assert pushed(of) == {}
     of.validate()
 
@@ -179,7 +179,7 @@ def test_dead_letters_come_to_their_subscription() -> None:
 def test_dead_letters_that_find_no_room_are_lost() -> None:
     """A disk that is full would stop a server, by what is in memory."""
     store = MemoryStore()
-    of = Logs(store)
+    of = OwnedLogs(store)
     limits = Retention(attempts_max=1, dead_letter="d")
     of.stand("s", all_of(), limits, is_durable=False)
     of.stand("d", all_of("i < 0"), Retention(), is_durable=True)
@@ -187,21 +187,21 @@ def test_dead_letters_that_find_no_room_are_lost() -> None:
     keep(of, 1, 2)
     pushed(of)
     store.is_full = True
-    assert [*of.consume("h", GiveBack("s", "x", (1,)))] == []
+    assert [*of.consume("h", Nack("s", "x", (1,)))] == []
     assert pushed(of) == {}
     assert of.statistics()["s"].dead == 1
 
 
 def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
     """A subscription would grow beyond the room that its owner has given it."""
-    of = Logs(None)
+    of = OwnedLogs(None)
     limits = Retention(attempts_max=1, dead_letter="d")
     of.stand("s", all_of(), limits, is_durable=False)
     of.stand("d", all_of("i < 0"), Retention(records_max=2), is_durable=False)
     read(of, "x", 9)
     keep(of, 1, 2, 3)
     pushed(of)
-    assert [*of.consume("h", GiveBack("s", "x", (1, 2, 3)))] == []
+    assert [*of.consume("h", Nack("s", "x", (1, 2, 3)))] == []
     pushed(of)
     found = of.statistics()
     assert (found["s"].dead, found["d"].dropped) == (3, 1)

@@ -7,27 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
+    Ack,
+    AnnounceOwner,
     AskPast,
-    Carry,
     CausalRow,
     Closed,
     CloseLog,
     Destination,
-    Done,
-    GiveBack,
+    DurableEntry,
     Grant,
     LogEntry,
+    Nack,
     Notice,
     OpenLog,
-    Parcel,
     Past,
     Records,
     Resumed,
     Sequenced,
-    Standing,
-    Taken,
+    Shipment,
+    StreamAck,
     ToSequence,
+    Transfer,
 )
 from contrada.model import Notification
 from contrada.routing.router_messages import Neighbour
@@ -60,13 +60,13 @@ BODIES = st.one_of(
     st.builds(Past, NAMES, NUMBERS, NUMBERS),
     st.builds(OpenLog, NAMES, NAMES, st.none() | NUMBERS, st.none() | NUMBERS),
     st.builds(Grant, NAMES, NAMES, NUMBERS),
-    st.builds(Done, NAMES, NAMES, st.tuples(INTERVALS)),
-    st.builds(GiveBack, NAMES, NAMES, st.tuples(NUMBERS)),
+    st.builds(Ack, NAMES, NAMES, st.tuples(INTERVALS)),
+    st.builds(Nack, NAMES, NAMES, st.tuples(NUMBERS)),
     st.builds(CloseLog, NAMES, NAMES, st.booleans()),
     st.builds(Records, NAMES, NAMES, st.tuples(st.builds(LogEntry, NUMBERS, NUMBERS, NOTICES))),
     st.builds(Closed, NAMES, NAMES, NAMES),
 )
-STANDING = st.none() | st.builds(Standing, NAMES, st.builds(all_of), st.booleans())
+STANDING = st.none() | st.builds(DurableEntry, NAMES, st.builds(all_of), st.booleans())
 OWN_LIFE = 1_000_001
 
 
@@ -76,8 +76,8 @@ def said(draw: st.DrawFn) -> Any:
     numbers = draw(st.integers(0, 4))
     bodies = draw(st.lists(BODIES, min_size=1, max_size=4))
     context = tuple(draw(st.lists(ROWS, max_size=2)))
-    parcels = tuple(
-        Parcel(
+    shipments = tuple(
+        Shipment(
             (Destination("a", draw(st.sampled_from([OWN_LIFE, 1])), at, at + 1, (1, 2)),),
             each,
             context,
@@ -86,14 +86,14 @@ def said(draw: st.DrawFn) -> Any:
     )
     return draw(
         st.one_of(
-            st.just(Carry("b", 1_000_002, 0, parcels)),
-            st.builds(Carry, SERVERS, NUMBERS, NUMBERS, st.just(parcels), NUMBERS),
+            st.just(Transfer("b", 1_000_002, 0, shipments)),
+            st.builds(Transfer, SERVERS, NUMBERS, NUMBERS, st.just(shipments), NUMBERS),
             st.builds(
-                Taken, SERVERS, NUMBERS, SERVERS, NUMBERS, NUMBERS, st.just(context), NUMBERS
+                StreamAck, SERVERS, NUMBERS, SERVERS, NUMBERS, NUMBERS, st.just(context), NUMBERS
             ),
             st.builds(Sequenced, NAMES, NUMBERS, SERVERS),
             st.builds(
-                AnnounceHome,
+                AnnounceOwner,
                 *(SERVERS, NUMBERS, NUMBERS, NUMBERS, st.booleans()),
                 st.tuples(st.tuples(NUMBERS, STANDING)),
                 *(st.booleans(), st.booleans()),
@@ -125,11 +125,11 @@ def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bo
 def carry(net: DeliveryNetwork, *bodies: Any) -> None:
     """`b` sends things to `a`, under its next numbers."""
     taken = net.servers["a"]._inbox.taken("b")[1]
-    parcels = tuple(
-        Parcel((Destination("a", OWN_LIFE, at, at + 1, (1,)),), each)
+    shipments = tuple(
+        Shipment((Destination("a", OWN_LIFE, at, at + 1, (1,)),), each)
         for at, each in enumerate(bodies, taken)
     )
-    message = Carry("b", 1_000_002, 0, parcels)
+    message = Transfer("b", 1_000_002, 0, shipments)
     net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
 
 
@@ -141,8 +141,8 @@ def test_what_never_can_be_done_holds_up_nothing() -> None:
     net.read("a", "x", "s")
     carry(net, ToSequence(notice(1, "nonsense"), 0), Notice(notice(2, "reliable")))
     assert net.got["x"] == [2]
-    life = net.life("b")
-    nonsense = Taken("b", life, "a", OWN_LIFE, 99)
+    incarnation = net.incarnation("b")
+    nonsense = StreamAck("b", incarnation, "a", OWN_LIFE, 99)
     net.do("a", net.servers["a"].receive(Neighbour("b"), nonsense, net.now_us))
     statistics = net.servers["a"].statistics()
     assert (statistics.refused, statistics.stranded) == (2, 0)
@@ -170,7 +170,7 @@ def test_what_comes_together_with_an_end_is_told_of_it() -> None:
     for client in "xyz":
         net.read("b", client, "s")
     net.run()
-    late = [Grant("s", "y", 1), GiveBack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
+    late = [Grant("s", "y", 1), Nack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
     carry(net, CloseLog("s", "x", ends=True), *late)
     carry(net, Grant("s", "y", 1))
     assert net.servers["a"].standing() == {}

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from contrada.delivery.durable_subscription import OUT_MAX, DurableSubscription, Retention
+from contrada.delivery.durable_subscription import OUT_MAX, DurableLog, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import LogRecord
 from contrada.delivery.store_renewal import RESTORED_GAP, records_between, renew
@@ -148,13 +148,13 @@ def test_subscriptions_begun_after_the_copy_leave_their_numbers_to_none() -> Non
     assert net.servers["b"].standing_since(numbers.stop, 16)[0] == range(numbers.stop, numbers.stop)
 
 
-def left_out() -> DurableSubscription:
+def left_out() -> DurableLog:
     """A log of three records, many positions that are none's, and three records."""
     store = MemoryStore()
-    of = DurableSubscription("s", store, Retention(records_max=6))
+    of = DurableLog("s", store, Retention(records_max=6))
     of.append([b"1", b"2", b"3"], 1)
     store.leave_out("s", 10**15)
-    of = DurableSubscription("s", store, Retention(records_max=6))
+    of = DurableLog("s", store, Retention(records_max=6))
     of.append([b"4", b"5", b"6"], 2)
     return of
 
@@ -183,7 +183,7 @@ def test_positions_that_are_left_out_cost_nothing() -> None:
 def test_what_is_read_again_goes_over_what_was_left_out() -> None:
     """A replay would report each of these positions as damaged, or never end."""
     store = MemoryStore()
-    of = DurableSubscription("s", store, Retention(replay_max=10**16))
+    of = DurableLog("s", store, Retention(replay_max=10**16))
     of.append([b"1", b"2"], 1)
     store.leave_out("s", 10**15)
     of.append([b"3"], 2)
@@ -201,7 +201,7 @@ def test_what_is_read_again_goes_over_what_was_left_out() -> None:
 def test_what_is_kept_to_be_read_again_are_records() -> None:
     """After a restore nothing could be read again until as many came as were left out."""
     store = MemoryStore()
-    of = DurableSubscription("s", store, Retention(replay_max=3))
+    of = DurableLog("s", store, Retention(replay_max=3))
     for number in range(1, 6):
         of.append([b"%d" % number], 1)
     store.leave_out("s", 10**15)
@@ -238,7 +238,7 @@ def test_the_oldest_go_before_and_behind_what_was_left_out() -> None:
     """A full log that drops its oldest would grow without end."""
     store = MemoryStore()
     keep = Retention(records_max=3, on_full="drop-oldest")  # type: ignore[arg-type]
-    of = DurableSubscription("s", store, keep)
+    of = DurableLog("s", store, keep)
     of.append([b"1", b"2", b"3"], 1)
     store.leave_out("s", 10**15)
     for number in range(4, 20):

@@ -1,12 +1,12 @@
 """Transit: each message goes once over each link that it needs, and no further than it may."""
 
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
-    Carry,
+    AnnounceOwner,
     Destination,
     Notice,
-    Parcel,
-    Taken,
+    Shipment,
+    StreamAck,
+    Transfer,
 )
 from contrada.delivery.transit import Transit
 from contrada.routing.links.topology import HOPS_MAX
@@ -14,44 +14,44 @@ from contrada.routing.router_messages import Neighbour
 from tests.delivery.network import notice
 
 
-def to(*homes: str) -> tuple[Destination, ...]:
+def to(*owners: str) -> tuple[Destination, ...]:
     """Addresses."""
-    return tuple(Destination(home, 1, 0, 1) for home in homes)
+    return tuple(Destination(owner, 1, 0, 1) for owner in owners)
 
 
 def test_one_message_goes_over_each_link() -> None:
     """A link would carry a notification once for each home behind it, or one not at all."""
     of = Transit("me")
     of.ways = {"b": "x", "c": "x", "d": "y"}
-    first = Parcel(to("b", "c", "d", "me", "gone"), Notice(notice(1, "reliable")))
-    second = Parcel(to("d"), Notice(notice(2, "reliable")))
-    of.carry(Carry("s", 1, 0, (first, second), 3))
+    first = Shipment(to("b", "c", "d", "me", "gone"), Notice(notice(1, "reliable")))
+    second = Shipment(to("d"), Notice(notice(2, "reliable")))
+    of.carry(Transfer("s", 1, 0, (first, second), 3))
     told = {each.to.name: each.message for each in of.tells}
     assert of.stranded == 1
     x, y = told["x"], told["y"]
-    assert isinstance(x, Carry)
-    assert isinstance(y, Carry)
-    assert ([each.to for each in x.parcels], x.hops) == ([to("b", "c")], 4)
-    assert [each.to for each in y.parcels] == [to("d"), to("d")]
+    assert isinstance(x, Transfer)
+    assert isinstance(y, Transfer)
+    assert ([each.to for each in x.shipments], x.hops) == ([to("b", "c")], 4)
+    assert [each.to for each in y.shipments] == [to("d"), to("d")]
 
 
 def test_what_goes_in_circles_ends() -> None:
     """Ways that are not agreed on would keep a message going for ever."""
     of = Transit("me")
     of.ways = {"b": "x"}
-    parcel = Parcel(to("b"), Notice(notice(1, "reliable")))
-    of.carry(Carry("s", 1, 0, (parcel,), HOPS_MAX))
-    of.acknowledge(Taken("h", 1, "b", 1, 1, (), HOPS_MAX))
-    of.acknowledge(Taken("h", 1, "unknown", 1, 1))
+    shipment = Shipment(to("b"), Notice(notice(1, "reliable")))
+    of.carry(Transfer("s", 1, 0, (shipment,), HOPS_MAX))
+    of.acknowledge(StreamAck("h", 1, "b", 1, 1, (), HOPS_MAX))
+    of.acknowledge(StreamAck("h", 1, "unknown", 1, 1))
     assert (of.tells, of.stranded) == ([], 3)
-    of.acknowledge(Taken("h", 1, "b", 1, 1, (), 2))
-    assert [each.message for each in of.tells] == [Taken("h", 1, "b", 1, 1, (), 3)]
+    of.acknowledge(StreamAck("h", 1, "b", 1, 1, (), 2))
+    assert [each.message for each in of.tells] == [StreamAck("h", 1, "b", 1, 1, (), 3)]
 
 
 def test_what_all_are_to_know_goes_to_all_others() -> None:
     """A server would not learn what stands, or be told what it said itself."""
     of = Transit("me")
-    said = AnnounceHome("h", 1, 0, 1, True, ())
+    said = AnnounceOwner("h", 1, 0, 1, True, ())
     for name in "xyz":
         of.link_up(Neighbour(name), [said])
     of.link_down(Neighbour("z"))

@@ -14,11 +14,11 @@ from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.condensation import packed_interests
 from contrada.gossip.gossip_messages import (
+    AddInterest,
     AskJoin,
     AskWhole,
     Contact,
     Datagram,
-    Desire,
     GiveEvent,
     Gossip,
     GossipEffect,
@@ -31,19 +31,19 @@ from contrada.gossip.gossip_messages import (
     LineStamp,
     Multicast,
     Redirect,
+    RemoveInterest,
     Rumour,
     SendGossip,
     Tick,
     ToldLine,
     TurnAway,
     TurnedDown,
-    Undesire,
     Update,
     ViewLine,
     Welcome,
     encode_gossip,
 )
-from contrada.gossip.group_policy import Conduct, silence_rounds
+from contrada.gossip.group_policy import GroupPolicy, silence_rounds
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.line_exchange import fitting
 from contrada.gossip.parameters import Parameters
@@ -77,7 +77,7 @@ def neighbour_line(address: LogicalAddress, wants: FilterSet, stamp: int = T) ->
 def alone(
     wanted: Sequence[FilterSet] = (WANTS, OTHER, WANTS, OTHER, OTHER),
     protocol: type[GossipParticipant] = Pmcast,
-    conduct: Conduct = Conduct(is_static=True),  # noqa: B008
+    conduct: GroupPolicy = GroupPolicy(is_static=True),  # noqa: B008
     at: int = 0,
     **parameters: Any,
 ) -> GossipParticipant:
@@ -85,7 +85,7 @@ def alone(
     plain = Parameters(levels=1, branching=8, redundancy=1, fanout=3, rounds=2, digest=0)
     group = dataclasses.replace(plain, **parameters)
     made = protocol(contact(at), AddressSpace((8,)), group, random.Random(1), conduct)
-    made.handle(Desire("mine", wanted[at]), T)
+    made.handle(AddInterest("mine", wanted[at]), T)
     made.membership.settle(neighbour_line((n,), wants) for n, wants in enumerate(wanted))
     return made
 
@@ -171,9 +171,9 @@ def hierarchical(**conduct: Any) -> Hpmcast:
     group = Parameters(levels=2, branching=3, redundancy=2, fanout=2)
     space = AddressSpace.regular(2, 3)
     one = Hpmcast(
-        contact(0, 0), space, group, random.Random(2), Conduct(**{"is_static": True, **conduct})
+        contact(0, 0), space, group, random.Random(2), GroupPolicy(**{"is_static": True, **conduct})
     )
-    one.handle(Desire("mine", WANTS), T)
+    one.handle(AddInterest("mine", WANTS), T)
     lines = [neighbour_line((0, n), WANTS) for n in range(3)]
     for digit, wants in ((0, WANTS), (1, OTHER), (2, WANTS)):
         delegates = (contact(digit, 0), contact(digit, 1))
@@ -242,14 +242,14 @@ def test_the_first_d_count_as_interested_in_a_small_audience() -> None:
 
 def test_who_broadcasts_asks_nobody_what_it_wants() -> None:
     """A broadcast would go to those alone who are interested."""
-    one = alone([OTHER] * 5, conduct=Conduct(is_static=True, broadcasts=True))
+    one = alone([OTHER] * 5, conduct=GroupPolicy(is_static=True, broadcasts=True))
     one.handle(Multicast(event()), T)
     assert len(sent(one.handle(Tick(), T))) == 3
 
 
 def test_a_flooded_bottom_is_told_once_by_who_brings_an_event_there() -> None:
     """Neighbours would be told as gossip tells them, or each would flood the others again."""
-    one = alone([WANTS] * 6 + [OTHER], conduct=Conduct(is_static=True, floods_bottom=True))
+    one = alone([WANTS] * 6 + [OTHER], conduct=GroupPolicy(is_static=True, floods_bottom=True))
     one.handle(Multicast(event()), T)
     assert [place for place, _ in sent(one.handle(Tick(), T))] == ["1", "2", "3", "4", "5"]
     assert sent(one.handle(Tick(), T)) == []
@@ -335,13 +335,13 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
     cases: list[tuple[GossipEvent, str]] = [
         (Multicast(Notification({"a": 1})), "no identity"),
         (Multicast(Notification({}, body=bytes(600_000), envelope=event().envelope)), "too large"),
-        (Undesire("none"), "unknown identity"),
+        (RemoveInterest("none"), "unknown identity"),
         (JoinGroup(()), "in a group already"),
     ]
     for wish, reason in cases:
         assert one.handle(wish, T) == [TurnedDown(wish, reason)]
-    one.handle(Desire("x", unknown), T)
-    assert one.handle(Undesire("x"), T) == []
+    one.handle(AddInterest("x", unknown), T)
+    assert one.handle(RemoveInterest("x"), T) == []
     one.handle(Multicast(event()), T)
     assert one.handle(Multicast(event()), T) == [TurnedDown(Multicast(event()), "published before")]
     one.handle(LeaveGroup(), T)
@@ -352,7 +352,7 @@ def test_wishes_that_cannot_be_are_turned_down() -> None:
 
 def test_nobody_else_says_what_one_is() -> None:
     """A neighbour could have one forgotten, or take one's interests away."""
-    one = alone(conduct=Conduct())
+    one = alone(conduct=GroupPolicy())
     lie = ViewLine(0, T + 5, packed_interests([]), 0, ())
     one.handle(heard(1, Update(contact(1), (ToldLine(1, 0, lie),))), T)
     held = one.membership.view.table(1).get(0)
@@ -460,7 +460,7 @@ def test_what_is_fetched_goes_on_at_the_level_where_it_was_announced() -> None:
 
 def test_digests_ride_on_events() -> None:
     """A second message would go where one is enough."""
-    one = alone([WANTS] * 3, conduct=Conduct(), fanout=2)
+    one = alone([WANTS] * 3, conduct=GroupPolicy(), fanout=2)
     one.handle(Multicast(event()), T)
     effects = one.handle(Tick(), T)
     gossips = [each.message for each in effects if isinstance(each, SendGossip)]
@@ -500,7 +500,7 @@ def test_messages_that_are_nearly_right_do_no_harm(seed: int, changes: int) -> N
 
 def test_conduct_is_a_value() -> None:
     """Two participants could differ in what all must have alike."""
-    assert dataclasses.replace(Conduct(), broadcasts=True) != Conduct()
+    assert dataclasses.replace(GroupPolicy(), broadcasts=True) != GroupPolicy()
 
 
 # --- what is bounded ----------------------------------------------------------------------------
@@ -543,7 +543,7 @@ def test_nobody_is_made_to_know_more_than_its_view() -> None:
     """Whoever makes lines up could fill the memory of another: R a (l - 1) + a is the bound."""
     group = Parameters(levels=3, branching=6, redundancy=2)
     space = AddressSpace.regular(3, 6)
-    one = Hpmcast(contact(0, 0, 0), space, group, random.Random(1), Conduct())
+    one = Hpmcast(contact(0, 0, 0), space, group, random.Random(1), GroupPolicy())
     one.handle(JoinGroup(()), T)
     rng = random.Random(2)
     for number in range(3_000):
@@ -571,16 +571,16 @@ def test_many_wishes_are_condensed_once(monkeypatch: pytest.MonkeyPatch) -> None
         return packed_interests(filters)
 
     monkeypatch.setattr("contrada.gossip.membership.packed_interests", counted)
-    one = alone(conduct=Conduct())
+    one = alone(conduct=GroupPolicy())
     for number in range(50):
-        one.handle(Desire(f"{number}", FilterSet(f"a = {number}")), T)
+        one.handle(AddInterest(f"{number}", FilterSet(f"a = {number}")), T)
     one.handle(Tick(), T)
     assert calls == [51]
 
 
 def test_who_left_knows_nobody() -> None:
     """Who founds a group after it left another would gossip on to those of the other."""
-    one = alone([WANTS] * 5, conduct=Conduct())
+    one = alone([WANTS] * 5, conduct=GroupPolicy())
     one.handle(LeaveGroup(), T + 9)
     assert one.handle(JoinGroup(()), T) == [Joined()]
     one.validate()
@@ -593,7 +593,7 @@ def test_who_left_knows_nobody() -> None:
 def test_who_leaves_while_it_joins_is_in_no_group() -> None:
     """A welcome that comes late would bring it in again, against its user's will."""
     group = Parameters(levels=1, branching=8, redundancy=1)
-    one = Pmcast(contact(0), AddressSpace((8,)), group, random.Random(1), Conduct())
+    one = Pmcast(contact(0), AddressSpace((8,)), group, random.Random(1), GroupPolicy())
     assert one.handle(JoinGroup(("1",)), T)
     assert one.handle(LeaveGroup(), T) == []
     welcome = Welcome(contact(1), (neighbour_line((1,), WANTS),))

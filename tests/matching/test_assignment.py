@@ -116,7 +116,7 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
 
 
 class Counted:
-    """A `Hanging` of which only the counters matter."""
+    """A `Assignment` of which only the counters matter."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, moves: list[bool]) -> None:
         self.generation = generation_of([ct.Filter("a = 1")], False)

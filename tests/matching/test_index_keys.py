@@ -9,28 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
-from contrada.matching.index_keys import KINDS, Trait, prefix_of, traits_of
+from contrada.matching.index_keys import KINDS, IndexKey, prefix_of, traits_of
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT, Key, key_of
 from contrada.model.languages.casefold import fold
 from tests import strategies
 
 
-def has(key: Key, trait: Trait) -> bool:
+def has(key: Key, index_key: IndexKey) -> bool:
     """Whether a value has a trait."""
-    if trait.kind == "is":
-        return bool(key == trait.of)
+    if index_key.kind == "is":
+        return bool(key == index_key.of)
     if key[0] != TEXT:
         return False
     assert isinstance(key[1], bytes)
-    text = fold(key[1]) if trait.nocase else key[1]
+    text = fold(key[1]) if index_key.nocase else key[1]
     found = {
-        "=": text == trait.of,
-        "prefix": text.startswith(trait.of),
-        "suffix": text.endswith(trait.of),
-        "contains": trait.of in text,
+        "=": text == index_key.of,
+        "prefix": text.startswith(index_key.of),
+        "suffix": text.endswith(index_key.of),
+        "contains": index_key.of in text,
     }
-    return bool(found[trait.kind])
+    return bool(found[index_key.kind])
 
 
 @given(
@@ -40,12 +40,12 @@ def has(key: Key, trait: Trait) -> bool:
 )
 def test_every_value_of_a_set_has_one_of_its_traits(of: Any, values: Any, most: int) -> None:
     """A filter would be filed where some value that it matches does not come by."""
-    traits = traits_of(of, most)
-    if traits is not None:
-        assert len(traits) <= most
-        assert {each.kind for each in traits} <= {"is", *KINDS}
+    index_keys = traits_of(of, most)
+    if index_keys is not None:
+        assert len(index_keys) <= most
+        assert {each.kind for each in index_keys} <= {"is", *KINDS}
         for key in map(key_of, values):
-            assert not of.holds(key) or any(has(key, each) for each in traits)
+            assert not of.holds(key) or any(has(key, each) for each in index_keys)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_every_value_of_a_set_has_one_of_its_traits(of: Any, values: Any, most: 
 )
 def test_the_traits_of_a_set(text: str, kinds: Any) -> None:
     """A filter would be filed by presence although its values have something in common."""
-    traits = traits_of(ct.Filter(text).sets["a"], 3)
-    assert (traits if traits is None else sorted(each.kind for each in traits)) == (
+    index_keys = traits_of(ct.Filter(text).sets["a"], 3)
+    assert (index_keys if index_keys is None else sorted(each.kind for each in index_keys)) == (
         kinds if kinds is None else sorted(kinds)
     )
 
@@ -92,7 +92,7 @@ def test_a_prefix_is_known_by_its_interval(prefix: Any) -> None:
 )
 def test_a_bound_that_leaves_one_number_is_that_number(of: ct.ValueSet, value: float) -> None:
     """A filter of one value would be looked at whenever its attribute comes."""
-    assert traits_of(of, 1) == (Trait("is", False, key_of(value)),)
+    assert traits_of(of, 1) == (IndexKey("is", False, key_of(value)),)
 
 
 @pytest.mark.parametrize("of", [ct.ge(0), ct.lt(2**62), ct.gt(-1e300), ct.between(0, 1)])

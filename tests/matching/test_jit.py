@@ -17,10 +17,16 @@ from tests.matching.engines import needs_numba
 FOLDER = Path(jit.__file__).parent
 
 ASKED_BY_PYTHON = [
-    *(("writing", name) for name in ("count_numbers", "put_numbers", "count_texts", "put_texts")),
-    *(("writing", name) for name in ("put_heads", "put_same", "gather", "parts_of", "codes")),
-    *(("walking", name) for name in ("scan", "values_of", "times_of", "put_spans")),
-    *(("parting", name) for name in ("part", "cells_of")),
+    *(
+        ("msgpack_writer", name)
+        for name in ("count_numbers", "put_numbers", "count_texts", "put_texts")
+    ),
+    *(
+        ("msgpack_writer", name)
+        for name in ("put_heads", "put_same", "gather", "parts_of", "codes")
+    ),
+    *(("json_scanner", name) for name in ("scan", "values_of", "times_of", "put_spans")),
+    *(("csv_scanner", name) for name in ("part", "cells_of")),
 ]
 """The kernels of columns that are called from outside of kernels."""
 

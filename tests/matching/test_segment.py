@@ -16,7 +16,7 @@ from contrada.matching.filter_compiler import TEXT_BYTES_MAX, number_key
 from contrada.matching.index_arrays import _SEED
 from contrada.matching.kernels import scratch
 from contrada.matching.kernels.scratch import hash_of_part, hash_of_text, point_hash
-from contrada.matching.segment import Generation
+from contrada.matching.segment import IndexSegment
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
 from tests.matching.engines import COMPILED, arrays_of, module, needs_numba, new_index
@@ -293,6 +293,6 @@ def test_names_made_to_lie_side_by_side_do_not(compiled: Any) -> None:
 
 def test_generations_of_one_index_hash_alike() -> None:
     """What was seen at a place is asked of the generation before, by the place's hash."""
-    before = Generation()
+    before = IndexSegment()
     before.arrays.seed[0] = 12345
-    assert Generation(before).arrays.seed[0] == 12345
+    assert IndexSegment(before).arrays.seed[0] == 12345

@@ -25,7 +25,7 @@ from typing import Any, Final
 import contrada as ct
 from contrada.errors import ContradaError
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.service import WhenFull
 from tests.net.memory import is_flat, rss_kb, slope
 from tests.own_operators import CONTRADA
@@ -206,10 +206,10 @@ async def churn(seconds: float, brokers: Sequence[tuple[int, str]]) -> list[list
         await at_rest(look, before)
         for samples, (pid, _) in zip(memory, brokers, strict=True):
             samples.append(rss_kb(pid))
-        lives = number * LIVES_PER_WAVE
+        incarnations = number * LIVES_PER_WAVE
         used_s = time.monotonic() - began_s
         held = [each[-1] for each in memory]
-        print(f"{used_s:.0f} s, {lives} lives, {held} KB", flush=True)  # noqa: T201 - a command
+        print(f"{used_s:.0f} s, {incarnations} lives, {held} KB", flush=True)  # noqa: T201 - a command
     half = (time.monotonic() - began_s) / 2
     for samples in memory:
         later = samples[len(samples) // 2 :]

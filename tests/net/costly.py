@@ -25,8 +25,8 @@ from typing import Any, Final, TypeVar
 from msgspec import Raw
 
 from contrada.errors import ContradaError
-from contrada.integrations.files import Reading, notification_of_object, notification_of_shown
-from contrada.integrations.files.csv_rows import Rows
+from contrada.integrations.files import ReadOptions, notification_of_object, notification_of_shown
+from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.document_records import entries_of_document
 from contrada.integrations.files.rule_files import DIALECTS
 from contrada.matching import Index
@@ -38,7 +38,7 @@ from contrada.model.extensions import bit_sets, filter_values, unification
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.frames import (
     Credit,
@@ -130,30 +130,30 @@ class Desk:
     def __init__(self, *, compiled: bool = False) -> None:
         self.broker = Broker()
         # The broker's own goes over by itself, at once where kernels are loaded already.
-        self.broker.exchange._router = Router(index=partial(Index, compiled=compiled))
-        self._transports: dict[Peer, Memory] = {}
+        self.broker.dispatcher._router = Router(index=partial(Index, compiled=compiled))
+        self._transports: dict[ServerConnection, Memory] = {}
 
-    def client(self) -> Peer:
+    def client(self) -> ServerConnection:
         """A client that said hello."""
-        peer, transport = Peer(self.broker), Memory()
+        peer, transport = ServerConnection(self.broker), Memory()
         self._transports[peer] = transport
         peer.connection_made(transport)
         peer.data_received(encode(Hello(CLIENT)))
         return peer
 
-    def is_closed(self, peer: Peer) -> bool:
+    def is_closed(self, peer: ServerConnection) -> bool:
         """Whether the broker has closed the connection of a client."""
         return self._transports[peer].closed
 
-    def written(self, peer: Peer) -> int:
+    def written(self, peer: ServerConnection) -> int:
         """How many bytes a client was sent."""
         return self._transports[peer].written
 
-    async def longest_s(self, peer: Peer, data: bytes) -> float:
+    async def longest_s(self, peer: ServerConnection, data: bytes) -> float:
         """How long the loop is kept at most until what a client sends is answered."""
         return await self.longest_of(lambda: peer.data_received(data), peer)
 
-    async def longest_of(self, act: Callable[[], object], peer: Peer) -> float:
+    async def longest_of(self, act: Callable[[], object], peer: ServerConnection) -> float:
         """As `longest_s`, of anything that a client does."""
         transport = self._transports[peer]
         written = transport.written
@@ -411,7 +411,7 @@ _HEADER: Final = ",".join(f"c{n}" for n in range(20))
 
 
 def _record_of(line: str) -> object:
-    return Rows(_HEADER, Reading()).notification(line)
+    return CsvRows(_HEADER, ReadOptions()).notification(line)
 
 
 def _rules_in(dialect: str, text: str) -> object:
@@ -420,10 +420,10 @@ def _rules_in(dialect: str, text: str) -> object:
 
 _READERS: Final[dict[str, Callable[[str], object]]] = {
     "text": parse,
-    "json": lambda line: notification_of_object(line, Reading()),
+    "json": lambda line: notification_of_object(line, ReadOptions()),
     "shown": notification_of_shown,
     "csv": _record_of,
-    "xml": lambda text: [*entries_of_document(text.encode(), "", Reading(entries="e"))],
+    "xml": lambda text: [*entries_of_document(text.encode(), "", ReadOptions(entries="e"))],
     "types": from_json,
     **{name: partial(_rules_in, name) for name in DIALECTS},
 }

@@ -20,18 +20,20 @@ import msgspec
 import contrada as ct
 from contrada.errors import CannotPublishError, ConnectionFailedError, ContradaError
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
     Attach,
     Detach,
+    DropFilter,
     Leave,
     Move,
-    Notify,
-    Stand,
-    Unwish,
-    WishFilter,
+    OpenDurable,
+    PublishStep,
 )
-from contrada.service import ConnectionState, Service, StandingSubscription, Subscription, backoff
+from contrada.service import ConnectionState, DurableSubscription, Service, Subscription, backoff
 
-Told: TypeAlias = Move | Leave | WishFilter | Unwish | Notify | Stand | Attach | Detach
+Told: TypeAlias = (
+    Move | Leave | AddFilter | DropFilter | PublishStep | OpenDurable | Attach | Detach
+)
 """What a client may be told to do."""
 
 MARKER: Final = "marker"
@@ -108,7 +110,7 @@ class _Client:
     async def _work(self) -> None:
         while True:
             step = await self.steps.get()
-            if isinstance(step, Notify) and not {"fifo", "causal"} & {*step.delivery.split()}:
+            if isinstance(step, PublishStep) and not {"fifo", "causal"} & {*step.delivery.split()}:
                 sending = asyncio.create_task(self._do_and_say(step))  # What follows need not wait.
                 self._sending.add(sending)
                 sending.add_done_callback(self._sending.discard)
@@ -127,18 +129,18 @@ class _Client:
             case Leave():
                 await self._leave()
                 self._wishes.clear()
-            case WishFilter(_, _, identity, filters):
+            case AddFilter(_, _, identity, filters):
                 self._wishes[identity] = (filters, None)
                 await self._wish(identity)
-            case Unwish(_, _, identity):
+            case DropFilter(_, _, identity):
                 _, subscription = self._wishes.pop(identity, ("", None))
                 if subscription is not None:
                     await subscription.unsubscribe()
                     await self._reading.pop(identity)
                     self._note("unwishes", name=identity)
-            case Notify(_, _, id_, values, _, _, delivery):
+            case PublishStep(_, _, id_, values, _, _, delivery):
                 await self._publish(id_, values, delivery)
-            case Stand(_, _, name, filters, _, records_max, on_full, replay_max):
+            case OpenDurable(_, _, name, filters, _, records_max, on_full, replay_max):
                 keeps = ct.Retention(records_max, on_full=on_full, replay_max=replay_max)
                 await self._stand(name, marked(filters, name), keeps)
             case Attach(_, _, name):
@@ -243,8 +245,8 @@ class _Client:
         events = service.subscribe(filters, durable=name, retention=keeps)
         await events.open()
         await events.aclose()
-        home = self._addresses.index(service.connection.address)
-        self._note("stands", name=name, text=filters, brokers=(home,), retention=keeps)
+        owner = self._addresses.index(service.connection.address)
+        self._note("stands", name=name, text=filters, brokers=(owner,), retention=keeps)
         self._reading[name] = asyncio.create_task(self._read(name))
 
     async def _read(self, name: str) -> None:
@@ -259,7 +261,7 @@ class _Client:
                 await asyncio.sleep(WAIT_S_MAX)
 
     async def _read_all(
-        self, name: str, events: StandingSubscription[Any], service: Service
+        self, name: str, events: DurableSubscription[Any], service: Service
     ) -> None:
         late: list[int] = []
         async for kept in events:

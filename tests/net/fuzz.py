@@ -2,8 +2,8 @@
 
 Good frames of `vectors.json`, and good messages and contents in frames that fit, are changed: bits,
 ends, lengths, parts of others, any value of msgpack anywhere, another order. They go into brokers
-of this process by `Peer.data_received`, a few frames to a connection, as a client's or a
-neighbour's; some go over TCP. What is held, each as long as `Fuzz` runs:
+of this process by `ServerConnection.data_received`, a few frames to a connection, as a client's or
+a neighbour's; some go over TCP. What is held, each as long as `Fuzz` runs:
 
 - nothing that was not meant comes out of a broker, and it finds no fault of its own;
 - no call takes longer than `CALL_S_MAX` of the processor, and what is under way ends;
@@ -32,8 +32,8 @@ import msgspec
 
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership
-from contrada.net.broker.server_connection import Peer
-from contrada.net.connect import connect
+from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import Hello, Request, encode
@@ -279,7 +279,7 @@ class Fuzz:
         await _serves_well(broker)
 
     async def _feed(self, broker: Broker, frames: list[bytes]) -> None:
-        peer, transport = Peer(broker), Memory()
+        peer, transport = ServerConnection(broker), Memory()
         peer.connection_made(transport)
         try:
             for each in frames:

@@ -25,24 +25,24 @@ def tables(broker: Broker) -> Table:
 
     What is durable stays, and so do the subscriptions of the logs that keep it.
     """
-    exchange = broker.exchange
-    router = exchange._router
+    dispatcher = broker.dispatcher
+    router = dispatcher._router
     router.validate()
     keeper = Client(broker.logs.client.name)
-    asked = [party for party, _, _ in router._wishes.ledger if party != keeper]
+    asked = [party for party, _, _ in router._wishes.registrations if party != keeper]
     patterns = router.statistics().patterns
     return {
         "connections": len(broker._peers),
         "guests": len(broker._guests),
-        "links": len(broker.neighbours) + len(exchange._links),
-        "clients of the exchange": len(exchange._routes),
-        "routes": sum(len(of) for name, of in exchange._routes.items() if name != keeper.name),
+        "links": len(broker.neighbours) + len(dispatcher._links),
+        "clients of the exchange": len(dispatcher._routes),
+        "routes": sum(len(of) for name, of in dispatcher._routes.items() if name != keeper.name),
         "subscriptions": len(asked),
-        "advertisements": len(router._offers.ledger),
+        "advertisements": len(router._offers.registrations),
         "patterns": patterns.patterns + patterns.delegated,
         "runs": patterns.runs + patterns.waiting,
-        "on offer": len(exchange.on_offer),
-        "followers": len(exchange.followers),
+        "on offer": len(dispatcher.on_offer),
+        "followers": len(dispatcher.followers),
         "bytes": broker._held_bytes,
         "work": len(broker._work),
         "due": len(broker.rounds._due),

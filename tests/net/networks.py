@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from contrada.routing.router_messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
-from contrada.service.dispatcher import Exchange
+from contrada.service.dispatcher import Dispatcher
 from tests.asynchronous import until
 
 Links = Sequence[tuple[int, int]]
@@ -26,12 +26,12 @@ class Network(list[Broker]):
 
     def join(self, broker: Broker) -> None:
         """One more, which has no links yet."""
-        self.watch(broker.exchange)
+        self.watch(broker.dispatcher)
         self.append(broker)
 
-    def watch(self, exchange: Exchange) -> None:
+    def watch(self, dispatcher: Dispatcher) -> None:
         """Counts what a server tells and is told; it has no links yet."""
-        router = exchange._router
+        router = dispatcher._router
         handle = router.handle
 
         def counted(event: Event, now_us: int) -> list[Effect]:
@@ -61,7 +61,7 @@ async def network(count: int, links: Links, **options: Any) -> AsyncIterator[Net
         brokers = Network()
         for number in range(count):
             wanted = tuple(
-                Wanted(parse_address(brokers[a].address)) for a, b in links if b == number
+                WantedLink(parse_address(brokers[a].address)) for a, b in links if b == number
             )
             brokers.join(
                 Broker(port=0, network=Membership(f"b{number}", neighbours=wanted, **options))
@@ -74,5 +74,5 @@ async def network(count: int, links: Links, **options: Any) -> AsyncIterator[Net
 def are_linked(brokers: Sequence[Broker], count: int) -> bool:
     """Whether there are so many links, and all know them."""
     return sum(len(each.neighbours) for each in brokers) == 2 * count and all(
-        each.exchange.routing().servers == len(brokers) for each in brokers
+        each.dispatcher.routing().servers == len(brokers) for each in brokers
     )

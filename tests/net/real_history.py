@@ -26,8 +26,8 @@ from typing import Final
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_checkers import Judged, judge_promises
-from contrada.lab.simulation.delivery_history import PromiseHistory, Sent, Stood
+from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
+from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.run_records import (
     Cause,
@@ -83,7 +83,7 @@ class Told:
 
     def __init__(self, real: Real, rests: Sequence[Rest], sequencer: int) -> None:
         self.real, self._rests = real, rests
-        self.promises = PromiseHistory(sequencers={sequencer})
+        self.promises = DeliveryHistory(sequencers={sequencer})
         self.violations: list[Violation] = []
         self._held: dict[tuple[str, str], Held] = {}
         self._published: dict[str, PublishedRecord] = {}
@@ -230,9 +230,9 @@ class Told:
 
     def _stand(self, event: Event) -> None:
         assert event.retention is not None, "it is said where one begins"
-        (home,) = event.brokers
-        self.promises.stood[event.name] = Stood(
-            event.name, filters_of(event.text), home, True, event.retention
+        (owner,) = event.brokers
+        self.promises.stood[event.name] = DurableSpan(
+            event.name, filters_of(event.text), owner, True, event.retention
         )
 
     def _know(self, _: Event) -> None:
@@ -253,12 +253,12 @@ class Told:
         self.promises.note_read(event.session, event.name, position, event.id, is_replay=is_replay)
 
     def _acknowledge(self, event: Event) -> None:
-        home, (where,) = self.promises.stood[event.name].broker, event.brokers
-        crashed = max(self._crashed.get(each, 0) for each in (home, where))
+        owner, (where,) = self.promises.stood[event.name].broker, event.brokers
+        crashed = max(self._crashed.get(each, 0) for each in (owner, where))
         lost = self._lost.get(event.client, 0)
         read = self.promises.reads[event.session, event.name].records
         for position in event.positions:
-            is_sure = where == home or self.promises.sent[read[position]].order > crashed
+            is_sure = where == owner or self.promises.sent[read[position]].order > crashed
             if is_sure and self._read_at[event.session, event.name, position] > lost:
                 self.promises.acknowledged[event.name][position] = event.at, where
 
@@ -277,7 +277,7 @@ def judged(
     for each in real.history.wishes:
         each.client = f"{each.client}/{each.message.identity}"
     outcome = judge(real)
-    kept = Judged()
+    kept = DeliveryVerdict()
     outcome.violations += told.violations
     outcome.violations += judge_promises(told.promises, kept)
     outcome.published += len(told.promises.sent) - len(real.history.published)

@@ -13,18 +13,18 @@ import msgspec
 from contrada.delivery.durable_subscription import OnFull
 from contrada.lab.simulation.script_maker import Links, links_of, random_filter, random_values
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
     Attach,
     Crash,
     CutLine,
     Detach,
+    DropFilter,
     Kind,
     Mend,
     Move,
-    Notify,
+    OpenDurable,
+    PublishStep,
     Restart,
-    Stand,
-    Unwish,
-    WishFilter,
 )
 from tests.net.crowd import Told
 
@@ -128,12 +128,12 @@ class _Maker:
         self._where[client] = self._chance.randrange(self._brokers)
         return Move(self._numbered, client, self._where[client])
 
-    def _wish(self) -> WishFilter:
+    def _wish(self) -> AddFilter:
         key = self._chance.choice(self._ordinary), self._name("w")
         self._wishes.append(key)
-        return WishFilter(0, *key, random_filter(self._chance))
+        return AddFilter(0, *key, random_filter(self._chance))
 
-    def _stand(self, client: str) -> Stand:
+    def _stand(self, client: str) -> OpenDurable:
         name = self._name("d")
         self._stood.append(name)
         on_full = self._chance.choice((OnFull.REFUSE, OnFull.REFUSE, OnFull.DROP_OLDEST))
@@ -141,22 +141,24 @@ class _Maker:
         # What is kept to be read again takes room, too: a small one would be full for good.
         replays = 0 if is_small else self._chance.choice((0, KEPT))
         filters = " or ".join(random_filter(self._chance) for _ in range(2))
-        return Stand(0, client, name, filters, True, 20 if is_small else KEPT, on_full, replays)
+        return OpenDurable(
+            0, client, name, filters, True, 20 if is_small else KEPT, on_full, replays
+        )
 
     def _client_does(self) -> Iterator[Act]:
         draw = self._chance.random()
         values = random_values(self._chance)
         if draw < 0.3:
             client = self._chance.choice(self._ordinary)
-            yield Notify(0, client, self._name("n"), values)
+            yield PublishStep(0, client, self._name("n"), values)
         elif draw < 0.85:
             client = self._said = self._chance.choice(self._promising)
-            yield Notify(0, client, self._name("p"), values, delivery=self._delivery())
+            yield PublishStep(0, client, self._name("p"), values, delivery=self._delivery())
         elif draw < 0.89:
             yield self._wish()
         elif draw < 0.93 and self._wishes:
             wish = self._wishes.pop(self._chance.randrange(len(self._wishes)))
-            yield Unwish(0, *wish)
+            yield DropFilter(0, *wish)
         elif draw < 0.98:
             kind: Any = self._chance.choice((Attach, Attach, Detach))
             yield kind(0, self._chance.choice(self._promising), self._chance.choice(self._stood))

@@ -23,15 +23,15 @@ from msgspec.structs import replace
 from contrada.errors import CannotPublishError, ContradaError
 from contrada.lab.simulation.oracle import Outcome, Violation
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
     Attach,
     Crash,
     CutLine,
+    DropFilter,
     Kind,
     Mend,
     Move,
     Restart,
-    Unwish,
-    WishFilter,
 )
 from contrada.matching.kernels.jit import PURE_VARIABLE
 from contrada.net.client.tcp_service import TcpService
@@ -341,13 +341,13 @@ class RealWorld:
             case Move():
                 self._moves[step.client] = step
                 self._say(step)
-            case WishFilter() | Attach():
+            case AddFilter() | Attach():
                 self._asked[step.client, step.identity] = step
                 self._say(step)
             case _:
                 self._asked.pop((step.client, getattr(step, "identity", "")), None)
                 self._say(step)
-                if isinstance(step, Unwish):
+                if isinstance(step, DropFilter):
                     self._wishes.discard((step.client, step.identity))
 
     async def _fail(self, step: Crash | Restart | CutLine | Mend | Kill) -> None:

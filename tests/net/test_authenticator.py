@@ -17,11 +17,11 @@ import pytest
 
 from contrada.errors import ConnectionFailedError, FrameError, NotPermittedError, ServiceError
 from contrada.net.broker import authenticator
-from contrada.net.broker.authenticator import Doorkeeper, is_private, names_in
+from contrada.net.broker.authenticator import Authenticator, is_private, names_in
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
-from contrada.net.connect import connect, connect_sync
+from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire import connection, tokens
 from contrada.net.wire.address import is_loopback, parse_address
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
@@ -158,7 +158,7 @@ async def test_who_comes_again_as_another_publishes_as_that() -> None:
 @on_loop
 async def test_a_token_over_an_open_way_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was overheard could be said again; and whoever listens would hear it."""
-    keeper = Doorkeeper(users(desk=desk(), anonymous=UserSettings()))
+    keeper = Authenticator(users(desk=desk(), anonymous=UserSettings()))
     looked = mock.Mock()
     monkeypatch.setattr(tokens, "is_token", looked)
     hello = Hello(CLIENT, "", {}, TOKEN)
@@ -176,7 +176,7 @@ async def test_a_token_over_an_open_way_is_refused_unread(monkeypatch: pytest.Mo
 @on_loop
 async def test_over_tls_a_token_may_come_from_anywhere() -> None:
     """Users elsewhere could not come at all."""
-    keeper = Doorkeeper(users(desk=desk()))
+    keeper = Authenticator(users(desk=desk()))
     for way in (Elsewhere(ssl_object=object()), Elsewhere("127.0.0.2"), Elsewhere("::1")):
         found = keeper.identify(way, Hello(CLIENT, "", {}, TOKEN))
         found = found if not asyncio.iscoroutine(found) else await found
@@ -213,7 +213,7 @@ async def test_a_token_is_not_sent_over_an_open_way(caplog: pytest.LogCaptureFix
         with pytest.raises(ServiceError, match=r"goes over TLS \(contradas://\) only"):
             connect(addresses, token=TOKEN)
     caplog.set_level("INFO", "contrada")
-    wanted = Wanted(parse_address("contrada://192.0.2.7"))
+    wanted = WantedLink(parse_address("contrada://192.0.2.7"))
     network = Membership("b", neighbours=(wanted,), token=TOKEN)
     with mock.patch("contrada.net.broker.neighbours.dial") as dialled:
         async with Broker(port=0, network=network):
@@ -226,7 +226,7 @@ async def test_a_token_is_not_sent_over_an_open_way(caplog: pytest.LogCaptureFix
 async def test_no_token_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Who reads logs, or an error, could come as the user."""
     caplog.set_level("DEBUG")
-    wanted = (Wanted(parse_address("contrada://127.0.0.1:1")),)
+    wanted = (WantedLink(parse_address("contrada://127.0.0.1:1")),)
     membership = Membership("b", neighbours=wanted, token=TOKEN)
     async with Broker(port=0, users=users(desk=desk()), network=membership) as broker:
         async with connect(broker.address, token=TOKEN) as service:
@@ -525,7 +525,7 @@ async def test_only_brokers_that_may_are_linked() -> None:
         desk=desk(link=True), task=UserSettings(token=TASK_RECORD, publish=True, subscribe=True)
     )
     async with Broker(port=0, users=said, network=Membership("a")) as broker:
-        wanted = (Wanted(parse_address(broker.address)),)
+        wanted = (WantedLink(parse_address(broker.address)),)
         for token, name in ((TASK, "task"), ("", "b"), (OTHER, "desk"), (TOKEN, "b")):
             network = Membership(name, neighbours=wanted, token=token)
             before = broker.refused[NOT_PERMITTED]

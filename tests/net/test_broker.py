@@ -14,12 +14,12 @@ from contrada.model import Envelope, Filter, Notification
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.net.broker import client_session, ingress_queue, server_connection
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.client_session import Guest
-from contrada.net.broker.ingress_queue import Accepted
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.client_session import ClientSession
+from contrada.net.broker.ingress_queue import IngressQueue
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.client import reconnection
 from contrada.net.client.tcp_subscription import CREDIT_BYTES
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
@@ -333,7 +333,7 @@ async def test_unfinished_frames_are_held_too() -> None:
         await until(lambda: broker.statistics().held_bytes == len(data))
         client.write(encode(publish(3, 0, [bytes(4 * 10**6)]))[len(data) :])
         await until(lambda: broker.statistics().held_bytes == 0)
-        endings: list[Callable[[Peer], None]] = [
+        endings: list[Callable[[ServerConnection], None]] = [
             lambda its_end: its_end.close("done"),
             lambda its_end: its_end.evict(),
             lambda its_end: its_end.abort(),
@@ -407,7 +407,7 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
         await until(lambda: broker.statistics().subscriptions == 1)
         (its_end,) = broker._peers
         talk = its_end._talk
-        assert isinstance(talk, Guest)
+        assert isinstance(talk, ClientSession)
         feed = next(iter(talk._feeds.values()))
         feed._bounds = replace(feed._bounds, notifications=1)  # Later ones wait for room.
         client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
@@ -461,7 +461,7 @@ async def test_a_connection_that_was_ended_is_cut_when_nobody_reads_it() -> None
 async def test_a_fault_of_the_broker_is_logged_there(caplog: pytest.LogCaptureFixture) -> None:
     """Only a stranger would learn of it, and more than concerns him."""
     async with Broker(port=0) as broker:
-        with mock.patch.object(broker.exchange, "take", side_effect=ZeroDivisionError("secret")):
+        with mock.patch.object(broker.dispatcher, "take", side_effect=ZeroDivisionError("secret")):
             client = await RawClient.to(broker, Hello("client"), publish(3, 0, [a_kilobyte()]))
             assert isinstance(await client.hears(), Hello)
             failure = await client.hears()
@@ -662,7 +662,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
     """A time limit on publishing would not hold: a dead reader could keep it a minute longer."""
     monkeypatch.setattr("contrada.net.broker.server.HANDOVER_WAIT_S", 0.01)
 
-    async def stuck(_: Peer) -> None:
+    async def stuck(_: ServerConnection) -> None:
         await asyncio.Event().wait()
 
     async def items() -> AsyncIterator[dict[str, int]]:
@@ -672,7 +672,7 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
 
     taken = asyncio.Event()
     with (
-        mock.patch.object(Accepted, "_work", stuck),
+        mock.patch.object(IngressQueue, "_work", stuck),
         mock.patch.object(ingress_queue, "FEW_MAX", -1),
     ):
         async with Broker(port=0) as broker, connect(broker.address) as service:
@@ -688,7 +688,10 @@ async def test_a_batch_that_is_cancelled_ends_at_once(
 async def test_connecting_again_at_once_is_not_spoilt_by_the_first_attempt() -> None:
     """A client that tries again would be connected, and yet fail at all that it does."""
     async with Broker(port=0) as broker:
-        protocols: list[Callable[[], asyncio.Protocol]] = [asyncio.Protocol, lambda: Peer(broker)]
+        protocols: list[Callable[[], asyncio.Protocol]] = [
+            asyncio.Protocol,
+            lambda: ServerConnection(broker),
+        ]
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: protocols.pop(0)(), "127.0.0.1", 0)
         service = connect(f"contrada://127.0.0.1:{server.sockets[0].getsockname()[1]}")
@@ -717,7 +720,7 @@ async def test_a_subscription_whose_opening_is_cancelled_leaves_nothing_behind()
 @on_loop
 async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
     """Who subscribes at that moment would wait for ever."""
-    with mock.patch.object(Guest, "_subscribe", lambda self, *_: self.peer.abort()):
+    with mock.patch.object(ClientSession, "_subscribe", lambda self, *_: self.peer.abort()):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             with pytest.raises(ConnectionFailedError):
                 await service.subscribe("a = 1").open()
@@ -727,11 +730,11 @@ async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
 async def test_what_a_client_publishes_ahead_is_bounded_in_frames() -> None:
     """A client that does not wait for answers would fill the memory with empty frames."""
 
-    async def stuck(_: Peer) -> None:
+    async def stuck(_: ServerConnection) -> None:
         await asyncio.Event().wait()
 
     with (
-        mock.patch.object(Accepted, "_work", stuck),
+        mock.patch.object(IngressQueue, "_work", stuck),
         mock.patch.object(ingress_queue, "FEW_MAX", -1),
     ):
         async with Broker(port=0) as broker:

@@ -9,9 +9,9 @@ import pytest
 
 from contrada.net.broker import neighbours
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client import reconnection
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import Address
 from tests.asynchronous import on_loop, until
 
@@ -29,7 +29,7 @@ async def test_clients_and_links_go_over_sockets_of_unix(
     for module in (neighbours, reconnection):
         monkeypatch.setattr(module, "dial", dial)
     north = Broker(port=0, network=Membership("north"))
-    wanted = (Wanted(Address("north")),)
+    wanted = (WantedLink(Address("north")),)
     south = Broker(port=0, network=Membership("south", neighbours=wanted))
     async with AsyncExitStack() as stack:
         for broker in (north, south):
@@ -42,6 +42,6 @@ async def test_clients_and_links_go_over_sockets_of_unix(
         publisher = await stack.enter_async_context(connect("contrada://north"))
         subscriber = await stack.enter_async_context(connect("contrada://south"))
         events = await stack.enter_async_context(subscriber.subscribe("a >= 0"))
-        await until(lambda: north.exchange.routing().filters.nodes == 1)
+        await until(lambda: north.dispatcher.routing().filters.nodes == 1)
         await publisher.publish_batch({"a": n, "b": "x" * 1_000} for n in range(1_000))
         assert [(await anext(events))["a"] for _ in range(1_000)] == [*range(1_000)]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from tests.asynchronous import on_loop, until
 from tests.net.churn import at_rest, wave
@@ -19,7 +19,7 @@ async def test_nothing_is_left_of_who_has_gone(tmp_path: Path) -> None:
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as a,
         Broker(
             port=0,
-            network=Membership("b", neighbours=(Wanted(parse_address(a.address)),)),
+            network=Membership("b", neighbours=(WantedLink(parse_address(a.address)),)),
             store=tmp_path / "b.db",
         ) as b,
     ):

@@ -17,7 +17,7 @@ import pytest
 
 import contrada as ct
 from contrada.net.broker.broker import BrokerStatistics
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.commands import here
 from tests.net.conftest import CONTRADA
 

@@ -28,9 +28,9 @@ from contrada.model.algebra.value_set import union
 from contrada.model.codec import to_msgpack
 from contrada.net.broker import ingress_queue
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.fair_scheduler import Turns
-from contrada.net.broker.server_connection import Peer
-from contrada.net.connect import connect
+from contrada.net.broker.fair_scheduler import FairScheduler
+from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.service_factory import connect
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.frames import (
     Credit,
@@ -205,7 +205,7 @@ async def test_others_have_their_turn_between_the_requests_of_one_client() -> No
     while desk.written(other) == written:
         await asyncio.sleep(0)
     assert time.thread_time() - began_s < TURN_S_MAX
-    assert desk.broker.exchange.statistics().subscriptions < 20, "they wait for their turns"
+    assert desk.broker.dispatcher.statistics().subscriptions < 20, "they wait for their turns"
     assert not desk.is_closed(asker)
 
 
@@ -289,13 +289,13 @@ async def test_a_client_with_many_subscriptions_leaves_in_turns() -> None:
     assert desk.broker.statistics().subscriptions == 0
     assert 0 < left < held, "it leaves in turns"
     await until(lambda: _held(desk) == (0, 0))
-    desk.broker.exchange._router.validate()
+    desk.broker.dispatcher._router.validate()
     assert desk.broker.statistics().dropped == {}
 
 
 def _held(desk: Desk) -> tuple[int, int]:
     """The parts of subscriptions and the filters that a broker holds."""
-    counts = desk.broker.exchange._router.statistics()
+    counts = desk.broker.dispatcher._router.statistics()
     return counts.subscriptions.entries, counts.filters.nodes
 
 
@@ -331,13 +331,13 @@ async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> No
     await desk.longest_s(asker, encode(subscribe(3, 1, data, 2**20)))
     assert await desk.longest_of(lambda: asker.connection_lost(None), other) < TURN_S_MAX
     await until(lambda: _held(desk) == (0, 0))
-    desk.broker.exchange._router.validate()
+    desk.broker.dispatcher._router.validate()
 
 
 @on_loop
 async def test_a_request_that_waits_for_its_turn_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each connection could hold a whole frame that nobody counts."""
-    monkeypatch.setattr(Turns, "rest_s", lambda *_: 0.0)
+    monkeypatch.setattr(FairScheduler, "rest_s", lambda *_: 0.0)
     desk = Desk()
     asker = desk.client()
     for fields in (["unsubscribe", "1" * 10_000], ["subscribe", "1", b"", "", 1, "later" * 2_000]):
@@ -353,7 +353,7 @@ async def test_nobody_sees_half_of_a_subscription() -> None:
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello(CLIENT))
         assert isinstance(await client.hears(), Hello)
-        router = broker.exchange._router
+        router = broker.dispatcher._router
         filters = [Filter({"a": 1, "b": in_(0, -n)}) for n in range(1, 2_000)]
         early, late = (to_msgpack(Notification({"a": 1, "b": 0, "n": n})) for n in (1, 2))
         async with connect(broker.address) as service:
@@ -361,7 +361,7 @@ async def test_nobody_sees_half_of_a_subscription() -> None:
             await until(lambda: router.statistics().subscriptions.entries > 0)
             assert broker.statistics().subscriptions == 0
             assert broker.statistics().held_bytes > 0, "what is not worked off is held"
-            broker.exchange.publish(broker.exchange.client(), unpacked_publish(early), 0)
+            broker.dispatcher.publish(broker.dispatcher.client(), unpacked_publish(early), 0)
             assert broker.statistics().matched == 0
             assert await client.hears() == Reply(1), "before all it is answered"
             client.say(publish(2, 0, [late]))
@@ -400,13 +400,15 @@ async def test_a_fault_in_the_middle_takes_out_what_was_entered(last: Any, code:
     assert desk.broker.statistics().subscriptions == (not code)
     assert _held(desk)[1] == (0 if code else 1_000)
     assert desk.broker.statistics().held_bytes == 0
-    desk.broker.exchange._router.validate()
+    desk.broker.dispatcher._router.validate()
     assert not desk.is_closed(asker)
 
 
-@pytest.mark.parametrize("end", [lambda its: its.connection_lost(None), Peer.evict])
+@pytest.mark.parametrize("end", [lambda its: its.connection_lost(None), ServerConnection.evict])
 @on_loop
-async def test_who_leaves_in_the_middle_leaves_nothing(end: Callable[[Peer], None]) -> None:
+async def test_who_leaves_in_the_middle_leaves_nothing(
+    end: Callable[[ServerConnection], None],
+) -> None:
     """What nobody can withdraw any more would stay in the broker for ever."""
     desk = Desk()
     asker = desk.client()
@@ -416,7 +418,7 @@ async def test_who_leaves_in_the_middle_leaves_nothing(end: Callable[[Peer], Non
     end(asker)
     await until(lambda: _held(desk) == (0, 0))
     assert desk.broker.statistics().held_bytes == 0
-    desk.broker.exchange._router.validate()
+    desk.broker.dispatcher._router.validate()
 
 
 @on_loop
@@ -435,7 +437,7 @@ async def test_a_request_that_is_too_much_is_refused_and_changes_nothing() -> No
         assert [(await client.hears()).code for _ in range(2)] == ["unknown", ""]  # type: ignore[attr-defined]
         assert broker.statistics().refused == {"LimitError": 1, "unknown": 1}
         assert broker.statistics().subscriptions == 1
-        broker.exchange._router.validate()
+        broker.dispatcher._router.validate()
         await client.leave()
 
 

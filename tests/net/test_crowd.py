@@ -17,7 +17,7 @@ from bench.crowd import CREDIT, HELLO, Crowd, Process, allow_files, broker, crow
 from contrada.model import codec
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.frames import Hello, Request, encode
 from contrada.net.wire.message_codec import packed
 from contrada.routing.router_messages import Subscribe

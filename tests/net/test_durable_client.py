@@ -22,14 +22,14 @@ from contrada.errors import (
 )
 from contrada.net.broker import broker_logs
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.durable_session import GuestLogs
+from contrada.net.broker.durable_session import DurableSession
 from contrada.net.client import durable_client
-from contrada.net.client.durable_client import TcpLogs
+from contrada.net.client.durable_client import DurableClient
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, LogReply, Reply
-from contrada.service import Service, StandingSubscription, backoff
+from contrada.service import DurableSubscription, Service, backoff
 from contrada.service.durable_reader import READ_AHEAD_MAX
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
@@ -153,7 +153,7 @@ async def test_what_is_acknowledged_one_by_one_does_not_come_again(
         await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
         got = await records(events, 3)
         with monkeypatch.context() as patch:
-            patch.setattr(GuestLogs, "_answer", lambda *_: None)
+            patch.setattr(DurableSession, "_answer", lambda *_: None)
             waiting = [asyncio.create_task(events.acknowledge(e.position)) for e in got]
             peers = list(broker._peers)
             logs_of = next(iter(peers))._talk._logs  # type: ignore[union-attr]
@@ -262,7 +262,7 @@ async def test_what_is_unanswered_at_the_end_is_told(
     async with connect(broker.address, reconnect_wait_s=0.05) as service:
         await service.publish({"n": 0}, delivery=CERTIFIED)
         events = await service.subscribe("n < 0", durable="s")
-        monkeypatch.setattr(GuestLogs, "_answer", lambda *_: None)
+        monkeypatch.setattr(DurableSession, "_answer", lambda *_: None)
         publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
         waiting = asyncio.create_task(events.next())
         logs_of = service.delivery()  # type: ignore[attr-defined]
@@ -335,14 +335,14 @@ async def test_a_connection_that_is_lost_as_readers_are_taken_up_is_made_again(
         service.subscribe("n any", durable="s") as events,
         asyncio.timeout(WAIT_S),
     ):
-        taking_up = TcpLogs.take_up
+        taking_up = DurableClient.take_up
 
-        async def losing(of: TcpLogs) -> None:
-            monkeypatch.setattr(TcpLogs, "take_up", taking_up)
+        async def losing(of: DurableClient) -> None:
+            monkeypatch.setattr(DurableClient, "take_up", taking_up)
             lose(service)
             await taking_up(of)
 
-        monkeypatch.setattr(TcpLogs, "take_up", losing)
+        monkeypatch.setattr(DurableClient, "take_up", losing)
         cut(broker)
         await service.publish({"n": 1}, delivery=CERTIFIED)
         assert (await events.next(WAIT_S)).item["n"] == 1
@@ -414,8 +414,8 @@ async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
         await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
         got = await records(events, 3)
         with monkeypatch.context() as patch:
-            patch.setattr(GuestLogs, "_do", lambda *_: None)
-            patch.setattr(GuestLogs, "_publish", lambda *_: iter(()))
+            patch.setattr(DurableSession, "_do", lambda *_: None)
+            patch.setattr(DurableSession, "_publish", lambda *_: iter(()))
             publishing = asyncio.create_task(service.publish({"n": 9}, delivery=CERTIFIED))
             waiting = asyncio.create_task(events.acknowledge(got[0].position))
             (peer,) = broker._peers
@@ -440,7 +440,7 @@ async def test_who_waits_no_longer_makes_no_room(
         await service.publish({"n": 0}, delivery=CERTIFIED)
         logs_of = service.delivery()  # type: ignore[attr-defined]
         with monkeypatch.context() as patch:
-            patch.setattr(GuestLogs, "_answer", lambda *_: None)
+            patch.setattr(DurableSession, "_answer", lambda *_: None)
             for n in range(9):
                 task = asyncio.create_task(service.publish({"n": n}, delivery=CERTIFIED))
                 await asyncio.sleep(0)
@@ -463,7 +463,7 @@ async def test_what_was_acknowledged_by_who_left_does_not_come_again(
         await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
         got = await records(events, 2)
         with monkeypatch.context() as patch:
-            patch.setattr(GuestLogs, "_do", lambda *_: None)
+            patch.setattr(DurableSession, "_do", lambda *_: None)
             waiting = asyncio.create_task(events.acknowledge(got[0].position))
             leaving = asyncio.create_task(events.aclose())
             (peer,) = broker._peers
@@ -600,7 +600,7 @@ async def publish_all(service: Service, accepted: list[int], stop: asyncio.Event
     await asyncio.gather(*map(publish, range(8)))
 
 
-async def read_all(events: StandingSubscription[Any], done: list[int]) -> None:
+async def read_all(events: DurableSubscription[Any], done: list[int]) -> None:
     """Reads until it is cancelled; notes what is acknowledged."""
     async for each in events:
         await events.acknowledge(each.position)

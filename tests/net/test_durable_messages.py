@@ -19,7 +19,7 @@ from contrada.errors import (
     ServiceError,
     StoreFullError,
 )
-from contrada.service import Kept, Service, StandingSubscription
+from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.durable_reader import READ_AHEAD_MAX
 from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import on_loop, until
@@ -33,9 +33,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "events.db"
 
 
-async def fail_over(service: Service, name: str, number: int) -> list[Kept[Any]]:
+async def fail_over(service: Service, name: str, number: int) -> list[DurableRecord[Any]]:
     """Read until a number comes, and fail over it; what has come."""
-    found: list[Kept[Any]] = []
+    found: list[DurableRecord[Any]] = []
     try:
         async with service.subscribe(durable=name) as events:
             async for each in events:
@@ -193,7 +193,7 @@ async def test_what_is_not_acknowledged_comes_again(serve: Serve, path: Path) ->
             for position in (7, 0, "x"):
                 with pytest.raises(InvalidValueError, match="up to 6"):
                     await events.acknowledge(position)  # type: ignore[arg-type]
-            await events.give_back(got[4].position)
+            await events.nack(got[4].position)
             # The last three and the one that was given back were on their way to the reader.
             again = await records(events, 4)
             assert sorted((each.item["n"], each.attempt) for each in again) == [
@@ -253,7 +253,7 @@ async def test_several_share_one(serve: Serve, path: Path) -> None:
         await service.publish_batch(({"n": n} for n in range(count)), delivery=CERTIFIED)
         found: dict[str, list[int]] = {"one": [], "other": []}
 
-        async def read(who: str, events: StandingSubscription[Any]) -> None:
+        async def read(who: str, events: DurableSubscription[Any]) -> None:
             async for each in events:
                 found[who].append(each.item["n"])
 

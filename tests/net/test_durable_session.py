@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 import contrada as ct
-from contrada.delivery.delivery_messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
+from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, ReadLog, Records
 from contrada.delivery.durable_subscription import OUT_MAX
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
 from contrada.net.broker import durable_session, ingress_queue
 from contrada.net.broker.broker import Broker
-from contrada.net.connect import connect
-from contrada.net.wire.durable_messages import Arrive, Publications, packed
+from contrada.net.service_factory import connect
+from contrada.net.wire.durable_messages import Publications, PublisherHello, packed
 from contrada.net.wire.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from tests.asynchronous import on_loop, until
@@ -52,10 +52,10 @@ def publications(*each: bytes) -> msgspec.Raw:
             "STANDING_FILTERS_MAX = 1000",
         ),
         (packed(Grant("s", "r", 1)), "DeliveryError", "'r' does not read 's'"),
-        (packed(Done("in memory", "x", ((1, 2),))), "DeliveryError", "does not read"),
-        (packed(Done("in memory", "here", ((0, 2),))), "InvalidValueError", "positions from 1"),
-        (packed(Done("in memory", "here", ((3, 2),))), "InvalidValueError", "positions from 1"),
-        (packed(GiveBack("in memory", "here", (1,) * (OUT_MAX + 1))), "LimitError", "OUT_MAX"),
+        (packed(Ack("in memory", "x", ((1, 2),))), "DeliveryError", "does not read"),
+        (packed(Ack("in memory", "here", ((0, 2),))), "InvalidValueError", "positions from 1"),
+        (packed(Ack("in memory", "here", ((3, 2),))), "InvalidValueError", "positions from 1"),
+        (packed(Nack("in memory", "here", (1,) * (OUT_MAX + 1))), "LimitError", "OUT_MAX"),
         (packed(ReadLog("in memory", "here", ALL, None, False)), "DeliveryError", "reads"),
         (packed(CloseLog("s", "", ends=True)), "DeliveryError", "no durable subscription 's'"),
         (publications(), "InvalidValueError", "expected notifications to publish"),
@@ -106,7 +106,7 @@ async def test_who_asks_too_far_ahead_is_ended(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(durable_session, "PLEDGES_MAX", 3)
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, HELLO)
-        arrive = packed(Arrive("p", "i"))
+        arrive = packed(PublisherHello("p", "i"))
         client.say(*(LogRequest(n + 1, arrive) for n in range(5)))
         heard = [await client.hears() for _ in range(2)]
         assert isinstance(heard[-1], Failure)

@@ -90,15 +90,15 @@ async def test_what_is_promised_comes_to_logs_that_are_known_once_it_is_open(
     """What is certified would not come, since nobody had told of the log yet."""
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
-        ct.connect(broker.address) as home,
+        ct.connect(broker.address) as owner,
     ):
-        async with home.subscribe("n any", durable="s"):
+        async with owner.subscribe("n any", durable="s"):
             pass
         for each in range(5):
             path = tmp_path / f"{each}.db"
             async with joined(broker, f"s{each}", store=path) as service:
                 await service.publish({"n": each}, delivery=CERTIFIED)
-        assert await rest(home, "s") == list(range(5))
+        assert await rest(owner, "s") == list(range(5))
 
 
 @pytest.mark.parametrize(
@@ -248,15 +248,15 @@ async def test_a_lost_link_is_told_and_made_again() -> None:
         joined(broker, on_connection=told.append) as service,
         service.subscribe("a any") as events,
     ):
-        for life in range(3):
+        for incarnation in range(3):
             await until(lambda: service.connection.state == "connected")
             async with ct.connect(address) as client, client.subscribe("b any") as theirs:
                 await until(partial(know, [broker], 2))
-                await client.publish({"a": life})
-                assert (await events.next(10))["a"] == life
-                await until(lambda: service._server.exchange.routing().filters.nodes == 2)  # type: ignore[attr-defined]
-                await service.publish({"b": life})
-                assert (await theirs.next(10))["b"] == life
+                await client.publish({"a": incarnation})
+                assert (await events.next(10))["a"] == incarnation
+                await until(lambda: service._server.dispatcher.routing().filters.nodes == 2)  # type: ignore[attr-defined]
+                await service.publish({"b": incarnation})
+                assert (await theirs.next(10))["b"] == incarnation
             await broker.stop()
             await until(lambda: service.connection.state == "trying")
             assert service.statistics().link_sent == {}
@@ -288,7 +288,7 @@ async def test_it_carries_what_goes_between_its_neighbours(options: dict[str, An
         subscriber.subscribe("a any") as events,
         ct.connect(neighbours=[one.address, other.address], name="desk", **of) as service,
     ):
-        await until(lambda: one.exchange.routing().filters.nodes == 1)
+        await until(lambda: one.dispatcher.routing().filters.nodes == 1)
         await publisher.publish_batch({"a": each} for each in range(500))
         assert [(await events.next(10))["a"] for _ in range(500)] == list(range(500))
         assert service.statistics().link_sent["b"] == 500
@@ -305,7 +305,7 @@ async def test_it_may_have_a_parent() -> None:
         ct.connect(parent=root.address, name="leaf") as low,
         low.subscribe("a = 2") as down,
     ):
-        await until(lambda: root.exchange.routing().filters.nodes == 2)
+        await until(lambda: root.dispatcher.routing().filters.nodes == 2)
         await low.publish({"a": 1})
         await high.publish({"a": 2})
         assert (await up.next(10))["a"] == 1
@@ -323,7 +323,7 @@ async def test_what_is_carried_as_bytes_is_read() -> None:
         service.subscribe("a >= 0 and b any") as events,
         service.subscribe("a any", where="a < 5") as few,
     ):
-        await until(lambda: broker.exchange.routing().filters.nodes >= 1)
+        await until(lambda: broker.dispatcher.routing().filters.nodes >= 1)
         await publisher.publish_batch({"a": each, "b": "x"} for each in range(600))
         found = [await events.next(10) for _ in range(600)]
         assert found == [
@@ -430,8 +430,8 @@ async def test_closing_hands_over_what_is_promised(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
-        ct.connect(broker.address) as home,
-        home.subscribe("n any", reliable=True) as events,
+        ct.connect(broker.address) as owner,
+        owner.subscribe("n any", reliable=True) as events,
     ):
         async with joined(broker) as service:
             batches = [[{"n": n, "x": "x" * 300}] * 20 for n in range(5)]
@@ -544,9 +544,16 @@ async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path
         ct.connect(broker.address) as client,
         client.subscribe("n any", durable="s") as events,
     ):
-        for life in range(3):
+        for incarnation in range(3):
             program = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", PROGRAM, broker.address, str(store), str(life * 10**6)),
+                *(
+                    sys.executable,
+                    "-c",
+                    PROGRAM,
+                    broker.address,
+                    str(store),
+                    str(incarnation * 10**6),
+                ),
                 stdout=asyncio.subprocess.PIPE,
             )
             assert program.stdout is not None

@@ -2,12 +2,12 @@
 
 import pytest
 
-from contrada.net.broker.fair_scheduler import AT_ONCE_S, REST_S_MAX, SHARE, TURN_S, Turns
+from contrada.net.broker.fair_scheduler import AT_ONCE_S, REST_S_MAX, SHARE, TURN_S, FairScheduler
 
 
 def test_what_takes_no_longer_than_a_turn_is_free() -> None:
     """A fast publisher would be slowed down though nobody waits."""
-    turns = Turns(0.0)
+    turns = FairScheduler(0.0)
     now_s = 0.0
     for _ in range(1_000):
         turns.begin(now_s)
@@ -19,7 +19,7 @@ def test_what_takes_no_longer_than_a_turn_is_free() -> None:
 
 def test_who_takes_long_turns_gets_a_share_of_the_time() -> None:
     """One client's costly requests, one after the other, would starve all others."""
-    turns = Turns(0.0)
+    turns = FairScheduler(0.0)
     now_s = worked_s = 0.0
     while now_s < 100.0:
         turns.begin(now_s)
@@ -34,7 +34,7 @@ def test_who_takes_long_turns_gets_a_share_of_the_time() -> None:
 
 def test_what_was_taken_is_forgiven_with_time() -> None:
     """A client would be slow for ever after one costly request."""
-    turns = Turns(0.0)
+    turns = FairScheduler(0.0)
     turns.begin(0.0)
     assert turns.rest_s(TURN_S + AT_ONCE_S + 0.5) == pytest.approx(0.5 / SHARE)
     later_s = 0.5 / SHARE + AT_ONCE_S / SHARE + 1.0
@@ -44,6 +44,6 @@ def test_what_was_taken_is_forgiven_with_time() -> None:
 
 def test_a_rest_is_bounded() -> None:
     """A client that had bad luck once would be taken for dead."""
-    turns = Turns(0.0)
+    turns = FairScheduler(0.0)
     turns.begin(0.0)
     assert turns.rest_s(1_000.0) == REST_S_MAX

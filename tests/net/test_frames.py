@@ -183,7 +183,7 @@ def test_filters_are_looked_at_in_parts() -> None:
     assert len(members) == 50, "what is written alike comes once"
     parts = [asked.part(members[n : n + 8]) for n in range(0, 50, 8)]
     assert [each for part in parts for each in part.filters.filters] == filters
-    assert {(part.identity, part.home) for part in parts} == {("1", "home")}
+    assert {(part.identity, part.owner) for part in parts} == {("1", "home")}
     many = FilterSet([Filter({"a": n}) for n in range(SUBSCRIPTION_FILTERS_MAX + 1)])
     with pytest.raises(LimitError, match="SUBSCRIPTION_FILTERS_MAX"):
         PackedSubscribe("1", to_msgpack(many)).members()

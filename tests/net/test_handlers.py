@@ -9,7 +9,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import ServiceError
-from contrada.net.connect import connect, connect_sync
+from contrada.net.service_factory import connect, connect_sync
 from contrada.service.callbacks import HANDLERS_MAX
 from tests.asynchronous import on_loop, until
 

@@ -11,12 +11,12 @@ from contrada.matching.packed import Bundle
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
-from contrada.net.broker.ingress_queue import FEW_MAX, FEW_WORK_MAX, Accepted
-from contrada.net.broker.server_connection import WRITTEN_AT_ONCE_MAX, Rounds
+from contrada.net.broker.ingress_queue import FEW_MAX, FEW_WORK_MAX, IngressQueue
+from contrada.net.broker.server_connection import WRITTEN_AT_ONCE_MAX, DeliveryRounds
 from contrada.routing.router_messages import Publish, Subscribe
-from contrada.service.dispatcher import Exchange
-from contrada.service.envelope_factory import Stamp
-from contrada.service.subscription_queue import ENTRY_BYTES, Outlet
+from contrada.service.dispatcher import Dispatcher
+from contrada.service.envelope_factory import EnvelopeFactory
+from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import load_kernels
 
@@ -25,22 +25,22 @@ class Workshop:
     """One publisher and one subscriber of an exchange."""
 
     def __init__(self, room: int = 10_000) -> None:
-        self.exchange = Exchange()
+        self.dispatcher = Dispatcher()
         self.tasks: list[asyncio.Task[None]] = []
         self.answers: list[tuple[int, int | ContradaError]] = []
         self.ends: list[FrameError] = []
         self.held = 0
-        self.outlet: Outlet[Notification] = Outlet(notifications_max=room)
+        self.queue: SubscriptionQueue[Notification] = SubscriptionQueue(notifications_max=room)
         request = Subscribe("1", FilterSet([Filter("n >= 0")]))
-        self.exchange.subscribe(self.exchange.client(), request, self.outlet)
-        self.accepted: Accepted[int] = Accepted(
-            self.exchange,
-            self.exchange.client(),
+        self.dispatcher.subscribe(self.dispatcher.client(), request, self.queue)
+        self.accepted: IngressQueue[int] = IngressQueue(
+            self.dispatcher,
+            self.dispatcher.client(),
             self,
             answer=lambda number, answer: self.answers.append((number, answer)),
             end=self.ends.append,
         )
-        self._stamp = Stamp("p")
+        self._stamp = EnvelopeFactory("p")
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -54,7 +54,7 @@ class Workshop:
         self.accepted.add(request, wait_ms, Publish(tuple(items)))
 
     def taken(self) -> list[object]:
-        batch, _ = self.outlet.take_batch(10_000, 2**40)
+        batch, _ = self.queue.take_batch(10_000, 2**40)
         return [each["n"] for each in batch]
 
 
@@ -80,13 +80,13 @@ async def test_what_is_little_is_worked_off_at_once() -> None:
 async def test_what_turns_out_to_be_much_is_left_to_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who publishes what is hard to match would hold up the others, or it would come twice."""
     shop = Workshop()
-    take = shop.exchange.take
+    take = shop.dispatcher.take
 
     def take_with_effort(*of: Any) -> Any:
         spend(FEW_WORK_MAX + 1)
         return take(*of)
 
-    monkeypatch.setattr(shop.exchange, "take", take_with_effort)
+    monkeypatch.setattr(shop.dispatcher, "take", take_with_effort)
     shop.publish(1, 5, 6)
     assert shop.answers == []
     await asyncio.gather(*shop.tasks)
@@ -137,7 +137,7 @@ async def test_a_refusal_and_a_fault_are_told_apart_at_once(
         def take(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr(shop.exchange, "take", take)
+        monkeypatch.setattr(shop.dispatcher, "take", take)
         shop.publish(1, 0)
     assert shop.answers == [(1, refusal)]
     assert [each.code for each in shop.ends] == ["internal"]
@@ -164,7 +164,7 @@ class Written:
 @on_loop
 async def test_few_are_written_to_at_once_and_many_together() -> None:
     """What few ask for would wait a turn, or many would be written to for each publisher anew."""
-    rounds, flushed = Rounds(), list[Written]()
+    rounds, flushed = DeliveryRounds(), list[Written]()
     few: Any = [Written(flushed) for _ in range(WRITTEN_AT_ONCE_MAX)]
     for each in few:
         rounds.add(each)
@@ -182,7 +182,7 @@ async def test_few_are_written_to_at_once_and_many_together() -> None:
 @on_loop
 async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
     """One broken connection would silence those that come behind it, or end who published."""
-    rounds, flushed = Rounds(), list[Written]()
+    rounds, flushed = DeliveryRounds(), list[Written]()
     faulty, good = Written(flushed, fails=True), Written(flushed)
     due: Any = [faulty, good]
     for each in due:
@@ -198,7 +198,7 @@ async def test_a_bundle_counts_with_all_that_it_holds() -> None:
     """A client could have a broker hold twice of what it may."""
     load_kernels()
     shop = Workshop()
-    stamp = Stamp("p")
+    stamp = EnvelopeFactory("p")
     encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * 40, 1)]
     bundle = Bundle.of(encodings)
     assert bundle is not None

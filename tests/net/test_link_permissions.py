@@ -12,20 +12,20 @@ import pytest
 from contrada.errors import NotPermittedError
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.link_permissions import LimitedNeighbour
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.link_permissions import LinkPermissions
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.tokens import new_token
 from contrada.routing.interest_forwarder import Strategy
 from contrada.routing.router_messages import (
     Advertise,
     Neighbour,
+    NextHop,
     Subscribe,
     Unadvertise,
     Unsubscribe,
-    Way,
 )
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import Principal
@@ -36,9 +36,9 @@ TOKEN, RECORD = new_token("oslo")
 QUOTE, ALERT, SECRET = (f"what = '{each}'" for each in ("quote", "alert", "secret"))
 
 
-def limited(*, narrows: bool = False) -> LimitedNeighbour:
+def limited(*, narrows: bool = False) -> LinkPermissions:
     may = Principal("oslo", FilterSet(QUOTE), FilterSet(ALERT), ("*",), narrows=narrows)
-    return LimitedNeighbour(Permit(may))
+    return LinkPermissions(Permit(may))
 
 
 def offer(text: str) -> Advertisement:
@@ -55,7 +55,7 @@ def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> Non
     assert link.told(Subscribe("2", Filter(SECRET))) is None
     both = link.told(Subscribe("3", FilterSet([Filter(SECRET), Filter(QUOTE)])))
     assert both == Subscribe("3", FilterSet([Filter(QUOTE)]))
-    assert link.told(Subscribe("2", Filter(QUOTE), home="far")) is not None
+    assert link.told(Subscribe("2", Filter(QUOTE), owner="far")) is not None
 
 
 def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
@@ -79,7 +79,7 @@ def test_what_it_was_not_told_is_not_withdrawn() -> None:
         link.told(begin("2", unknown))  # type: ignore[arg-type]
         for _ in range(2):
             assert link.told(end("2")) is None
-        assert link.told(end("1", home="far")) is None, "another tree has identities of its own"
+        assert link.told(end("1", owner="far")) is None, "another tree has identities of its own"
         assert link.told(end("1")) == end("1")
         assert link.told(end("1")) is None
         link.told(begin("1", unknown))  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ async def two(strategy: Strategy, **may: Any) -> AsyncIterator[Sequence[Any]]:
     async with AsyncExitStack() as stack:
         main = Broker(port=0, users=users, network=Membership("main", strategy=strategy))
         await stack.enter_async_context(main)
-        wanted = (Wanted(parse_address(main.address)),)
+        wanted = (WantedLink(parse_address(main.address)),)
         network = Membership("oslo", strategy=strategy, neighbours=wanted, token=TOKEN)
         oslo = await stack.enter_async_context(Broker(port=0, network=network))
         here = await stack.enter_async_context(connect(main.address))
@@ -120,8 +120,8 @@ async def two(strategy: Strategy, **may: Any) -> AsyncIterator[Sequence[Any]]:
 
 def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
     """What a broker holds of a neighbour: what it wants, and what it offers."""
-    forwarding = broker.exchange._router._forwarding
-    way = Way(Neighbour(of))
+    forwarding = broker.dispatcher._router._forwarding
+    way = NextHop(Neighbour(of))
     return tuple(  # type: ignore[return-value]
         {str(node.product) for node in table.nodes(way)}
         for table in (forwarding.wishes, forwarding.offers)

@@ -14,7 +14,7 @@ from contrada.model import from_msgpack
 from contrada.net.broker import log_batches
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.durable_messages import AskStretch, Stretch
+from contrada.net.wire.durable_messages import AskRecordBatch, RecordBatch
 from tests.asynchronous import on_loop
 
 
@@ -34,7 +34,7 @@ async def filled(service: TcpService, count: int) -> None:
     await service.publish_batch(({"n": n} for n in range(count)), delivery="certified")
 
 
-def values(stretch: Stretch) -> list[object]:
+def values(stretch: RecordBatch) -> list[object]:
     """What is in a stretch, cut by its lengths."""
     found, at = list[object](), 0
     for length in array("I", stretch.lengths):
@@ -59,7 +59,7 @@ async def test_a_stretch_has_what_a_reader_gets(
         assert (log.first, log.undone, log.next) == (1, 1, 101)
         found, positions, at = list[object](), array("q"), log.first
         while at < log.next:
-            stretch = await logs.stretch(AskStretch("log", log.number, at, log.next))
+            stretch = await logs.stretch(AskRecordBatch("log", log.number, at, log.next))
             assert len(stretch.data) < 4_000
             found += values(stretch)
             positions += array("q", stretch.positions)
@@ -78,16 +78,16 @@ async def test_what_is_acknowledged_is_left_out_or_gone(tmp_path: Path) -> None:
         async with service.subscribe(durable="log", auto_acknowledge=False) as events:
             kept = [await anext(events) for _ in range(5)]
             await events.acknowledge(kept[-1].position)
-        assert values(await logs.stretch(AskStretch("log", number, 1, 11))) == [
+        assert values(await logs.stretch(AskRecordBatch("log", number, 1, 11))) == [
             *range(4),
             *range(5, 10),
         ]
-        again = await logs.stretch(AskStretch("log", number, 1, 11, is_again=True))
+        again = await logs.stretch(AskRecordBatch("log", number, 1, 11, is_again=True))
         assert values(again) == [*range(10)]
         await logs.acknowledge("log", number, 4)
         assert (await logs.log("log")).undone == 4
         with pytest.raises(DeliveryError, match="cannot be read from 3"):
-            await logs.stretch(AskStretch("log", number, 3, 11))
+            await logs.stretch(AskRecordBatch("log", number, 3, 11))
         async with service.subscribe(durable="log") as events:
             assert (await anext(events)).item["n"] == 3
 
@@ -102,11 +102,11 @@ async def test_what_cannot_be_read_by_position_is_refused(tmp_path: Path) -> Non
         with pytest.raises(DeliveryError, match="no durable subscription 'other'"):
             await logs.log("other")
         with pytest.raises(DeliveryError, match="another one has its name"):
-            await logs.stretch(AskStretch("log", number + 1, 1, 2))
+            await logs.stretch(AskRecordBatch("log", number + 1, 1, 2))
         with pytest.raises(DeliveryError, match="another one has its name"):
             await logs.acknowledge("log", number + 1, 2)
         with pytest.raises(InvalidValueError):
-            await logs.stretch(AskStretch("log", number, 2, 2))
+            await logs.stretch(AskRecordBatch("log", number, 2, 2))
         with pytest.raises(InvalidValueError, match="which are there"):
             await logs.acknowledge("log", number, 3)
 
@@ -118,12 +118,12 @@ async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
         await filled(service, 10)
         logs = service.delivery()
         log = await logs.log("log")
-        said = AskStretch("log", log.number, 1, log.next)
+        said = AskRecordBatch("log", log.number, 1, log.next)
         asked = [logs.stretch(said) for _ in range(10 * log_batches.STRETCHES_MAX)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert any(isinstance(each, LimitError) for each in found)
         for each in found:
-            if isinstance(each, Stretch):
+            if isinstance(each, RecordBatch):
                 assert values(each) == [*range(10)]
             else:
                 assert isinstance(each, LimitError)

@@ -27,7 +27,7 @@ from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
-from contrada.service import Advertisements, Offering, StandingSubscription, Subscription, backoff
+from contrada.service import Advertisements, DurableSubscription, Offering, Subscription, backoff
 from tests.asynchronous import until
 from tests.net.churn import reset
 from tests.net.memory import tables
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         self.readings: list[Reading] = []
         self.offers: dict[Offering, tuple[int, int]] = {}
         self.following: Advertisements | None = None
-        self.log: StandingSubscription[ct.Notification] | None = None
+        self.log: DurableSubscription[ct.Notification] | None = None
         self.kept: list[int] = []
         self.numbers = itertools.count()
         self.calm = 0

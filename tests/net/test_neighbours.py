@@ -16,9 +16,9 @@ from contrada.model.algebra.sets import matches
 from contrada.net.broker import ingress_queue, link
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Failure, Hello, Hop, Reply
 from contrada.net.wire.message_codec import packed, unpacked_hop
@@ -52,7 +52,7 @@ def free_ports(count: int) -> list[int]:
 
 def know(brokers: Sequence[Broker], count: int) -> bool:
     """Whether each broker holds so many filters."""
-    return all(each.exchange.routing().filters.nodes == count for each in brokers)
+    return all(each.dispatcher.routing().filters.nodes == count for each in brokers)
 
 
 def stranger(broker: Broker, **said: Any) -> Hello:
@@ -103,18 +103,18 @@ async def test_what_is_published_at_one_is_delivered_at_another(
 async def test_parents_and_children_are_linked_over_tcp() -> None:
     """A hierarchy would be a network of peers, and its root see nothing."""
     async with Broker(port=0, network=Membership("root")) as root:
-        above = Wanted(parse_address(root.address), Role.PARENT)
+        above = WantedLink(parse_address(root.address), Role.PARENT)
         below = Membership("leaf", neighbours=(above,))
         async with Broker(port=0, network=below) as leaf:
             await until(lambda: len(root.neighbours) == len(leaf.neighbours) == 1)
-            assert leaf.exchange.routing().filters.nodes == 1, "a parent wants everything"
+            assert leaf.dispatcher.routing().filters.nodes == 1, "a parent wants everything"
             async with (
                 connect(leaf.address) as low,
                 connect(root.address) as high,
                 high.subscribe("a = 1") as up,
                 low.subscribe("a = 2") as down,
             ):
-                await until(lambda: root.exchange.routing().filters.nodes == 2)
+                await until(lambda: root.dispatcher.routing().filters.nodes == 2)
                 await low.publish({"a": 1})
                 await high.publish({"a": 2})
                 assert (await anext(up))["a"] == 1
@@ -128,17 +128,17 @@ async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.Monke
     (port,) = free_ports(1)
     address = parse_address(f"contrada://127.0.0.1:{port}")
     async with (
-        Broker(port=0, network=Membership("b", neighbours=(Wanted(address),))) as stays,
+        Broker(port=0, network=Membership("b", neighbours=(WantedLink(address),))) as stays,
         connect(stays.address) as subscriber,
         subscriber.subscribe("a any") as events,
     ):
-        for life in range(3):
+        for incarnation in range(3):
             await until(lambda: not len(stays.neighbours))
             async with Broker(address.host, port, network=Membership("a")) as comes:
                 await until(partial(know, [stays, comes], 1))
                 async with connect(comes.address) as publisher:
-                    await publisher.publish({"a": life})
-                assert (await anext(events))["a"] == life
+                    await publisher.publish({"a": incarnation})
+                assert (await anext(events))["a"] == incarnation
 
 
 @on_loop
@@ -147,7 +147,7 @@ async def test_two_that_come_to_one_another_have_one_link(monkeypatch: pytest.Mo
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     for _ in range(5):
         ports = free_ports(2)
-        wanted = [Wanted(parse_address(f"contrada://127.0.0.1:{each}")) for each in ports]
+        wanted = [WantedLink(parse_address(f"contrada://127.0.0.1:{each}")) for each in ports]
         first, second = (
             Broker(port=port, network=Membership(name, neighbours=(other,)))
             for port, name, other in zip(ports, "ab", wanted[::-1], strict=True)
@@ -190,7 +190,7 @@ async def test_what_does_not_fit_is_refused_in_words(
     """Two brokers would misunderstand one another, and nobody know why nothing comes."""
     caplog.set_level("INFO", "contrada")
     async with Broker(port=0, network=one) as first:
-        wanted = (Wanted(parse_address(first.address)),)
+        wanted = (WantedLink(parse_address(first.address)),)
         async with Broker(port=0, network=replace(other, neighbours=wanted)) as second:
             await until(lambda: said in caplog.text)
             assert not len(first.neighbours)
@@ -340,7 +340,7 @@ async def test_a_stranger_that_does_not_fit_ends_no_link(said: dict[str, Any], r
 async def test_a_broker_that_is_full_makes_its_links() -> None:
     """Its clients would shut it out of its network."""
     async with Broker(port=0, network=Membership("a")) as first:
-        wanted = (Wanted(parse_address(first.address)),)
+        wanted = (WantedLink(parse_address(first.address)),)
         full = Broker(port=0, network=Membership("b", neighbours=wanted), connections_max=0)
         async with full:
             await until(lambda: len(first.neighbours) == len(full.neighbours) == 1)
@@ -402,7 +402,7 @@ async def test_a_neighbour_that_does_not_read_is_ended(monkeypatch: pytest.Monke
     monkeypatch.setattr(link, "LINK_UNREAD_BYTES_MAX", 1_000_000)
     async with Broker(port=0, network=Membership("a")) as broker:
         raw = await RawClient.to(broker, stranger(broker), greeting())
-        await until(lambda: broker.exchange.routing().servers == 2)
+        await until(lambda: broker.dispatcher.routing().servers == 2)
         async with connect(broker.address) as service, AsyncExitStack() as stack:
             for number in range(200):
                 await stack.enter_async_context(
@@ -424,7 +424,7 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
     caplog.set_level("INFO", "contrada.net.broker.neighbours")
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     async with Broker(port=0, network=Membership("a")) as first:
-        wanted = (Wanted(parse_address(first.address)),)
+        wanted = (WantedLink(parse_address(first.address)),)
         async with Broker(port=0, network=Membership("b", neighbours=wanted)):
             for _ in range(6):
                 await until(lambda: len(first.neighbours) == 1)
@@ -449,7 +449,7 @@ async def test_neighbours_come_and_go_while_a_broker_runs() -> None:
         one.subscribe("a any") as at_one,
         other.subscribe("a > 1") as at_other,
     ):
-        first, second = (Wanted(parse_address(each.address)) for each in brokers[1:])
+        first, second = (WantedLink(parse_address(each.address)) for each in brokers[1:])
         brokers[0].neighbours.change([first])
         await until(partial(know, brokers[:1], 1))
         (kept,) = brokers[0].neighbours
@@ -506,13 +506,13 @@ async def test_a_neighbour_that_is_wanted_twice_has_one_link_that_stays(
     monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.002)
     async with Broker(port=0, network=Membership("north")) as north:
         address = parse_address(north.address)
-        wanted = [Wanted(address)]
+        wanted = [WantedLink(address)]
         if not is_other_way:
-            wanted.append(Wanted(replace(address, host="localhost")))
+            wanted.append(WantedLink(replace(address, host="localhost")))
         network_of_south = Membership("south", neighbours=tuple(wanted))
         async with Broker(port=0, network=network_of_south) as south:
             if is_other_way:
-                north.neighbours.change([Wanted(parse_address(south.address))])
+                north.neighbours.change([WantedLink(parse_address(south.address))])
             await until(lambda: len(north.neighbours) == len(south.neighbours) == 1)
             connections = 0
             while connections < north.statistics().connections_total:  # Until it is at rest.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import ConnectionFailedError
-from contrada.net.connect import connect_sync
-from contrada.service.sync import BlockingService
+from contrada.net.service_factory import connect_sync
+from contrada.service.sync import SyncService
 from tests.commands import here
 from tests.net.conftest import CONTRADA
 from tests.net.processes import Process, serving
@@ -48,7 +48,7 @@ def running(file: Path, count: int = len(NAMES)) -> Iterator[tuple[Process, dict
             process.communicate(timeout=WAIT_S)
 
 
-def is_delivered(publisher: BlockingService, address: str, value: int) -> bool:
+def is_delivered(publisher: SyncService, address: str, value: int) -> bool:
     """Whether what one publishes comes to another, once it is asked for everywhere."""
     with connect_sync(address) as subscriber, subscriber.subscribe(f"a = {value}") as events:
         for _ in range(5_000):

@@ -13,7 +13,7 @@ from contrada.net.broker import client_session, link
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.frames import Hello, HopPart, MatchDelivery, Reply, Request
 from contrada.net.wire.message_codec import packed, unpacked_hop
 from contrada.net.wire.pattern_codec import BROKER_PATTERN_LIMITS
@@ -33,7 +33,7 @@ from contrada.routing.delegation import (
 )
 from contrada.routing.router import Strategy
 from contrada.service import backoff
-from contrada.service.envelope_factory import Stamp
+from contrada.service.envelope_factory import EnvelopeFactory
 from tests.asynchronous import on_loop, until
 from tests.net.networks import FIVE, Network, network
 from tests.net.test_broker import RawClient
@@ -89,7 +89,7 @@ def test_what_is_no_such_message_is_one_clear_error(fields: tuple[Any, ...]) -> 
 
 def delegated(brokers: Network) -> int:
     """How many parts of patterns are assembled elsewhere than they were asked for."""
-    return sum(each.exchange.routing().patterns.delegated for each in brokers)
+    return sum(each.dispatcher.routing().patterns.delegated for each in brokers)
 
 
 @pytest.mark.parametrize("part_bytes", [link.SAID_BYTES_MAX, 64])
@@ -140,7 +140,7 @@ async def test_a_network_matches_as_one_matcher(
         await matches.unsubscribe()
         await until(lambda: brokers.is_at_rest)
         for each in brokers:
-            held = each.exchange.routing()
+            held = each.dispatcher.routing()
             assert (held.patterns.patterns, held.filters.nodes) == (0, 0)
             assert not {k: n for k, n in held.patterns.dropped.items() if k != "late"}
         await offers.unadvertise()
@@ -163,7 +163,7 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
         await service.publish_batch([{"a": 1, "k": 1}, {"b": 1, "k": 1}])
         assert (await matches.next(20)).by == (1,)
         assert matches.statistics().reconnects == 1
-        await until(lambda: broker.exchange.routing().patterns.patterns == 1)
+        await until(lambda: broker.dispatcher.routing().patterns.patterns == 1)
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ async def test_what_is_due_before_the_rest_is_not_kept_waiting() -> None:
         connect(broker.address) as service,
         service.subscribe(AB) as matches,
     ):
-        now_us = Stamp(None).now_us()
+        now_us = EnvelopeFactory(None).now_us()
         for values, time_us in (
             ({"a": 1, "k": 2}, now_us),
             ({"a": 1, "k": 1}, now_us - slack_us + 2_000_000),
@@ -204,10 +204,10 @@ async def test_a_pattern_that_is_too_much_work_is_refused_whole() -> None:
     wide = Filter(dict.fromkeys(names, 1))
     async with Broker(port=0) as broker, connect(broker.address) as service:
         await service.subscribe(Pattern([wide] * 20)).open()
-        before = broker.exchange.routing()
+        before = broker.dispatcher.routing()
         with pytest.raises(ServiceError, match="REQUEST_WORK_MAX"):
             await service.subscribe(Pattern([wide] * 64)).open()
-        assert broker.exchange.routing().patterns == before.patterns
+        assert broker.dispatcher.routing().patterns == before.patterns
         assert broker.statistics().subscriptions == 1
 
 
@@ -252,7 +252,7 @@ async def test_matches_wait_for_credit() -> None:
         assert isinstance(again, Reply)
         assert again.code == "repeated"
         await client.leave()
-        await until(lambda: broker.exchange.routing().patterns.patterns == 0)
+        await until(lambda: broker.dispatcher.routing().patterns.patterns == 0)
 
 
 @pytest.mark.parametrize(

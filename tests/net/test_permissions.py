@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import contrada as ct
-from contrada.delivery.delivery_messages import CloseLog, Done, GiveBack, Grant, ReadLog, Records
+from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, ReadLog, Records
 from contrada.errors import ConnectionFailedError, NotPermittedError
 from contrada.matching.packed import BUNDLE_MIN
 from contrada.model import (
@@ -24,14 +24,14 @@ from contrada.model import (
 from contrada.model.algebra.notification import keep_packed
 from contrada.model.codec import notification_from_msgpack
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.ingress_queue import Doubtful
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.ingress_queue import UndecidedNotification
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT
-from contrada.net.wire.durable_messages import Arrive, AskLog, AskStretch, packed
+from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, PublisherHello, packed
 from contrada.net.wire.frames import (
     AboutQuestions,
     Credit,
@@ -123,12 +123,12 @@ async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() 
         client = await raw(broker, "desk", subscribe(1, "x", to_msgpack(one), 100_000))
         client.say(Request(2, message(pattern), 100_000))
         assert [type(await client.hears()) for _ in range(2)] == [Reply, Reply]
-        (guest,) = broker._guests.values()
+        (session,) = broker._guests.values()
         items = [stamped("root", k=k, n=n) for n, k in enumerate((1, 2, 1))]
         for each in items:  # As where it was too much to decide whether they match.
-            keep_packed(each, Doubtful(to_msgpack(each)))
-            assert guest._feeds["x"].offer(entry_of(each))
-        matched: Any = guest._feeds["y"]
+            keep_packed(each, UndecidedNotification(to_msgpack(each)))
+            assert session._feeds["x"].offer(entry_of(each))
+        matched: Any = session._feeds["y"]
         for pair in (items[:2], items[::2]):
             assert matched.offer((Match("y", (), tuple(pair)), 1_000, None))
         got: dict[str, Any] = {}
@@ -141,7 +141,7 @@ async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() 
         assert got == {"x": [0, 2], "y": [[0, 2]]}
         assert broker.statistics().dropped == {NOT_PERMITTED: 3}
         sent = sum(size_of(each) for each in items[::2])
-        assert guest._feeds["x"].credit == 100_000 - sent, "what is not sent takes no credit"
+        assert session._feeds["x"].credit == 100_000 - sent, "what is not sent takes no credit"
         await client.leave()
 
 
@@ -156,7 +156,7 @@ async def test_what_one_may_read_is_not_widened_by_what_another_may(merging: boo
     said = users(desk={"subscribe": "k < 5", "narrow": True}, oslo=ALL)
     far_network = Membership("far", merging=merging)
     async with Broker(port=0, network=far_network) as far:
-        wanted = (Wanted(parse_address(far.address)),)
+        wanted = (WantedLink(parse_address(far.address)),)
         network = Membership("near", merging=merging, neighbours=wanted)
         async with (
             Broker(port=0, users=said, network=network) as broker,
@@ -169,7 +169,7 @@ async def test_what_one_may_read_is_not_widened_by_what_another_may(merging: boo
             root.subscribe("k < 6") as other,
         ):
             await until(lambda: are_linked([far, broker], 1))
-            await until(lambda: far.exchange.routing().filters.nodes > 0)
+            await until(lambda: far.dispatcher.routing().filters.nodes > 0)
             for service in (root, publisher):
                 await service.publish_batch({"k": [n, n + 20] if n % 2 else n} for n in range(9))
                 assert [first(await anext(wide)) for _ in range(9)] == [*range(9)]
@@ -238,12 +238,12 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
             ReadLog("desk/new", "r", every, dead),
             ReadLog("@reliable-x", "r", every, dead, False),
             AskLog("kept"),
-            AskStretch("kept", 1, 1, 9, True),
+            AskRecordBatch("kept", 1, 1, 9, True),
             CloseLog("kept", "", ends=True),
             CloseLog("kept", "r"),
             Grant("kept", "r", 100),
-            Done("kept", "r", ((1, 9),)),
-            GiveBack("kept", "r", (1,)),
+            Ack("kept", "r", ((1, 9),)),
+            Nack("kept", "r", (1,)),
         ):
             client.say(LogRequest(1, packed(refused)))
             answer = await client.hears()
@@ -259,7 +259,7 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
                 got += msgspec.msgpack.decode(frame.message)[3]
         readable = [each for each in got if each[2] is not None]
         assert len(readable) == 3, "of a log that stands for more only what he may read"
-        client.say(LogRequest(4, packed(AskStretch("desk/wide", 2, 1, 7, True))))
+        client.say(LogRequest(4, packed(AskRecordBatch("desk/wide", 2, 1, 7, True))))
         while not (isinstance(frame := await client.hears(), LogReply) and frame.number == 4):
             pass
         assert bytes(frame.result).count(NOT_PERMITTED.encode()) == 3
@@ -363,7 +363,7 @@ async def test_what_a_source_answers_is_looked_at_on_its_way(names: tuple[str, .
         async with desk.query("k = 1", timeout_s=20) as answers:
             question = await source.hears()
             assert isinstance(question, QuestionDelivery)
-            ((asker, identity),) = broker.exchange._router._questions._held
+            ((asker, identity),) = broker.dispatcher._router._questions._held
             items = [stamped("task/s", k=1), *(stamped(name, k=3) for name in names)]
             rest = [stamped("task/s", k=1, n=2)]
             report = (SourceReport("task/s", SourceState.ANSWERED, 6),)
@@ -409,7 +409,7 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
     ):
         await asked.wait()
         assert (await anext(answers))["k"] == 1
-        ((asker, identity),) = broker.exchange._router._questions._held
+        ((asker, identity),) = broker.dispatcher._router._questions._held
         client = await raw(broker, "desk")
         report = (SourceReport("s", SourceState.ANSWERED, 1),)
         for told in (
@@ -530,7 +530,7 @@ async def test_a_neighbour_that_may_not_all_reads_and_writes_what_it_may() -> No
         oslo={"link": True, "subscribe": "k < 5", "publish": "k > 90", "publishers": ["*"]}
     )
     async with Broker(port=0, users=said, network=Membership("near")) as near:
-        wanted = (Wanted(parse_address(near.address)),)
+        wanted = (WantedLink(parse_address(near.address)),)
         network = Membership("oslo", neighbours=wanted, token=TOKEN["oslo"])
         async with (
             Broker(port=0, network=network) as far,
@@ -541,8 +541,8 @@ async def test_a_neighbour_that_may_not_all_reads_and_writes_what_it_may() -> No
             here.offer("n any", lambda _: [{"n": 1}], name="here"),
         ):
             await until(lambda: are_linked([near, far], 1))
-            await until(lambda: far.exchange.routing().filters.nodes > 0)
-            await until(lambda: near.exchange.routing().filters.nodes > 0)
+            await until(lambda: far.dispatcher.routing().filters.nodes > 0)
+            await until(lambda: near.dispatcher.routing().filters.nodes > 0)
             body = b"x" * 40_000
             for n in range(600):  # More than three times the credit of a link, most unreadable.
                 item = Notification({"n": n, "k": n % 50}, body=body)
@@ -594,8 +594,8 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
             await anext(found)
         assert [(await anext(kept)).item["k"] for _ in range(2)] == [1, 1], "of what is kept, too"
         assert kept.statistics().dropped == {NOT_PERMITTED: 3}
-        assert not broker.exchange.routing().questions
-        assert broker.exchange.routing().sources.nodes == 0
+        assert not broker.dispatcher.routing().questions
+        assert broker.dispatcher.routing().sources.nodes == 0
         broker.permit(users())
         with pytest.raises(ConnectionFailedError, match="the token is not"):
             async with connect(broker.address, token=TOKEN["desk"], reconnect=False):
@@ -616,7 +616,7 @@ async def test_what_is_said_by_frames_alone_is_looked_at_too() -> None:
         for frame in (
             Request(1, message(Ask(one, "root", "7", 1_000_000, 1))),
             Request(1, message(Advertise("o", Advertisement("k = 2")))),
-            LogRequest(1, packed(Arrive("root", "i"))),
+            LogRequest(1, packed(PublisherHello("root", "i"))),
             LogRequest(1, packed(ReadLog("desk", "r", FilterSet("k any"), None, False))),
         ):
             client.say(frame)

@@ -12,10 +12,10 @@ from contrada.model import Advertisement, Query
 from contrada.net.broker import session_queries
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.frames import AboutQuestions
 from contrada.net.wire.message_codec import packed
-from contrada.routing.disjuncts import Alternative
+from contrada.routing.disjuncts import Disjunct
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Ask, Describe, SourceReport, SourceState
 from tests.asynchronous import on_loop, until
@@ -42,12 +42,12 @@ async def test_a_question_goes_to_those_who_may_know(strategy: Strategy, general
         answers = asker.query("author = 'Steinbeck'")
         assert [each["edition"] async for each in answers] == [1, 2]
         assert answers.reports == (SourceReport("far", STATES.ANSWERED, 2),)
-        asked = [each.exchange.routing().received.get("Ask", 0) for each in brokers]
+        asked = [each.dispatcher.routing().received.get("Ask", 0) for each in brokers]
         assert asked == [1, 1, 1, 1, 0], "it went where nothing meets it"
         answers = asker.query("author = 'Joyce'")
         assert [each async for each in answers] == []
         assert answers.reports == (SourceReport("other", STATES.EMPTY),)
-        assert not any(each.exchange.routing().questions for each in brokers)
+        assert not any(each.dispatcher.routing().questions for each in brokers)
 
 
 BOOKS = [{"author": "Steinbeck", "edition": 1}, {"author": "Steinbeck", "edition": 2}]
@@ -105,19 +105,19 @@ async def test_a_lost_connection_ends_questions_and_sources_come_back() -> None:
             "books": STATES.LOST,
             "@service": STATES.LOST,
         }
-        await until(lambda: broker.exchange.routing().sources.nodes == 1)
+        await until(lambda: broker.dispatcher.routing().sources.nodes == 1)
         again = asker.query("author any")
         assert (await anext(again))["author"] == "Steinbeck"
         assert [each.name for each in again.reports] == ["books"]
         await again.aclose()
-        await until(lambda: not broker.exchange.routing().questions)
+        await until(lambda: not broker.dispatcher.routing().questions)
 
 
 @on_loop
 async def test_an_end_that_nobody_tells_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that no broker has answered would be taken for one that nobody knows of."""
     async with Broker(port=0) as broker, connect(broker.address) as client:
-        monkeypatch.setattr(broker.exchange, "ask", lambda *_: None)
+        monkeypatch.setattr(broker.dispatcher, "ask", lambda *_: None)
         answers = client.query("a = 1", timeout_s=0.05)
         assert [each async for each in answers] == []
         assert not answers.is_complete
@@ -129,7 +129,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
     """A client could ask in another one's name, or fill a broker."""
     async with Broker(port=0) as broker, connect(broker.address) as client:
         assert isinstance(client, TcpService)
-        question = Ask((Alternative(Query("a = 1")),), "", "7", 1_000_000, 1)
+        question = Ask((Disjunct(Query("a = 1")),), "", "7", 1_000_000, 1)
         for wrong, words in (
             (msgspec.structs.replace(question, hops=1), "over no link"),
             (msgspec.structs.replace(question, timeout_us=0), "no time"),
@@ -138,7 +138,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
         ):
             with pytest.raises(ServiceError, match=words):
                 await client.request(packed(wrong))
-        assert broker.exchange.routing().questions == 0
+        assert broker.dispatcher.routing().questions == 0
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ async def test_alternatives_that_no_source_can_read_are_refused(
         source.offer("a any", lambda _: [{"a": 1}], name="s"),
     ):
         assert isinstance(client, TcpService)
-        question = Ask((Alternative(Query(asked), same),), "", "7", 1_000_000, 1)
+        question = Ask((Disjunct(Query(asked), same),), "", "7", 1_000_000, 1)
         with pytest.raises(ServiceError, match=words):
             await client.request(packed(question))
         assert [dict(each) async for each in client.query("a any")] == [{"a": 1}]
@@ -219,7 +219,7 @@ async def test_asking_ends_in_time_though_the_broker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who asks would wait for ever; or what nobody has taken would count as answered."""
-    monkeypatch.setattr(session_queries.GuestQuestions, "asked", lambda *_: None)
+    monkeypatch.setattr(session_queries.SessionQueries, "asked", lambda *_: None)
     async with Broker(port=0) as broker, connect(broker.address) as client:
         answers = client.query("a any", timeout_s=0.1)
         with pytest.raises(ServiceError, match=r"timeout_s = 0\.1"):
@@ -241,7 +241,7 @@ async def test_a_question_that_is_asked_twice_counts_still(
         client.offer("a any", endless, name="one"),
     ):
         assert isinstance(client, TcpService)
-        question = Ask((Alternative(Query("a any")),), "", "7", 60_000_000, 1)
+        question = Ask((Disjunct(Query("a any")),), "", "7", 60_000_000, 1)
         await client.request(packed(question))
         with pytest.raises(ServiceError, match="come already"):
             await client.request(packed(question))

@@ -15,14 +15,14 @@ import contrada as ct
 from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError
 from contrada.net.broker import client_session
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.client_session import Guest
-from contrada.net.broker.ingress_queue import Accepted
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.client_session import ClientSession
+from contrada.net.broker.ingress_queue import IngressQueue
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.client import reconnection
 from contrada.net.client.publish_window import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.client.tcp_subscription import CREDIT_BYTES
-from contrada.net.connect import connect, connect_sync
+from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire import connection, message_codec
 from contrada.net.wire import endpoint as wire
 from contrada.net.wire.address import parse_address
@@ -98,9 +98,9 @@ async def reached(states: AsyncIterator[ConnectionState], state: str) -> Connect
     raise AssertionError(f"it was never {state}")
 
 
-def accepted_of(peer: Peer) -> Accepted[int]:
+def accepted_of(peer: ServerConnection) -> IngressQueue[int]:
     """What a client has published at a broker, and is not worked off there."""
-    assert isinstance(peer._talk, Guest)
+    assert isinstance(peer._talk, ClientSession)
     return peer._talk._accepted
 
 
@@ -256,13 +256,13 @@ async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice(
     """A publisher would take for lost what was published, or it would be published twice."""
     monkeypatch.setattr("contrada.net.broker.server.HANDOVER_WAIT_S", 0.01)
 
-    async def stuck(_: Accepted[int]) -> None:
+    async def stuck(_: IngressQueue[int]) -> None:
         await asyncio.Event().wait()
 
     async with Broker(port=0) as broker, connect(broker.address) as service:
         states = service.connection_states()
         frames = PUBLISH_FRAMES_MAX + 1
-        with mock.patch.object(Accepted, "_work", stuck):
+        with mock.patch.object(IngressQueue, "_work", stuck):
             items = [{"n": n} for n in range(frames * PUBLISH_NOTIFICATIONS_MAX)]
             each = [asyncio.create_task(service.publish(item)) for item in items]
             batch = asyncio.create_task(service.publish_batch(items))
@@ -485,20 +485,20 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
         events = await service.subscribe("n any")
         states = service.connection_states()
 
-        def closing(peer: Peer) -> None:
+        def closing(peer: ServerConnection) -> None:
             peer.close("not yet")
 
-        ends = iter([Peer.abort, closing])
-        subscribe = Guest._subscribe
+        ends = iter([ServerConnection.abort, closing])
+        subscribe = ClientSession._subscribe
 
-        def failing(self: Guest, *arguments: Any) -> object:
+        def failing(self: ClientSession, *arguments: Any) -> object:
             end = next(ends, None)
             if end is None:
                 return subscribe(self, *arguments)
             end(self.peer)
             return iter(())
 
-        with mock.patch.object(Guest, "_subscribe", failing):
+        with mock.patch.object(ClientSession, "_subscribe", failing):
             (its_end,) = broker._peers
             its_end.abort()
             await reached(states, "lost")
@@ -584,15 +584,15 @@ async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> Non
 
 def ending_updates(times: int) -> Any:
     """So many updates end with the connection, before the broker has looked at them."""
-    left, update = iter(range(times)), Guest._update
+    left, update = iter(range(times)), ClientSession._update
 
-    def ending(self: Guest, *arguments: Any) -> object:
+    def ending(self: ClientSession, *arguments: Any) -> object:
         if next(left, None) is None:
             return update(self, *arguments)
         self.peer.abort()
         return iter(())
 
-    return mock.patch.object(Guest, "_update", ending)
+    return mock.patch.object(ClientSession, "_update", ending)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -606,7 +606,7 @@ async def test_an_update_outlives_its_connection(times: int) -> None:
         await service.publish_batch([{"n": 1}, {"n": 9}])
         assert await numbers(events, 1) == [9]
         assert broker.statistics().subscriptions == 1
-        assert broker.exchange.routing().filters.nodes == 1
+        assert broker.dispatcher.routing().filters.nodes == 1
         assert events.statistics().reconnects == 1
         await events.update("n < 5")
         await events.update("n > 5")

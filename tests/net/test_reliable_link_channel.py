@@ -11,21 +11,21 @@ import pytest
 
 import contrada as ct
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
-    Carry,
+    Ack,
+    AnnounceOwner,
     Destination,
-    Done,
     Grant,
     Notice,
-    Parcel,
     ReadLog,
+    Shipment,
+    Transfer,
 )
 from contrada.errors import CannotPublishError, DeliveryError
 from contrada.net.broker import reliable_link_channel
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
-from contrada.net.client.durable_client import TcpLogs
-from contrada.net.connect import connect
+from contrada.net.broker.neighbours import Membership, WantedLink
+from contrada.net.client.durable_client import DurableClient
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import Address, parse_address
 from contrada.net.wire.durable_messages import given, packed, said
 from contrada.net.wire.frames import Hello, LogDelivery, LogReply, LogRequest
@@ -57,7 +57,9 @@ class Line:
     async def start(self, name: str) -> Broker:
         """Starts a broker, for the first time or again."""
         at = self.names.index(name)
-        before = [Wanted(Address("127.0.0.1", self.ports[each])) for each in self.names[:at][-1:]]
+        before = [
+            WantedLink(Address("127.0.0.1", self.ports[each])) for each in self.names[:at][-1:]
+        ]
         of = Membership(name, neighbours=tuple(before), **self.options)
         store = self.folder / f"{name}.db"
         broker = self.brokers[name] = Broker(port=self.ports[name], network=of, store=store)
@@ -104,12 +106,12 @@ async def test_what_is_promised_comes_to_a_log_elsewhere_and_is_read_from_anywhe
     async with (
         line(tmp_path, "abc") as net,
         connect(net.address("a")) as publisher,
-        connect(net.address("c")) as home,
+        connect(net.address("c")) as owner,
     ):
-        await (await home.subscribe("n any", durable="s")).aclose()
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         await publisher.publish_batch([{"n": n} for n in range(9)], delivery="certified fifo")
-        async with home.subscribe(durable="s") as events:
+        async with owner.subscribe(durable="s") as events:
             assert await numbers(events, 3) == [0, 1, 2]
         async with publisher.subscribe("n any", durable="s") as events:
             got = await records(events, 6)
@@ -134,8 +136,8 @@ async def test_a_broker_between_may_be_away(tmp_path: Path) -> None:
     async with (
         line(tmp_path, "abc") as net,
         connect(net.address("a")) as publisher,
-        connect(net.address("c")) as home,
-        home.subscribe("n any", durable="s") as events,
+        connect(net.address("c")) as owner,
+        owner.subscribe("n any", durable="s") as events,
     ):
         await until(lambda: net.know(1))
         for first in range(0, 60, 20):
@@ -156,9 +158,9 @@ async def test_a_reader_elsewhere_goes_on_when_the_home_is_back(tmp_path: Path) 
     async with (
         line(tmp_path, "ab") as net,
         connect(net.address("a")) as service,
-        connect(net.address("b")) as home,
+        connect(net.address("b")) as owner,
     ):
-        await (await home.subscribe("n any", durable="s")).aclose()
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         async with service.subscribe(durable="s", auto_acknowledge=False) as events:
             await service.publish_batch([{"n": n} for n in range(6)], delivery=CERTIFIED)
@@ -180,8 +182,8 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
     tmp_path: Path,
 ) -> None:
     """Who is busy then would be told to begin anew, and after that that it has ended."""
-    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
-        await (await home.subscribe("n any", durable="s")).aclose()
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         client = await RawClient.to(net.brokers["a"], Hello("client"))
         read, grant = packed(ReadLog("s", "r")), packed(Grant("s", "r", 10))
@@ -192,7 +194,7 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
         heard = await client.hears()
         assert isinstance(heard, LogDelivery)
         assert given(heard.message).again  # type: ignore[union-attr]
-        done = packed(Done("s", "r", ((1, 2),)))
+        done = packed(Ack("s", "r", ((1, 2),)))
         for number in (2, 3):
             client.say(LogRequest(number, done))
             answer = await client.hears()
@@ -204,8 +206,8 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
 @on_loop
 async def test_what_is_on_its_way_to_a_reader_of_before_comes_to_no_other(tmp_path: Path) -> None:
     """Who reads where a broker has begun again would get what the home hands out once more."""
-    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
-        await (await home.subscribe("n any", durable="s")).aclose()
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         names: set[str] = set()
         for _ in range(2):
@@ -228,23 +230,23 @@ async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
     async with (
         line(tmp_path, "ab") as net,
         connect(net.address("a")) as service,
-        connect(net.address("b")) as home,
+        connect(net.address("b")) as owner,
     ):
-        await (await home.subscribe("n any", durable="s")).aclose()
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
-        await home.publish_batch([{"n": n} for n in range(count)], delivery=CERTIFIED)
+        await owner.publish_batch([{"n": n} for n in range(count)], delivery=CERTIFIED)
         async with service.subscribe(durable="s") as events:
             found = await numbers(events, READ_AHEAD_MAX // 2 - 1)
             await until(lambda: events.statistics().queued == READ_AHEAD_MAX - len(found))
-            read_again = TcpLogs._read_again
+            read_again = DurableClient._read_again
 
-            async def slowly(self: TcpLogs, of: Any) -> None:
+            async def slowly(self: DurableClient, of: Any) -> None:
                 await read_again(self, of)
                 found.extend(await numbers(events, 10))  # It would grant.
                 for _ in range(20):
                     await service.publish({"n": -1}, delivery=CERTIFIED)
 
-            monkeypatch.setattr(TcpLogs, "_read_again", slowly)
+            monkeypatch.setattr(DurableClient, "_read_again", slowly)
             await net.stop("b")
             await net.start("b")
             await until(lambda: events.statistics().reconnects == 1)
@@ -257,9 +259,9 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
     """What they had begun would be lost with the broker that they leave, or be done twice."""
     async with (
         line(tmp_path, "abc") as net,
-        connect(net.address("c")) as home,
+        connect(net.address("c")) as owner,
     ):
-        await (await home.subscribe("n any", durable="s")).aclose()
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         both = [net.address("a"), net.address("b")]
         async with (
@@ -282,7 +284,7 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
             found = await numbers(events, 7)
             assert sorted(found) == list(range(3, 10))
             net.brokers["a"]._server = server
-        assert await rest(home, "s") == []
+        assert await rest(owner, "s") == []
         held = net.brokers["c"].logs.host.server.statistics().logs["s"]
         assert held.appended == 11  # With the marker.
 
@@ -290,14 +292,14 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
 @on_loop
 async def test_what_is_ended_from_another_broker_asks_for_nothing_more(tmp_path: Path) -> None:
     """Each log that was would go on to be matched, and held, by the broker where it was."""
-    async with line(tmp_path, "ab") as net, connect(net.address("b")) as home:
-        await (await home.subscribe("n any", durable="s")).aclose()
+    async with line(tmp_path, "ab") as net, connect(net.address("b")) as owner:
+        await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         async with connect(net.address("a")) as service:
             await service.unsubscribe("s")
         await until(lambda: net.know(0))
         assert net.brokers["b"].statistics().subscriptions == 0
-        await until(lambda: not net.brokers["a"].exchange.routing().subscriptions.entries)
+        await until(lambda: not net.brokers["a"].dispatcher.routing().subscriptions.entries)
 
 
 @on_loop
@@ -338,8 +340,8 @@ async def test_what_finds_no_room_on_a_link_is_sent_again(
     async with (
         line(tmp_path, "ab") as net,
         connect(net.address("a")) as publisher,
-        connect(net.address("b")) as home,
-        home.subscribe("n any", durable="s") as events,
+        connect(net.address("b")) as owner,
+        owner.subscribe("n any", durable="s") as events,
     ):
         await until(lambda: net.know(1))
         await asyncio.gather(
@@ -356,20 +358,20 @@ def test_a_message_that_carries_much_goes_in_parts(monkeypatch: pytest.MonkeyPat
     """No frame could hold it; or something of it would be lost, or come out of order."""
     monkeypatch.setattr(reliable_link_channel, "CARRY_BYTES_MAX", 1_000)
     to = (Destination("b", 1, 0, 1),)
-    parcels = tuple(
-        Parcel(to, Notice(ct.Notification({"n": n}, body=bytes(size))))
+    shipments = tuple(
+        Shipment(to, Notice(ct.Notification({"n": n}, body=bytes(size))))
         for n, size in enumerate([10, 300, 2_000, 10, 400, 400, 400])
     )
-    carry = Carry("a", 1, 0, parcels)
+    carry = Transfer("a", 1, 0, shipments)
     parts = list(reliable_link_channel._parts(carry))
     found: list[Any] = [said(each) for each in parts]
     assert max(map(len, parts), default=0) > 1_000
     assert all(
-        len(data) <= 1_000 or len(part.parcels) == 1
+        len(data) <= 1_000 or len(part.shipments) == 1
         for data, part in zip(parts, found, strict=True)
     )
-    assert [each for part in found for each in part.parcels] == list(parcels)
-    news = AnnounceHome("a", 1, 0, 1, False, ())
+    assert [each for part in found for each in part.shipments] == list(shipments)
+    news = AnnounceOwner("a", 1, 0, 1, False, ())
     assert [said(each) for each in reliable_link_channel._parts(news)] == [news]
 
 
@@ -409,8 +411,8 @@ def test_kills_of_brokers_between_lose_nothing(tmp_path: Path) -> None:
             )
             async with (
                 connect(first) as publisher,
-                connect(last) as home,
-                home.subscribe("n any", durable="s", auto_acknowledge=False) as events,
+                connect(last) as owner,
+                owner.subscribe("n any", durable="s", auto_acknowledge=False) as events,
             ):
                 await publisher.publish({"n": MARKER}, delivery=CERTIFIED)
                 while True:  # Until the first broker has heard of it.

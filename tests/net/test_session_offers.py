@@ -12,7 +12,7 @@ from contrada.model import Filter, to_msgpack
 from contrada.net.broker import session_offers
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, Hello, Offers, Reply, Request
 from contrada.net.wire.message_codec import packed
@@ -53,7 +53,7 @@ async def test_what_a_client_advertises_goes_with_it() -> None:
         await other.aclose()
         gone = [await anext(found) for _ in range(2)]
         assert {each.offer for each in gone if not each.is_on_offer} == {ALARMS, LOGINS}
-        assert broker.exchange.on_offer == {}
+        assert broker.dispatcher.on_offer == {}
 
 
 @on_loop
@@ -79,7 +79,7 @@ async def test_advertisements_are_taken_up_again() -> None:
             await reached(states, "connected")
             assert found.current == (ALARMS,)
             assert await anext(found) == OfferChange(LOGINS, is_on_offer=False)
-            assert len(again.exchange.on_offer) == 1
+            assert len(again.dispatcher.on_offer) == 1
             async with other.advertise(LOGINS):
                 assert await anext(found) == OfferChange(LOGINS, is_on_offer=True)
 
@@ -153,7 +153,7 @@ async def test_a_client_that_goes_while_it_asks_leaves_nothing_behind() -> None:
             await following
         async with service.advertisements() as found:
             assert found.current == ()
-        assert broker.exchange.followers == {}
+        assert broker.dispatcher.followers == {}
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, c
             4: "",
             5: code,
         }
-        assert len(broker.exchange.on_offer) == 1
+        assert len(broker.dispatcher.on_offer) == 1
         await client.leave()
-        await until(lambda: not broker.exchange.on_offer and not broker.exchange.followers)
+        await until(lambda: not broker.dispatcher.on_offer and not broker.dispatcher.followers)
 
 
 @on_loop

@@ -9,11 +9,11 @@ import pytest
 from contrada.errors import ConnectionFailedError
 from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.embedded_broker import MemberService
+from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.link import ON_ITS_WAY
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect, connect_sync
+from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire.address import parse_address
 from contrada.service.dispatcher import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
@@ -141,17 +141,17 @@ async def test_who_has_no_time_to_stop_leaves_no_connection_behind(is_embedded: 
     """Others would go on sending to one that nobody reads, and that takes part in nothing."""
     async with network(1, []) as brokers:
         address = brokers[0].address
-        wanted = {"name": "desk", "neighbours": (Wanted(parse_address(address)),)}
+        wanted = {"name": "desk", "neighbours": (WantedLink(parse_address(address)),)}
         stopped = (
-            MemberService(Membership(**wanted))  # type: ignore[arg-type]
+            EmbeddedBroker(Membership(**wanted))  # type: ignore[arg-type]
             if is_embedded
             else Broker(port=0, network=Membership(**wanted))  # type: ignore[arg-type]
         )
         async with connect(address) as publisher, stopped:
             await until(lambda: len(brokers[0].neighbours) == 1)
-            here = stopped._server if isinstance(stopped, MemberService) else stopped
+            here = stopped._server if isinstance(stopped, EmbeddedBroker) else stopped
             here.hold(1)  # What waits for somebody who does not read.
-            end = stopped.aclose if isinstance(stopped, MemberService) else stopped.stop
+            end = stopped.aclose if isinstance(stopped, EmbeddedBroker) else stopped.stop
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(end(), 0.05)
             await until(lambda: not len(brokers[0].neighbours))

@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
-from contrada.net.broker.server_connection import Peer
-from contrada.net.connect import connect, connect_sync
+from contrada.net.broker.neighbours import Membership, WantedLink
+from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from tests.asynchronous import on_loop, until
@@ -86,7 +86,7 @@ async def test_clients_and_links_speak_tls(authority: Authority) -> None:
     tls = authority.tls()
     async with Broker(port=0, network=Membership("a"), tls=tls) as first:
         assert first.address.startswith("contradas://127.0.0.1:")
-        wanted = (Wanted(parse_address(first.address)),)
+        wanted = (WantedLink(parse_address(first.address)),)
         network = Membership("b", neighbours=wanted)
         async with (
             Broker(port=0, network=network, tls=tls) as second,
@@ -94,7 +94,7 @@ async def test_clients_and_links_speak_tls(authority: Authority) -> None:
             connect(second.address, tls=authority.trusting()) as subscriber,
             subscriber.subscribe("a any") as events,
         ):
-            await until(lambda: first.exchange.routing().filters.nodes == 1)
+            await until(lambda: first.dispatcher.routing().filters.nodes == 1)
             count = 5_000  # More than what is written in one go.
             await publisher.publish_batch({"a": each, "b": "x" * 500} for each in range(count))
             assert [(await anext(events))["a"] for _ in range(count)] == list(range(count))
@@ -177,7 +177,7 @@ async def test_links_say_why_there_is_no_tls(
             (as_tls(plain.address), authority.tls(), "does not speak TLS"),
             (safe.address, stranger.tls(), "is not trusted"),
         ):
-            network = Membership("c", neighbours=(Wanted(parse_address(address)),))
+            network = Membership("c", neighbours=(WantedLink(parse_address(address)),))
             expected = re.compile(f"neighbour {re.escape(address)} is away .*{said}")
             async with Broker(port=0, network=network, tls=tls):
                 await until(partial(_is_said, expected, caplog))
@@ -199,7 +199,7 @@ async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Pa
         ):
             assert await _said_to(broker.address, tls.going()) == f"the connection broke: {said}"
         assert broker.refused == {TLS_FAULT: 4}
-        network = Membership("b", neighbours=(Wanted(parse_address(broker.address)),))
+        network = Membership("b", neighbours=(WantedLink(parse_address(broker.address)),))
         async with (
             Broker(port=0, network=network, tls=own),
             connect(broker.address, tls=own.going()) as service,
@@ -253,7 +253,7 @@ async def test_a_client_connects_again_over_tls(authority: Authority) -> None:
             await until(partial(_came_again, broker, lost))
 
 
-def _came_again(broker: Broker, lost: set[Peer]) -> bool:
+def _came_again(broker: Broker, lost: set[ServerConnection]) -> bool:
     return bool(broker._peers) and lost.isdisjoint(broker._peers)
 
 

@@ -225,7 +225,7 @@ def test_the_page_names_all_that_brokers_say_of_themselves() -> None:
 
 def test_the_page_names_each_code_of_a_fault() -> None:
     """A program in another language could not tell what went wrong."""
-    source = "".join(path.read_text("utf-8") for path in NET.glob("*.py"))
+    source = "".join(path.read_text("utf-8") for path in NET.rglob("*.py"))
     codes = set(re.findall(r"FrameError\(\s*\"([a-z ]+)\"", source))
     assert codes
     assert codes <= set(re.findall(r"`([a-z ]+)`", PAGE))

@@ -41,12 +41,12 @@ from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
-from contrada.net.wire.durable_messages import AskLog, AskStretch, LogState, Stretch
+from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, LogState, RecordBatch
 from contrada.net.wire.durable_messages import packed as promised
 from contrada.net.wire.frames import AboutQuestions
 from contrada.net.wire.message_codec import packed
@@ -184,7 +184,7 @@ class World:
             chance.random() < 0.5,
         )
 
-        def member(name: str, *neighbours: Wanted) -> Membership:
+        def member(name: str, *neighbours: WantedLink) -> Membership:
             token = SECRETS.get(name, ("",))[0]
             return Membership(
                 *(name, False, 0, strategy, merging),
@@ -227,7 +227,7 @@ class World:
         bounds: tuple[Principal, ...] = (may,)
         self.listen(self.brokers[0], "far", may, is_to_it=False)
         for name, users in (("far", theirs), ("end", None)):
-            at = Wanted(parse_address(self.brokers[-1].address))
+            at = WantedLink(parse_address(self.brokers[-1].address))
             broker = Broker(port=0, network=member(name, at), users=users)
             self.listen(broker, "near" if name == "far" else "far", bounds[-1], is_to_it=True)
             if name == "far":
@@ -241,14 +241,14 @@ class World:
 
     def listen(self, broker: Broker, to: str, may: Principal, *, is_to_it: bool) -> None:
         """Notes what a broker takes of a neighbour, at a link that may this."""
-        exchange, hear = broker.exchange, broker.exchange.hear
+        dispatcher, hear = broker.dispatcher, broker.dispatcher.hear
 
         def noting(link: LinkRoute, message: Message) -> Any:
             if link.neighbour.name == to:
                 self.told.append((may, is_to_it, message))
             return hear(link, message)
 
-        exchange.hear = noting  # type: ignore[method-assign]
+        dispatcher.hear = noting  # type: ignore[method-assign]
 
     async def join(
         self, broker: Broker, who: Principal, token: str, held_to: tuple[Principal, ...] = ()
@@ -453,8 +453,10 @@ class World:
         name = self.chance.choice(self.kept)
         answer = await logs._ask(promised(AskLog(name)))
         state = _result(answer.result, LogState)
-        answer = await logs._ask(promised(AskStretch(name, state.number, 1, state.next + 1, True)))
-        stretch = _result(answer.result, Stretch)
+        answer = await logs._ask(
+            promised(AskRecordBatch(name, state.number, 1, state.next + 1, True))
+        )
+        stretch = _result(answer.result, RecordBatch)
         at = 0
         for length in memoryview(stretch.lengths).cast("I"):
             found = from_msgpack(stretch.data[at : at + length])
@@ -528,7 +530,7 @@ class World:
     async def say(self, who: Trespasser) -> None:
         """What nobody asked for, about questions of others."""
         chance = self.chance
-        questions = self.brokers[0].exchange._router._questions._held
+        questions = self.brokers[0].dispatcher._router._questions._held
         asker, identity = chance.choice([*questions, ("", "1")])
         items = tuple(self.notification(who) for _ in range(2))
         reports = (SourceReport("x", SourceState.ANSWERED, 2),)

@@ -17,20 +17,19 @@ from typing import Any, Final
 import msgspec
 
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
+    Ack,
+    AnnounceOwner,
     AskPast,
-    Carry,
     CausalRow,
     Closed,
     CloseLog,
     Destination,
-    Done,
-    GiveBack,
+    DurableEntry,
     Grant,
     LogEntry,
+    Nack,
     Notice,
     OpenLog,
-    Parcel,
     Past,
     Payload,
     ReadLog,
@@ -38,9 +37,10 @@ from contrada.delivery.delivery_messages import (
     Resumed,
     Returned,
     Sequenced,
-    Standing,
-    Taken,
+    Shipment,
+    StreamAck,
     ToSequence,
+    Transfer,
 )
 from contrada.delivery.durable_subscription import Retention
 from contrada.errors import ContradaError, DeliveryError, FrameError
@@ -49,14 +49,14 @@ from contrada.model.codec import Encodable, from_msgpack, to_msgpack
 from contrada.net.broker.neighbours import Membership
 from contrada.net.wire.durable_messages import (
     Acknowledge,
-    Arrive,
-    Arrived,
     AskLog,
-    AskStretch,
-    Begun,
+    AskRecordBatch,
     LogState,
     Publications,
-    Stretch,
+    PublisherHello,
+    PublisherState,
+    ReaderState,
+    RecordBatch,
     refusal,
 )
 from contrada.net.wire.durable_messages import packed as promised
@@ -110,10 +110,12 @@ from contrada.routing.delegation import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from contrada.routing.disjuncts import Alternative, alternative
+from contrada.routing.disjuncts import Disjunct, alternative
 from contrada.routing.router_messages import (
+    AckLinks,
     Adjacency,
     Advertise,
+    AnnounceLinks,
     Answer,
     Ask,
     Cancel,
@@ -126,8 +128,6 @@ from contrada.routing.router_messages import (
     SourceReport,
     SourceState,
     Subscribe,
-    TellLinks,
-    TookLinks,
     Unadvertise,
     Undescribe,
     Unfollow,
@@ -158,7 +158,7 @@ SURE: Final = Notification(
 ROW: Final = CausalRow("a", 5, 1, 9, (("b", 6, 3),))
 KEPT: Final = FilterSet("price < 100")
 
-_STRETCH: Final = Stretch(
+_STRETCH: Final = RecordBatch(
     3,
     struct.pack("<q", 1),
     struct.pack("<q", AT_US),
@@ -169,17 +169,20 @@ _STRETCH: Final = Stretch(
 
 PROMISES: Final[dict[str, tuple[str, Any]]] = {
     "publish": ("what is promised", Publications([to_msgpack(SURE)])),
-    "arrive": ("p publishes here; it was at server a, in its life 5", Arrive("p", "p-1", {"a": 5})),
+    "arrive": (
+        "p publishes here; it was at server a, in its life 5",
+        PublisherHello("p", "p-1", {"a": 5}),
+    ),
     "read": (
         "durable subscription s, begun where it does not stand",
         ReadLog("s", "r", KEPT, Retention()),
     ),
     "grant": ("10 records more", Grant("s", "r", 10)),
-    "done": ("positions 1 and 2 are worked off", Done("s", "r", ((1, 3),))),
-    "give back": ("position 3 may come again", GiveBack("s", "r", (3,))),
+    "done": ("positions 1 and 2 are worked off", Ack("s", "r", ((1, 3),))),
+    "give back": ("position 3 may come again", Nack("s", "r", (3,))),
     "close": ("the reader leaves; it had read position 3", CloseLog("s", "r", seen=(3,))),
     "ask log": ("the positions of s, and that of a time", AskLog("s", AT_US)),
-    "ask stretch": ("positions 1 and 2 of s, number 1 there", AskStretch("s", 1, 1, 3)),
+    "ask stretch": ("positions 1 and 2 of s, number 1 there", AskRecordBatch("s", 1, 1, 3)),
     "acknowledge": ("all before position 3 is worked off", Acknowledge("s", 1, 3)),
 }
 """What stands in a LogRequest."""
@@ -207,22 +210,22 @@ BODIES: Final[tuple[Payload, ...]] = (
 FERRIED: Final[dict[str, tuple[str, Any]]] = {
     "announce": (
         "all that stands at server a",
-        AnnounceHome("a", 5, 1, 2, True, ((1, Standing("s", KEPT)), (2, None)), True, True),
+        AnnounceOwner("a", 5, 1, 2, True, ((1, DurableEntry("s", KEPT)), (2, None)), True, True),
     ),
     "sequenced": ("b gives the order of sequence n", Sequenced("n", 2, "b", (ROW,))),
     "carry": (
         "a parcel of each kind of body",
-        Carry(
+        Transfer(
             "a",
             5,
             1,
             tuple(
-                Parcel((Destination("b", 6, n, n + 1, (1,)),), body, (ROW,))
+                Shipment((Destination("b", 6, n, n + 1, (1,)),), body, (ROW,))
                 for n, body in enumerate(BODIES)
             ),
         ),
     ),
-    "taken": ("b has taken all up to 3 of a's stream", Taken("b", 6, "a", 5, 3)),
+    "taken": ("b has taken all up to 3 of a's stream", StreamAck("b", 6, "a", 5, 3)),
 }
 """What stands in a LogHop."""
 
@@ -259,7 +262,7 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
         "a question to the client's source books",
         QuestionDelivery(
             ["books"],
-            packed(Ask((Alternative(Query("price < 100")),), "", "q7", 950_000, 256)),
+            packed(Ask((Disjunct(Query("price < 100")),), "", "q7", 950_000, 256)),
         ),
     ),
     "about questions": (
@@ -340,8 +343,11 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     },
     "log reply": ("it is done, and on the disk", LogReply(8)),
     "log reply to publish": ("0 pairs were dropped", LogReply(8, promised(0))),
-    "log reply to arrive": ("server a, in its life 5", LogReply(8, promised(Arrived("a", 5, 4)))),
-    "log reply to read": ("number 1 at server a", LogReply(8, promised(Begun(KEPT, "a", 1)))),
+    "log reply to arrive": (
+        "server a, in its life 5",
+        LogReply(8, promised(PublisherState("a", 5, 4))),
+    ),
+    "log reply to read": ("number 1 at server a", LogReply(8, promised(ReaderState(KEPT, "a", 1)))),
     "log reply to ask log": (
         "kept from 1 on, none acknowledged, the next is 3, the time is at 2",
         LogReply(8, promised(LogState(KEPT, "a", 1, 1, 1, 3, 2))),
@@ -409,7 +415,7 @@ ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
         "what is cheap, or from where it goes to; ten items at most",
         Ask(
             (
-                Alternative(Query("price < 100")),
+                Disjunct(Query("price < 100")),
                 alternative(Query("kind = 'a'").sets, (("to", "via"),)),
             ),
             "",
@@ -422,7 +428,7 @@ ASKED: Final[dict[str, tuple[str, Hopping | Follow | Unfollow]]] = {
     "ask for what is computed": (
         "how many, and the sum of prices, of each symbol",
         Ask(
-            (Alternative(Query("price < 100")),),
+            (Disjunct(Query("price < 100")),),
             "",
             "q8",
             10_000_000,
@@ -451,18 +457,16 @@ SAID: Final[dict[str, tuple[str, Hopping]]] = {
     "undescribe, for a home": ("the same ends", Undescribe("1", "a")),
     "ask, on its way": (
         "over one link; a second is left, and 256 items may come",
-        Ask(
-            (Alternative(Query("price < 100")),), "a desk", "1", 1_000_000, 256, hops=1, source="a"
-        ),
+        Ask((Disjunct(Query("price < 100")),), "a desk", "1", 1_000_000, 256, hops=1, source="a"),
     ),
     **{f"{name}, over a link": each for name, each in ABOUT.items()},
     "tell links": (
         "server a has a link to its peer b and to its parent c",
-        TellLinks(
+        AnnounceLinks(
             (LinkState("a", 4, (Adjacency("b", Role.PEER, 1), Adjacency("c", Role.PARENT, 3))),)
         ),
     ),
-    "took links": ("a tell links was taken in", TookLinks()),
+    "took links": ("a tell links was taken in", AckLinks()),
     "subscribe pattern, delegated": (
         "the neighbour is to assemble it",
         SubscribePattern("7", RISE, 1),

@@ -19,12 +19,12 @@ from contrada.routing.router_messages import (
     LinkUp,
     Message,
     Neighbour,
+    NotifyClient,
     Reason,
     Received,
     Refused,
     Role,
     Send,
-    TellClient,
 )
 
 Edges = list[tuple[int, int, bool]]
@@ -133,7 +133,7 @@ class Network:
         self.given: Counter[Delivery] = Counter()
         self.refused: list[Refused] = []
         self.asked: list[tuple[int, DeliverQuestion]] = []
-        self.told: list[tuple[int, TellClient]] = []
+        self.told: list[tuple[int, NotifyClient]] = []
         self.sent: Counter[str] = Counter()
         self._chance = random.Random(seed)
         self._told = 0
@@ -198,7 +198,7 @@ class Network:
                     for identity in sources:
                         self.given[client.name, identity, question.identity] += 1
                     self.asked.append((broker, effect))
-                case TellClient():
+                case NotifyClient():
                     self.told.append((broker, effect))
                 case Refused():
                     self.refused.append(effect)

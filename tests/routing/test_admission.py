@@ -9,6 +9,7 @@ from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.router_messages import (
     Adjacency,
     Advertise,
+    AnnounceLinks,
     Ask,
     Client,
     LinkState,
@@ -18,7 +19,6 @@ from contrada.routing.router_messages import (
     Reason,
     Role,
     Subscribe,
-    TellLinks,
     Unsubscribe,
 )
 from contrada.routing.tables.next_hop_cache import ITSELF
@@ -51,9 +51,9 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
         (UP, Subscribe("1", SOME), Reason.NOT_DUE),
         (UP, Advertise("1", SOME), Reason.NOT_DUE),
         (UP, SubscribePattern("1", AB), None),
-        (UP, TellLinks((LinkState("up", 1, ()),)), None),
-        (C, Subscribe("1", SOME, home="x"), Reason.WRONG_HOME),
-        (PEER, Subscribe("1", SOME, home="x"), Reason.WRONG_HOME),
+        (UP, AnnounceLinks((LinkState("up", 1, ()),)), None),
+        (C, Subscribe("1", SOME, owner="x"), Reason.WRONG_HOME),
+        (PEER, Subscribe("1", SOME, owner="x"), Reason.WRONG_HOME),
         (C, Unsubscribe(LONG), Reason.TOO_LONG),
         (PEER, HandBack(LONG), Reason.TOO_LONG),
         (C, Unsubscribe("i" * 255), None),
@@ -78,10 +78,10 @@ def test_a_request_is_taken_from_whom_it_may_come(
         (C, "", None),
     ],
 )
-def test_a_mesh_names_homes(origin: Origin, home: str, reason: Reason | None) -> None:
+def test_a_mesh_names_homes(origin: Origin, owner: str, reason: Reason | None) -> None:
     """What goes along the tree of one home would go along another's, or round."""
     it = admission("me", general=True)
-    assert reason_of(it.check, origin, Subscribe("1", SOME, home=home)) is reason
+    assert reason_of(it.check, origin, Subscribe("1", SOME, owner=owner)) is reason
 
 
 @pytest.mark.parametrize(

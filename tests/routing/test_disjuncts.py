@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidFilterError, InvalidNameError, LimitError
 from contrada.model import Filter, Notification, to_msgpack
 from contrada.model.algebra.relations import meets
-from contrada.routing.disjuncts import SAME_NAMES_MAX, Alternative, alternative
+from contrada.routing.disjuncts import SAME_NAMES_MAX, Disjunct, alternative
 from tests.strategies import constraints, filters, notifications
 
 NAMES = ("a", "b", "x0", "x1")
@@ -50,7 +50,7 @@ def test_an_item_answers_for_some_choice_of_values(
     assert one.matches(item) == answers_by_hand(sets, same, item)
     if one.matches(item):  # The sets alone, which routing sees, are wider.
         assert Filter.of_sets(one.query.sets).matches(item)
-    as_sent = Alternative(one.query, one.same)
+    as_sent = Disjunct(one.query, one.same)
     assert as_sent.matches(item) == one.matches(item)
 
 
@@ -64,7 +64,7 @@ def test_what_came_is_decided_as_it_is(
 ) -> None:
     """A source would trust that a stranger's alternative is in normal form."""
     distinct = [tuple(dict.fromkeys(group)) for group in same[:1]]
-    raw = Alternative(alternative(sets.sets).query, tuple(distinct))
+    raw = Disjunct(alternative(sets.sets).query, tuple(distinct))
     assert raw.matches(item) == answers_by_hand(sets, [list(each) for each in distinct], item)
 
 

@@ -11,7 +11,9 @@ from contrada.routing.interest_forwarder import EVERYTHING
 from contrada.routing.links.shortest_paths import ConfirmedLink, beyond, weights_of
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import (
+    AckLinks,
     Advertise,
+    AnnounceLinks,
     Client,
     Deliver,
     Effect,
@@ -26,8 +28,6 @@ from contrada.routing.router_messages import (
     Role,
     Send,
     Subscribe,
-    TellLinks,
-    TookLinks,
     Unsubscribe,
 )
 from tests.routing.network import LOOPED, MESHES, SHARED, TRANSIENT, Edges, Network
@@ -390,13 +390,19 @@ def test_of_several_paths_the_cheapest_is_taken() -> None:
         (Received(ANN, Publish((ONE,), 0, "1")), Reason.WRONG_HOME),
         (Received(ANN, Subscribe("1", WIDE, "1")), Reason.WRONG_HOME),
         (Received(ANN, Subscribe("i" * 256, WIDE)), Reason.TOO_LONG),
-        (Received(ANN, TellLinks((LinkState("9", 1, ()),))), Reason.WRONG_LINK_STATE),
-        (Received(Neighbour("1"), TellLinks((LinkState("9", -1, ()),))), Reason.WRONG_LINK_STATE),
-        (Received(Neighbour("1"), TellLinks((), version=2)), Reason.VERSION),
-        (Received(ANN, TookLinks()), Reason.WRONG_LINK_STATE),
-        (Received(Neighbour("1"), TookLinks()), Reason.WRONG_LINK_STATE),
-        (Received(Neighbour("x"), TookLinks()), Reason.UNKNOWN_NEIGHBOUR),
-        (Received(Neighbour("x"), TellLinks((LinkState("9", 1, ()),))), Reason.UNKNOWN_NEIGHBOUR),
+        (Received(ANN, AnnounceLinks((LinkState("9", 1, ()),))), Reason.WRONG_LINK_STATE),
+        (
+            Received(Neighbour("1"), AnnounceLinks((LinkState("9", -1, ()),))),
+            Reason.WRONG_LINK_STATE,
+        ),
+        (Received(Neighbour("1"), AnnounceLinks((), version=2)), Reason.VERSION),
+        (Received(ANN, AckLinks()), Reason.WRONG_LINK_STATE),
+        (Received(Neighbour("1"), AckLinks()), Reason.WRONG_LINK_STATE),
+        (Received(Neighbour("x"), AckLinks()), Reason.UNKNOWN_NEIGHBOUR),
+        (
+            Received(Neighbour("x"), AnnounceLinks((LinkState("9", 1, ()),))),
+            Reason.UNKNOWN_NEIGHBOUR,
+        ),
         (LinkUp(Neighbour("0"), Role.PEER), Reason.OWN_NAME),
         (LinkUp(Neighbour("n" * 256), Role.PEER), Reason.TOO_LONG),
         (LinkUp(Neighbour("5"), Role.PEER, 0), Reason.WRONG_LINK_STATE),
@@ -416,7 +422,7 @@ def test_what_makes_no_sense_is_refused(event: Event, reason: Reason) -> None:
 
 def _is_reply(effect: Effect) -> bool:
     """Whether a neighbour is told that its message was taken, whatever was in it."""
-    return isinstance(effect, Send) and effect.message == TookLinks()
+    return isinstance(effect, Send) and effect.message == AckLinks()
 
 
 def test_a_notification_that_comes_again_is_refused() -> None:
@@ -440,7 +446,7 @@ def test_a_server_without_a_name_takes_no_link_states() -> None:
     """It would pass on what it cannot understand."""
     router = Router()
     router.handle(LinkUp(Neighbour("1"), Role.PEER), 0)
-    event = Received(Neighbour("1"), TellLinks((LinkState("1", 1, ()),)))
+    event = Received(Neighbour("1"), AnnounceLinks((LinkState("1", 1, ()),)))
     assert router.handle(event, 0) == [Refused(event, Reason.WRONG_LINK_STATE)]
     assert router.statistics().links_used == 1
 
@@ -475,7 +481,7 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
     for number in range(20):
         source, before = world.chance.randrange(world.brokers), network.sent["Publish"]
         notification = Notification({"a": number % 9}, envelope=Envelope(id=f"{number}"))
-        homes = {
+        owners = {
             each
             for each, router in enumerate(network.routers)
             if router.filters_of(Client("c")).matches(notification)
@@ -483,8 +489,8 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
         links = {
             (here, step)
             for here in range(world.brokers)
-            for home, step in beyond(weights, f"{source}", f"{here}").items()
-            if int(home) in homes
+            for owner, step in beyond(weights, f"{source}", f"{here}").items()
+            if int(owner) in owners
         }
         network.say(source, "p", Publish((notification,)))
         network.settle()

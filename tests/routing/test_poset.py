@@ -13,17 +13,17 @@ from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.sets import gt
 from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains.values import NUMBER, plain_number
-from contrada.routing.router_messages import Client, Neighbour, Way
-from contrada.routing.tables.covering_index import Example, FilterFront
+from contrada.routing.router_messages import Client, Neighbour, NextHop
+from contrada.routing.tables.covering_index import Example, FilterCoveringIndex
 from contrada.routing.tables.poset import Node, Poset, PosetStatistics, form_of
 
-WAYS: Final = tuple(Way(Neighbour(name)) for name in "LMN")
+WAYS: Final = tuple(NextHop(Neighbour(name)) for name in "LMN")
 ME: Final = Client("me")
 
-Wanted = dict[Filter, Set[Way]]
+Wanted = dict[Filter, Set[NextHop]]
 
 
-def fwds(wanted: Wanted, product: Filter) -> Set[Way]:
+def fwds(wanted: Wanted, product: Filter) -> Set[NextHop]:
     """The paper's formula, over all pairs."""
     covering = (
         ways
@@ -50,14 +50,14 @@ class World:
     """A poset, the products wanted, and the tables of the neighbours as they were told."""
 
     def __init__(self, *, covering: bool = True) -> None:
-        self.poset: Poset[Filter] = Poset(FilterFront() if covering else None)
+        self.poset: Poset[Filter] = Poset(FilterCoveringIndex() if covering else None)
         self.wanted: Wanted = {}
-        self.tables: dict[Way, set[int]] = {way: set() for way in WAYS}
+        self.tables: dict[NextHop, set[int]] = {way: set() for way in WAYS}
         self.products: dict[int, Filter] = {}
 
     def want(self, wanted: Wanted) -> None:
         """Has products wanted on these ways; on none: it goes."""
-        nodes: dict[Node[Filter], Set[Way]] = {}
+        nodes: dict[Node[Filter], Set[NextHop]] = {}
         for product, ways in wanted.items():
             node = self.poset.join(product, ME, "1")
             self.products[node.number] = product
@@ -68,7 +68,7 @@ class World:
                 del self.wanted[product]
         self.apply(nodes)
 
-    def apply(self, nodes: Mapping[Node[Filter], Set[Way]]) -> None:
+    def apply(self, nodes: Mapping[Node[Filter], Set[NextHop]]) -> None:
         """Tells the neighbours, in order; at no time may one miss what it had and still needs."""
         needed = {
             way: [p for p, ways in self.wanted.items() if way in ways and self.told(way, p)]
@@ -81,7 +81,7 @@ class World:
             assert all(self.told(change.way, product) for product in needed[change.way])
         self.poset.validate()
 
-    def told(self, way: Way, product: Filter) -> bool:
+    def told(self, way: NextHop, product: Filter) -> bool:
         """Whether a neighbour knows a product, or one that covers it."""
         return FilterSet([self.products[n] for n in self.tables[way]]).covers(product)
 
@@ -160,7 +160,7 @@ def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
     }
 
 
-class Full(FilterFront):
+class Full(FilterCoveringIndex):
     """A front that takes no filter on `b`."""
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
@@ -191,15 +191,15 @@ def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
     chain = [Filter({"a": gt(low)}) for low in range(200)]
     for product in chain:
         world.want({product: ways})
-    covering = FilterFront.covering
+    covering = FilterCoveringIndex.covering
     asked: list[Filter] = []
 
-    def counted(front: FilterFront, product: Filter, example: Example | None) -> list[int]:
+    def counted(front: FilterCoveringIndex, product: Filter, example: Example | None) -> list[int]:
         asked.append(product)
         return covering(front, product, example)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilterFront, "covering", counted)
+        patch.setattr(FilterCoveringIndex, "covering", counted)
         for product in chain:
             world.want({product: frozenset()})
     assert len(asked) <= len(chain)

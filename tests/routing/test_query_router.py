@@ -13,7 +13,7 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import Work
 from contrada.routing import accumulators, aggregation, query_router
 from contrada.routing.aggregation import Aggregate, AggregateKind, Combination, Partial
-from contrada.routing.disjuncts import Alternative
+from contrada.routing.disjuncts import Disjunct
 from contrada.routing.query_router import ANSWER_WINDOW
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import (
@@ -33,6 +33,7 @@ from contrada.routing.router_messages import (
     Message,
     More,
     Neighbour,
+    NotifyClient,
     Publish,
     Reason,
     Received,
@@ -41,7 +42,6 @@ from contrada.routing.router_messages import (
     Send,
     SourceReport,
     SourceState,
-    TellClient,
     Unadvertise,
     Undescribe,
 )
@@ -61,7 +61,7 @@ FURTHER: Final = 950_000
 def ask(query: Query, identity: str = "7", **options: Any) -> Ask:
     """A question for a second."""
     options = {"asker": "", "timeout_us": SECOND, "window": ANSWER_WINDOW, **options}
-    return Ask((Alternative(query),), identity=identity, **options)
+    return Ask((Disjunct(query),), identity=identity, **options)
 
 
 def described(
@@ -94,9 +94,9 @@ def answer(*, identity: str = "7", **parts: Any) -> Answer:
 COUNTED: Final = Combination((Aggregate(AggregateKind.COUNT),), "source")
 
 
-def told(*reports: SourceReport) -> TellClient:
+def told(*reports: SourceReport) -> NotifyClient:
     """What who asked is told at last."""
-    return TellClient(BOB, answer(reports=reports, is_last=True))
+    return NotifyClient(BOB, answer(reports=reports, is_last=True))
 
 
 ASKED, ANSWERED, EMPTY = SourceState.ASKED, SourceState.ANSWERED, SourceState.EMPTY
@@ -345,13 +345,13 @@ def test_a_question_goes_only_where_something_meets_it() -> None:
     assert router.handle(Received(BOB, question), 0) == [
         DeliverQuestion(ANN, ("1", "2"), further),
         Send(NORTH, replace(further, hops=1)),
-        TellClient(BOB, answer(reports=asked)),
+        NotifyClient(BOB, answer(reports=asked)),
     ]
     router.handle(Received(NORTH, Undescribe("1")), 0)
     router.handle(Received(ANN, Undescribe("1")), 0)
     assert router.handle(Received(BOB, ask(WARM, "8")), 0) == [
         DeliverQuestion(ANN, ("2",), replace(further, identity="8")),
-        TellClient(BOB, answer(identity="8", reports=asked[1:])),
+        NotifyClient(BOB, answer(identity="8", reports=asked[1:])),
     ]
     assert router.statistics().received["Ask"] == 2
     assert router.statistics().questions == 2
@@ -361,7 +361,7 @@ def test_what_may_be_published_is_no_data() -> None:
     """Publishers would be asked for what they do not keep."""
     router = Router()
     router.handle(Received(ANN, Advertise("1", SENSOR)), 0)
-    assert router.handle(Received(BOB, ask(WARM)), 0) == [TellClient(BOB, answer(is_last=True))]
+    assert router.handle(Received(BOB, ask(WARM)), 0) == [NotifyClient(BOB, answer(is_last=True))]
 
 
 def test_what_is_not_described_is_not_there() -> None:
@@ -378,7 +378,7 @@ def test_any_alternative_and_any_description_is_enough() -> None:
     offers = (Advertisement("a = 1"), Advertisement("a = 2"))
     router.handle(Received(ANN, Describe("1", offers)), 0)
     question = replace(
-        ask(WARM), alternatives=tuple(Alternative(Query(f"a = {n}")) for n in (2, 1, 3))
+        ask(WARM), alternatives=tuple(Disjunct(Query(f"a = {n}")) for n in (2, 1, 3))
     )
     effects = router.handle(Received(BOB, question), 0)
     assert [each.sources for each in effects if isinstance(each, DeliverQuestion)] == [("1",)]
@@ -405,9 +405,11 @@ def test_a_report_stands_behind_the_items_it_speaks_of() -> None:
     router = described((ANN, "1"), links="")
     took(router, BOB, ask(WARM, window=2))
     said = answer(items=items(21, 22, 23), reports=(report("1", ANSWERED, 3),), is_last=True)
-    assert took(router, ANN, said) == [TellClient(BOB, answer(items=items(21, 22)))]
+    assert took(router, ANN, said) == [NotifyClient(BOB, answer(items=items(21, 22)))]
     assert took(router, BOB, More("", "7", 5)) == [
-        TellClient(BOB, answer(items=items(23), reports=(report("1", ANSWERED, 3),), is_last=True))
+        NotifyClient(
+            BOB, answer(items=items(23), reports=(report("1", ANSWERED, 3),), is_last=True)
+        )
     ]
     assert router.statistics().questions == 0
 
@@ -427,7 +429,7 @@ def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
     return tuple(
         item
         for each in effects
-        if isinstance(each, TellClient) and isinstance(each.message, Answer)
+        if isinstance(each, NotifyClient) and isinstance(each.message, Answer)
         for item in each.message.items
     )
 
@@ -439,19 +441,19 @@ def test_a_branch_gets_more_as_its_items_leave() -> None:
     took(router, ANN, answer(items=items(*range(ANSWER_WINDOW))))
     half = ANSWER_WINDOW // 2
     assert took(router, BOB, More("", "7", half - 11)) == [
-        TellClient(BOB, answer(items=items(*range(10, half - 1))))
+        NotifyClient(BOB, answer(items=items(*range(10, half - 1))))
     ]
     assert took(router, BOB, More("", "7", 1)) == [
-        TellClient(ANN, More("", "7", half)),
-        TellClient(BOB, answer(items=items(half - 1))),
+        NotifyClient(ANN, More("", "7", half)),
+        NotifyClient(BOB, answer(items=items(half - 1))),
     ]
     over = took(router, ANN, answer(items=items(*range(half + 1))))
     assert over == [
-        TellClient(ANN, Cancel("", "7")),
+        NotifyClient(ANN, Cancel("", "7")),
     ]
     rest = took(router, BOB, More("", "7", 1_000))
     (last,) = rest
-    assert isinstance(last, TellClient)
+    assert isinstance(last, NotifyClient)
     assert last.message == answer(
         items=items(*range(half, ANSWER_WINDOW)),
         reports=(report("1", FAILED, 0, "it sent more than was asked for"),),
@@ -465,10 +467,10 @@ def test_a_limit_stops_what_goes_on() -> None:
     took(router, BOB, ask(WARM, limit=3))
     took(router, ANN, answer(items=items(1), reports=(report("1", ANSWERED, 1),), is_last=True))
     assert took(router, EVE, answer(items=items(2, 3, 4))) == [
-        TellClient(BOB, answer(items=items(2, 3))),
-        TellClient(EVE, Cancel("", "7")),
+        NotifyClient(BOB, answer(items=items(2, 3))),
+        NotifyClient(EVE, Cancel("", "7")),
         Send(NORTH, Cancel("", "7")),
-        TellClient(
+        NotifyClient(
             BOB, answer(reports=(report("2", STOPPED), report("@n", STOPPED)), is_last=True)
         ),
     ]
@@ -484,9 +486,9 @@ def test_at_its_deadline_it_is_told_what_is_missing() -> None:
     assert router.question_due_us == FURTHER
     assert router.handle(DeadlinePassed(), FURTHER - 1) == []
     assert router.handle(DeadlinePassed(), FURTHER) == [
-        TellClient(EVE, Cancel("", "7")),
+        NotifyClient(EVE, Cancel("", "7")),
         Send(NORTH, Cancel("", "7")),
-        TellClient(
+        NotifyClient(
             BOB,
             answer(
                 reports=(
@@ -506,9 +508,9 @@ def test_what_found_no_room_at_the_deadline_did_not_answer() -> None:
     router = described((ANN, "1"), links="")
     took(router, BOB, ask(WARM, window=1))
     said = answer(items=items(1, 2), reports=(report("1", ANSWERED, 2),), is_last=True)
-    assert took(router, ANN, said) == [TellClient(BOB, answer(items=items(1)))]
+    assert took(router, ANN, said) == [NotifyClient(BOB, answer(items=items(1)))]
     assert router.handle(DeadlinePassed(), SECOND) == [
-        TellClient(BOB, answer(reports=(report("1", TIMED_OUT, 2),), is_last=True))
+        NotifyClient(BOB, answer(reports=(report("1", TIMED_OUT, 2),), is_last=True))
     ]
 
 
@@ -516,7 +518,7 @@ def test_there_is_no_time_to_ask_anyone() -> None:
     """A question would come back from below when nobody waits any more."""
     router = described((ANN, "1"), (NORTH, "1"))
     assert took(router, BOB, ask(WARM, timeout_us=2_000)) == [
-        TellClient(
+        NotifyClient(
             BOB, answer(reports=(report("1", TIMED_OUT), report("@n", TIMED_OUT)), is_last=True)
         )
     ]
@@ -532,8 +534,8 @@ def test_who_is_gone_is_reported(event: LinkDown | ClientGone, gone: list[str]) 
     took(router, BOB, ask(WARM))
     took(router, NORTH, answer(reports=(report("x", ASKED), report("y", ASKED))))
     took(router, NORTH, answer(reports=(report("y", EMPTY),)))
-    (told,) = (each for each in router.handle(event, 0) if isinstance(each, TellClient))
-    assert told == TellClient(
+    (told,) = (each for each in router.handle(event, 0) if isinstance(each, NotifyClient))
+    assert told == NotifyClient(
         BOB,
         answer(reports=tuple(report(it, LOST, 0, "its connection was lost") for it in gone)),
     )
@@ -549,9 +551,9 @@ def test_nobody_answers_one_who_does_not_wait(how: str) -> None:
     effects = [
         each
         for each in router.handle(event, 0)
-        if isinstance(each, TellClient | Send) and isinstance(each.message, Cancel)
+        if isinstance(each, NotifyClient | Send) and isinstance(each.message, Cancel)
     ]
-    assert effects == [TellClient(ANN, Cancel("", "7")), Send(NORTH, Cancel("", "7"))]
+    assert effects == [NotifyClient(ANN, Cancel("", "7")), Send(NORTH, Cancel("", "7"))]
     assert router.statistics().questions == 0
     router.validate()
 
@@ -585,7 +587,7 @@ def test_a_client_speaks_for_its_own_sources_only() -> None:
     took(router, BOB, ask(WARM))
     assert took(router, ANN, answer(reports=(report("2", EMPTY), report("3", ASKED)))) == []
     assert took(router, ANN, answer(is_last=True)) == [
-        TellClient(BOB, answer(reports=(report("1", FAILED, 0, "nothing was said of its end"),)))
+        NotifyClient(BOB, answer(reports=(report("1", FAILED, 0, "nothing was said of its end"),)))
     ]
 
 
@@ -714,7 +716,7 @@ def test_what_is_combined_beyond_a_limit_fails_as_a_whole(
     effects = router.handle(Received(EVE, more), 0)
     if limit == "PARTIAL_BYTES_MAX":
         effects += router.handle(Received(NORTH, answer(is_last=True)), 0)
-    (last,) = [each.message for each in effects if isinstance(each, TellClient)]
+    (last,) = [each.message for each in effects if isinstance(each, NotifyClient)]
     assert isinstance(last, Answer)
     assert last.is_last
     assert last.partial == b""

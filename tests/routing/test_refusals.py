@@ -10,6 +10,7 @@ from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router import Router
 from contrada.routing.router_messages import (
     Advertise,
+    AnnounceLinks,
     Client,
     LinkState,
     LinkUp,
@@ -21,7 +22,6 @@ from contrada.routing.router_messages import (
     Refused,
     Role,
     Subscribe,
-    TellLinks,
     Unadvertise,
     Unsubscribe,
 )
@@ -110,7 +110,7 @@ def test_what_cannot_match_is_shown(message: Message, value: Product | Pattern) 
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (TellLinks((LinkState("a", 1, ()),)), Reason.WRONG_LINK_STATE),
+        (AnnounceLinks((LinkState("a", 1, ()),)), Reason.WRONG_LINK_STATE),
         (Unsubscribe("1"), Reason.UNKNOWN_SUBSCRIPTION),
         (Unadvertise("1"), Reason.UNKNOWN_ADVERTISEMENT),
         (Subscribe("held", Filter("b = 1")), Reason.IDENTITY_IN_USE),

@@ -15,12 +15,12 @@ from contrada.routing.router_messages import (
     Client,
     ClientGone,
     Neighbour,
+    NextHop,
     Offer,
     Publish,
     Subscribe,
     Unadvertise,
     Unsubscribe,
-    Way,
 )
 from tests.routing.network import (
     LOOPED,
@@ -133,7 +133,7 @@ class World:
         self.network.say(key[0], key[1], Publish((notification,)))
         return notification, able
 
-    def tables(self, network: Network) -> dict[tuple[int, Way], tuple[FilterSet, list[Offer]]]:
+    def tables(self, network: Network) -> dict[tuple[int, NextHop], tuple[FilterSet, list[Offer]]]:
         """What each router holds of each way."""
         return {
             (a, way): (network.routers[a].filters_of(way), network.routers[a].offers_of(way))

@@ -11,18 +11,18 @@ from contrada.routing import delegation, router_messages
 from contrada.routing.router_messages import (
     VERSION,
     Adjacency,
+    AnnounceLinks,
     Client,
     LinkState,
     LinkUp,
     Message,
     Neighbour,
+    NextHop,
     Publish,
     Reason,
     Refused,
     Role,
     Subscribe,
-    TellLinks,
-    Way,
 )
 from tests.routing.test_query_router import ask
 
@@ -35,19 +35,19 @@ def test_all_messages_say_the_same_version() -> None:
     assert (
         Publish((Notification({}),)).version == Subscribe("1", Filter("a = 1")).version == VERSION
     )
-    assert delegation.HandBack("1").version == TellLinks(()).version == VERSION
+    assert delegation.HandBack("1").version == AnnounceLinks(()).version == VERSION
 
 
 def test_a_client_is_no_neighbour_of_that_name() -> None:
     """What a client asks for would be taken for a server's, and the other way round."""
-    assert len({Client("a"), Neighbour("a"), Way(Neighbour("a"))}) == 3
+    assert len({Client("a"), Neighbour("a"), NextHop(Neighbour("a"))}) == 3
 
 
 def test_ways_are_in_the_order_of_neighbours_then_homes() -> None:
     """Two runs of one network would send in different orders."""
     a, b = Neighbour("a"), Neighbour("b")
-    ways = [Way(b), Way(a, "y"), Way(a, "x"), Way(a)]
-    assert sorted(ways) == [Way(a), Way(a, "x"), Way(a, "y"), Way(b)]
+    ways = [NextHop(b), NextHop(a, "y"), NextHop(a, "x"), NextHop(a)]
+    assert sorted(ways) == [NextHop(a), NextHop(a, "x"), NextHop(a, "y"), NextHop(b)]
 
 
 def test_of_two_link_states_the_one_with_the_greater_links_is_told() -> None:
@@ -82,4 +82,4 @@ def test_reasons_are_told_apart() -> None:
 def test_limits_leave_room_for_what_is_ordinary() -> None:
     """A subscription within the limit of one would not be within that of all."""
     assert router_messages.SUBSCRIPTION_FILTERS_MAX < router_messages.FILTERS_MAX
-    assert Subscribe("1", Filter("a = 1")).home == ""
+    assert Subscribe("1", Filter("a = 1")).owner == ""

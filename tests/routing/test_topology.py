@@ -7,17 +7,17 @@ from contrada.routing.links import topology as module
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_messages import (
+    AckLinks,
     Adjacency,
+    AnnounceLinks,
     Client,
     LinkState,
     LinkUp,
     Neighbour,
+    NextHop,
     Reason,
     Role,
     Send,
-    TellLinks,
-    TookLinks,
-    Way,
 )
 from tests.routing.refused import reason_of
 
@@ -78,13 +78,15 @@ def test_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
     """A subscription would go where nothing can come from, or come back to who asked."""
     it = topology(up=Role.PARENT, child=Role.CHILD, a=Role.PEER, b=Role.PEER)
-    everywhere = {Way(UP), Way(A), Way(B)}
+    everywhere = {NextHop(UP), NextHop(A), NextHop(B)}
     assert it.ways([]) == set()
     assert it.ways([C]) == everywhere
-    assert it.ways([Way(CHILD)]) == everywhere
-    assert it.ways([Way(A)]) == everywhere - {Way(A)}
-    assert it.ways([Way(A), Way(B)]) == everywhere, "each asks for what comes from the other"
-    assert it.onward("") == everywhere | {Way(CHILD)}
+    assert it.ways([NextHop(CHILD)]) == everywhere
+    assert it.ways([NextHop(A)]) == everywhere - {NextHop(A)}
+    assert it.ways([NextHop(A), NextHop(B)]) == everywhere, (
+        "each asks for what comes from the other"
+    )
+    assert it.onward("") == everywhere | {NextHop(CHILD)}
     assert it.parent == UP
     assert (it.role(CHILD), it.role(Neighbour("x"))) == (Role.CHILD, None)
     assert it.link_up(A) == LinkUp(A, Role.PEER)
@@ -98,15 +100,15 @@ def test_a_link_goes_and_is_forgotten() -> None:
     it.choose_ways()
     due.append(it.is_due)
     assert due == [True, False]
-    assert it.ways([C]) == {Way(B)}
+    assert it.ways([C]) == {NextHop(B)}
     assert A not in it
     assert list(it) == [B]
 
 
 def told(sends: list[Send]) -> dict[Neighbour, list[LinkState]]:
     """What neighbours are told of links. Each is told once."""
-    found = {each.to: each.message for each in sends if isinstance(each.message, TellLinks)}
-    assert len(found) == sum(isinstance(each.message, TellLinks) for each in sends)
+    found = {each.to: each.message for each in sends if isinstance(each.message, AnnounceLinks)}
+    assert len(found) == sum(isinstance(each.message, AnnounceLinks) for each in sends)
     return {to: [*message.states] for to, message in found.items()}
 
 
@@ -128,9 +130,9 @@ def test_a_link_state_goes_to_all_but_its_bearer() -> None:
     state = LinkState("far", 1, ())
     sends, refused = it.learn(A, [state])
     assert told(sends) == {B: [state]}
-    assert Send(A, TookLinks()) in sends
+    assert Send(A, AckLinks()) in sends
     assert not refused
-    assert it.learn(B, [state]) == ([Send(B, TookLinks())], []), "it is known"
+    assert it.learn(B, [state]) == ([Send(B, AckLinks())], []), "it is known"
     sends = it.add(Adjacency("new", Role.PEER))
     assert state in told(sends)[Neighbour("new")], "a new neighbour is told everything"
     it.validate()
@@ -205,14 +207,14 @@ def test_a_link_is_used_once_both_ends_have_named_it() -> None:
     """A notification would go over a link that the other end does not know."""
     it = topology("me", a=Role.PEER)
     assert it.refusal(A) is Reason.UNCONFIRMED
-    assert not it.is_active(Way(A))
+    assert not it.is_active(NextHop(A))
     assert it.ways([C]) == set()
     it.learn(A, [LinkState("a", 1, (Adjacency("me", Role.PEER),))])
     assert it.is_due
     assert it.choose_ways() is None, "all goes other ways now"
     assert it.refusal(A) is None
-    assert it.is_active(Way(A))
-    assert it.ways([C]) == {Way(A)}
+    assert it.is_active(NextHop(A))
+    assert it.ways([C]) == {NextHop(A)}
     assert (len(it), it.used, it.servers) == (1, 1, 2)
 
 
@@ -224,8 +226,8 @@ def test_of_a_loop_one_link_is_left_out() -> None:
         it.learn(Neighbour(one), [LinkState(one, 1, links)])
     it.choose_ways()
     assert it.looped == {B}, "the links come in the order of their ends"
-    assert it.ways([C]) == {Way(A)}
-    assert it.onward("") == {Way(A)}
+    assert it.ways([C]) == {NextHop(A)}
+    assert it.onward("") == {NextHop(A)}
 
 
 def test_in_a_mesh_each_home_has_its_tree() -> None:
@@ -235,10 +237,10 @@ def test_in_a_mesh_each_home_has_its_tree() -> None:
     assert it.looped == set(), "a mesh may have cycles"
     assert it.is_in_mesh(b)
     assert it.home_of(C) == "a"
-    assert it.home_of(Way(b, "b")) == "b"
-    assert it.ways([C]) == {Way(b, "a"), Way(c, "a")}
-    assert it.ways([Way(b, "b")]) == set(), "c hears of it from b"
-    assert it.onward("a") == {Way(b, "b"), Way(c, "c")}
+    assert it.home_of(NextHop(b, "b")) == "b"
+    assert it.ways([C]) == {NextHop(b, "a"), NextHop(c, "a")}
+    assert it.ways([NextHop(b, "b")]) == set(), "c hears of it from b"
+    assert it.onward("a") == {NextHop(b, "b"), NextHop(c, "c")}
     assert it.onward("b") == set(), "c has it from b"
 
 
@@ -246,24 +248,26 @@ def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_
     """What is published along one tree would not find who asked, or be asked for twice."""
     it = ring(trees=2)
     b, c = Neighbour("b"), Neighbour("c")
-    near = {label: {way.neighbour for way in it.ways([C]) if way.home == label} for label in "01"}
+    near = {label: {way.neighbour for way in it.ways([C]) if way.owner == label} for label in "01"}
     assert all(near.values())
     for label, neighbours in near.items():
         for each in (b, c):
-            others = {Way(other, label) for other in neighbours - {each}}
-            assert it.ways([Way(each, label)]) == others
-        assert it.ways([Way(b, label), Way(c, label)]) == {Way(each, label) for each in neighbours}
+            others = {NextHop(other, label) for other in neighbours - {each}}
+            assert it.ways([NextHop(each, label)]) == others
+        assert it.ways([NextHop(b, label), NextHop(c, label)]) == {
+            NextHop(each, label) for each in neighbours
+        }
     offered = it.ways_of_offers([C])
-    assert {way.home for way in offered} == {way.home for way in it.onward("a")}, (
+    assert {way.owner for way in offered} == {way.owner for way in it.onward("a")}, (
         "what is offered goes where it will be published"
     )
-    assert len({way.home for way in offered}) == 1
+    assert len({way.owner for way in offered}) == 1
 
 
 def test_all_of_a_source_goes_along_one_shared_tree() -> None:
     """A notification would come along both trees, or go round between them."""
     it = ring(trees=2)
-    labels = {source: {way.home for way in it.onward(source)} for source in "abcdefgh"}
+    labels = {source: {way.owner for way in it.onward(source)} for source in "abcdefgh"}
     assert all(len(each) == 1 for each in labels.values())
     assert set().union(*labels.values()) == {"0", "1"}
     assert topology("a", general=True, trees=1).onward("a") == set(), "there are no links yet"

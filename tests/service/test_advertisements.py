@@ -11,7 +11,7 @@ from contrada.errors import LimitError, ServiceClosedError, ServiceError, Unsati
 from contrada.routing.router import Strategy
 from contrada.routing.tables import registrations
 from contrada.service import Advertisements, OfferChange, Service
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of, way_of
 
@@ -132,7 +132,7 @@ def test_code_that_does_not_await_can_advertise_and_follow(name: str) -> None:
     """The blocking face would lack a part of the service."""
 
     def blocking(held: Service) -> None:
-        with BlockingService(held) as service, service.advertise(ALARMS) as mine:
+        with SyncService(held) as service, service.advertise(ALARMS) as mine:
             assert mine.offer == ALARMS
             with service.advertisements(timeout_s=0.01) as offers:
                 assert list(offers.current) == [ALARMS]

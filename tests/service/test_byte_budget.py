@@ -3,7 +3,7 @@
 import asyncio
 
 from contrada.service.byte_budget import Budget
-from contrada.service.subscription_queue import Outlet
+from contrada.service.subscription_queue import SubscriptionQueue
 from tests.asynchronous import on_loop, until
 
 
@@ -12,8 +12,8 @@ async def test_queues_share_their_bytes() -> None:
     """Many small queues together would fill the memory."""
     changes: list[int] = []
     budget = Budget(10, changes.append)
-    one: Outlet[int] = Outlet(budget=budget)
-    other: Outlet[int] = Outlet(budget=budget)
+    one: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
+    other: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     assert one.offer((0, 6, None))
     assert not other.offer((1, 6, None)), "also where the queue itself is empty"
     assert other.offer((2, 4, None))
@@ -28,8 +28,8 @@ async def test_queues_share_their_bytes() -> None:
 async def test_room_in_one_queue_lets_publishers_of_another_go_on() -> None:
     """A publisher would wait its whole time, and lose what there is room for."""
     budget = Budget(100)
-    full: Outlet[int] = Outlet(budget=budget)
-    empty: Outlet[int] = Outlet(budget=budget)
+    full: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
+    empty: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     for number in range(10):
         assert full.offer((number, 10, None))
     waiting = [asyncio.create_task(empty.put((number, 30, None), 60.0)) for number in range(2)]
@@ -49,8 +49,8 @@ async def test_room_in_one_queue_lets_publishers_of_another_go_on() -> None:
 async def test_a_queue_that_was_given_up_takes_part_again() -> None:
     """An empty queue would stay stalled, since nothing is ever taken from it."""
     budget = Budget(10)
-    full: Outlet[int] = Outlet(budget=budget)
-    empty: Outlet[int] = Outlet(budget=budget)
+    full: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
+    empty: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     assert full.offer((0, 10, None))
     assert not await empty.put((1, 10, None), 0.01)
     full.take()

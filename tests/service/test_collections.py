@@ -366,7 +366,7 @@ async def test_what_a_lost_consumer_had_goes_to_another(serve: Serve, tmp_path: 
             await first.aclose()
         async with second:
             assert [(await second.get(5)).price for _ in range(3)] == [1, 2, 3]
-            await second.give_back()
+            await second.nack()
             assert (await second.get(5)).price == 3
             await second.acknowledge()
         async with of.remove() as third:

@@ -223,7 +223,9 @@ def killed(program: str, place: str, after: int, *words: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(place: Place) -> None:
+def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(
+    place: Place,
+) -> None:
     """Certified would be a word."""
     accepted = killed(PUBLISHER, place.name, 100, "0")
     accepted += killed(PUBLISHER, place.name, 50, "1000000")
@@ -255,7 +257,7 @@ def test_the_blocking_face_promises_the_same(place: Place) -> None:
             got = [events.next(20) for _ in range(5)]
             assert [each.item["n"] for each in got] == [0, 1, 2, 3, 4]
             events.acknowledge(got[0].position, got[2].position)
-            events.give_back(got[1].position)
+            events.nack(got[1].position)
             assert events.next(20).attempt == 2
             assert events.statistics().delivered == 6
     with ct.connect_sync(store=place.name) as service:

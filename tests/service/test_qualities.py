@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 import contrada as ct
-from contrada.delivery.delivery_messages import Carry, DeliveryMessage
+from contrada.delivery.delivery_messages import DeliveryMessage, Transfer
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from contrada.routing.router_messages import Neighbour
@@ -74,14 +74,14 @@ class Ranked(Said, ct.TotalOrder, name="qualities.Ranked"):
 
 
 @dataclass
-class Brief(Said, ct.Timely, name="qualities.Brief"):
+class Brief(Said, ct.Expiring, name="qualities.Brief"):
     """It is good for a time."""
 
     ttl_s: float = 60.0
 
 
 @dataclass
-class Urgent(Said, ct.Prioritary, name="qualities.Urgent"):
+class Urgent(Said, ct.Prioritized, name="qualities.Urgent"):
     """It goes before what matters less."""
 
     priority: int = 3
@@ -311,7 +311,7 @@ class Slow:
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
         """Holds back what the source carries."""
-        if not self._is_open and isinstance(message, Carry) and message.source == self._source:
+        if not self._is_open and isinstance(message, Transfer) and message.source == self._source:
             self._held.append((neighbour, message))
         else:
             self._receive(neighbour, message)

@@ -140,7 +140,7 @@ async def test_what_is_promised_is_signed_and_comes_again(serve: Serve, tmp_path
             found = await records(events, 3)
             assert [each.item["n"] for each in found] == [0, 1, 2]
             assert events.statistics().dropped == {KEY_OF_ANOTHER: 1}
-            await events.give_back(found[1].position)
+            await events.nack(found[1].position)
             assert await numbers(events, 1) == [1]
         async with service.subscribe(only, durable="all") as again:
             assert await numbers(again, 3) == [0, 1, 2]

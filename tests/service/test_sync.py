@@ -13,16 +13,16 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from contrada.service import ServiceStatistics, service_thread
 from contrada.service.embedded_service import EmbeddedService
-from contrada.service.sync import BATCH_READ, BlockingService
+from contrada.service.sync import BATCH_READ, SyncService
 from tests.asynchronous import TEST_S_MAX, on_loop
 
 
 def test_it_publishes_and_subscribes() -> None:
     """Code that does not await could not use the service."""
-    with BlockingService(EmbeddedService()) as service:
+    with SyncService(EmbeddedService()) as service:
         with service.subscribe("price < 100", timeout_s=0.05) as events:
             envelope = service.publish({"price": 5})
             assert service.publish_batch([{"price": 6}, {"price": 600}]) == 2
@@ -36,7 +36,7 @@ def test_it_publishes_and_subscribes() -> None:
 def test_waiting_ends_in_time() -> None:
     """A caller would hang when nothing comes."""
     with (
-        BlockingService(EmbeddedService()) as service,
+        SyncService(EmbeddedService()) as service,
         service.subscribe("price < 100") as events,
     ):
         with pytest.raises(TimeoutError):
@@ -47,14 +47,14 @@ def test_waiting_ends_in_time() -> None:
 
 def test_errors_come_through() -> None:
     """Errors of the service would stay on its thread."""
-    with BlockingService(EmbeddedService()) as service, pytest.raises(ParseError):
+    with SyncService(EmbeddedService()) as service, pytest.raises(ParseError):
         service.subscribe("price <")
 
 
 def test_closing_ends_iterations_of_other_threads() -> None:
     """A thread that iterates would hang when the service is closed elsewhere."""
     got: list[object] = []
-    service = BlockingService(EmbeddedService())
+    service = SyncService(EmbeddedService())
     with service:
         events = service.subscribe("price < 100").__enter__()
         reader = threading.Thread(target=lambda: got.extend(n["price"] for n in events))
@@ -73,7 +73,7 @@ def test_closing_ends_iterations_of_other_threads() -> None:
 def test_items_of_a_batch_may_come_from_the_service() -> None:
     """The service would wait for itself, and its caller for ever."""
     with (
-        BlockingService(EmbeddedService()) as service,
+        SyncService(EmbeddedService()) as service,
         service.subscribe("a = 1", timeout_s=0.05) as events,
         service.subscribe("b = 1") as others,
     ):
@@ -84,7 +84,7 @@ def test_items_of_a_batch_may_come_from_the_service() -> None:
 
 def test_a_batch_that_waits_for_items_holds_up_nobody() -> None:
     """A generator that waits would hold up all other threads, and what waits for them."""
-    with BlockingService(EmbeddedService()) as service:
+    with SyncService(EmbeddedService()) as service:
         asked, answered = threading.Event(), threading.Event()
 
         def items() -> Iterator[dict[str, int]]:
@@ -113,7 +113,7 @@ def test_a_batch_that_fails_says_how_many_were_taken() -> None:
         yield {"a": last}
 
     for last in (None, object()):
-        with BlockingService(EmbeddedService()) as service:
+        with SyncService(EmbeddedService()) as service:
             with pytest.raises((KeyError, InvalidNotificationError)) as failed:
                 service.publish_batch(items(last))
             assert getattr(failed.value, "published", None) == BATCH_READ + 5
@@ -125,7 +125,7 @@ def test_a_batch_that_fails_says_how_many_were_taken() -> None:
 @pytest.mark.parametrize("timeout_s", [float("nan"), -1.0])
 def test_what_is_no_timeout_is_refused(timeout_s: float) -> None:
     """A thread would wait for ever, or never."""
-    with BlockingService(EmbeddedService()) as service:
+    with SyncService(EmbeddedService()) as service:
         with pytest.raises(ServiceError, match="timeout_s"):
             service.subscribe("a = 1", timeout_s=timeout_s)
         with service.subscribe("a = 1") as events, pytest.raises(ServiceError, match="timeout_s"):
@@ -134,7 +134,7 @@ def test_what_is_no_timeout_is_refused(timeout_s: float) -> None:
 
 def test_a_closed_service_says_so() -> None:
     """One would look for a `with` that is there."""
-    service = BlockingService(EmbeddedService())
+    service = SyncService(EmbeddedService())
     with pytest.raises(ServiceClosedError, match="inside `with`"):
         service.publish({"a": 1})
     with service:
@@ -146,10 +146,10 @@ def test_a_closed_service_says_so() -> None:
 FORKED = """
 import os, sys, threading
 from contrada.errors import ServiceError
-from contrada.net.connect import connect_sync
-from contrada.service import BlockingService, EmbeddedService
+from contrada.net.service_factory import connect_sync
+from contrada.service import SyncService, EmbeddedService
 
-with BlockingService(EmbeddedService()) as service, service.subscribe("a = 1") as events:
+with SyncService(EmbeddedService()) as service, service.subscribe("a = 1") as events:
     reader, writer = os.pipe()
     service._lock.acquire()  # As another thread may hold it at that moment.
     child = os.fork()
@@ -198,7 +198,7 @@ class Watched(EmbeddedService):
 def test_counts_are_taken_where_nothing_changes_them() -> None:
     """A caller's thread would read tables that the service's thread changes at that moment."""
     watched = Watched()
-    with BlockingService(watched) as service:
+    with SyncService(watched) as service:
         service.publish({"a": 1})
         assert service.statistics().published == 1
         assert watched.asked_on == ["contrada-service"]
@@ -239,7 +239,7 @@ def test_what_does_not_end_in_time_is_told(stubborn: Stubborn, what: str) -> Non
     """Closing would end in a bare TimeoutError, or leave a thread behind without a word."""
     before = threading.active_count()
     with mock.patch.object(service_thread, "THREAD_WAIT_S", 0.05):
-        service = BlockingService(stubborn).__enter__()
+        service = SyncService(stubborn).__enter__()
         with pytest.raises(ServiceError, match=f"{what}.*THREAD_WAIT_S"):
             service.close()
     stubborn.may_end.set()
@@ -251,14 +251,14 @@ def test_what_does_not_end_in_time_is_told(stubborn: Stubborn, what: str) -> Non
 def test_its_thread_ends() -> None:
     """Each use would leave a thread behind."""
     before = threading.active_count()
-    with BlockingService(EmbeddedService()):
+    with SyncService(EmbeddedService()):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
 
 
 def test_what_is_queued_when_the_service_closes_can_be_read() -> None:
     """What had arrived would be lost without a word, where nobody had read it in time."""
-    with BlockingService(EmbeddedService()) as service:
+    with SyncService(EmbeddedService()) as service:
         kept, left = service.subscribe("a > 0"), service.subscribe("a > 0")
         with kept, left:
             service.publish_batch({"a": number} for number in range(1, 5))
@@ -278,7 +278,7 @@ def test_what_expires_after_the_service_was_closed_is_not_read() -> None:
     inner = EmbeddedService()
     now_us = inner.now_us()
     inner.now_us = lambda: now_us
-    with BlockingService(inner) as service, service.subscribe("a > 0") as events:
+    with SyncService(inner) as service, service.subscribe("a > 0") as events:
         service.publish({"a": 1}, ttl_s=100)
         service.publish({"a": 2}, ttl_s=50, priority=0)
         service.publish({"a": 3}, priority=0)
@@ -291,7 +291,7 @@ def test_what_expires_after_the_service_was_closed_is_not_read() -> None:
 
 def test_a_thread_that_reads_while_the_service_closes_misses_nothing() -> None:
     """What is kept for later would be taken away from a thread that is reading just then."""
-    with BlockingService(EmbeddedService()) as service:
+    with SyncService(EmbeddedService()) as service:
         read: list[object] = []
         with service.subscribe("a >= 0") as events:
             reader = threading.Thread(target=lambda: read.extend(each["a"] for each in events))
@@ -318,7 +318,7 @@ def test_what_was_not_entered_cannot_be_read() -> None:
 @pytest.mark.parametrize("items", [{"a": 1}, "a = 1", b"a", ct.Notification({"a": 1})])
 def test_one_item_is_no_batch(items: Any) -> None:
     """Its names or letters would be taken for items, and the error be about these."""
-    with BlockingService(EmbeddedService()) as service:
+    with SyncService(EmbeddedService()) as service:
         with pytest.raises(ServiceError, match="expected a list of items") as caught:
             service.publish_batch(items)
         assert caught.value.published == 0

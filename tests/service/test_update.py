@@ -11,7 +11,7 @@ from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.net.broker import fair_scheduler
 from contrada.routing.tables import registrations
 from contrada.service import Service, Subscription
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from contrada.typed import Obvent
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of, way_of
@@ -192,7 +192,7 @@ def test_code_that_does_not_await_can_update(name: str) -> None:
             await asyncio.to_thread(blocking, way.connect())
 
     def blocking(service: Service) -> None:
-        with BlockingService(service) as blocked, blocked.subscribe("k = 0") as events:
+        with SyncService(service) as blocked, blocked.subscribe("k = 0") as events:
             events.update("k = 1")
             blocked.publish_batch([{"k": 0}, {"k": 1}])
             assert events.next(10)["k"] == 1

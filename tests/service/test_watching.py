@@ -11,7 +11,7 @@ from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.assembly import assembler
 from contrada.routing.router import Strategy
 from contrada.service import Service
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from tests.asynchronous import on_loop
 from tests.service.ways import SLACK_US, service_of, way_of
 
@@ -141,7 +141,7 @@ def test_code_that_does_not_await_can_watch(name: str) -> None:
     """The blocking face would lack a part of the service."""
 
     def blocking(held: Service) -> None:
-        with BlockingService(held) as service, service.subscribe(AB) as matches:
+        with SyncService(held) as service, service.subscribe(AB) as matches:
             service.publish_batch([{"a": 1}, {"b": 1}])
             assert len(matches.next(20).notifications) == 2
 

@@ -9,7 +9,7 @@ from contrada.errors import ServiceError, TooSlowError
 from contrada.model import Filter, Notification, Pattern
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.service import Service, Subscription
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.subscription_queue import (
@@ -17,7 +17,7 @@ from contrada.service.subscription_queue import (
     QUEUE_FULL,
     QUEUE_NOTIFICATIONS_MAX,
 )
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from tests.asynchronous import on_loop, until
 from tests.service.ways import service_of
 
@@ -144,7 +144,7 @@ async def test_what_is_kept_in_a_log_is_not_dropped(name: str) -> None:
 def test_it_is_an_option_of_blocking_subscriptions_too() -> None:
     """It would be taken for an option of standing ones."""
     with (
-        BlockingService(EmbeddedService()) as service,
+        SyncService(EmbeddedService()) as service,
         service.subscribe("n >= 0", when_full="drop-oldest", timeout_s=0.1) as events,
     ):
         service.publish_batch({"n": n} for n in range(TOTAL))

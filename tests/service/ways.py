@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.embedded_broker import MemberService
-from contrada.net.broker.neighbours import Membership, Wanted
-from contrada.net.client.remote_offers import RemoteMarket
+from contrada.net.broker.embedded_broker import EmbeddedBroker
+from contrada.net.broker.neighbours import Membership, WantedLink
+from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Offer
 from contrada.service import Advertisements, Service, SourceOffer
 from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription
-from contrada.service.offers import LocalMarket
+from contrada.service.offers import LocalOfferBoard
 from tests.asynchronous import until
 from tests.net.networks import FIVE, Network, network
 
@@ -43,7 +43,7 @@ class Way:
     connect: Connect
 
 
-class InformedMarket(RemoteMarket):
+class InformedMarket(RemoteOfferBoard):
     """It waits until what is advertised is known everywhere."""
 
     def __init__(self, client: TcpService, brokers: Network) -> None:
@@ -73,11 +73,11 @@ class Informed(TcpService):
         await until(lambda: self._brokers.is_at_rest)
 
 
-class JoinedMarket(LocalMarket):
+class JoinedMarket(LocalOfferBoard):
     """It waits until what is advertised is known everywhere."""
 
     def __init__(self, service: "Joined") -> None:
-        super().__init__(service.exchange, service.client, service.require_open)
+        super().__init__(service.dispatcher, service.client, service.require_open)
         self._brokers = service.brokers
 
     async def advertise(self, offer: Offer) -> str:
@@ -101,18 +101,18 @@ class JoinedSubscription(EmbeddedSubscription[Any]):
         await until(lambda: self._service.brokers.is_at_rest)
 
 
-class Joined(MemberService):
+class Joined(EmbeddedBroker):
     """An embedded service that is a server of a network, and is known everywhere once it is open.
 
     So is what it asks for.
     """
 
     def __init__(self, brokers: Network, number: int, **options: Any) -> None:
-        wanted = (Wanted(parse_address(brokers[number].address)),)
+        wanted = (WantedLink(parse_address(brokers[number].address)),)
         self.brokers = brokers
         name = f"s{next(_NUMBERS)}"
         super().__init__(replace(brokers[number].network, name=name, neighbours=wanted), **options)
-        brokers.watch(self.exchange)
+        brokers.watch(self.dispatcher)
         self._market = JoinedMarket(self)
 
     async def open(self) -> None:

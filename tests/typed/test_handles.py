@@ -12,7 +12,7 @@ import contrada as ct
 from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, ServiceError, StoreError
 from contrada.service.callbacks import HANDLERS_MAX
-from contrada.service.durable_reader import HostedSubscription
+from contrada.service.durable_reader import DurableReader
 from contrada.service.embedded_service import EmbeddedService
 from contrada.typed import handles
 from contrada.typed.handles import Handle, ThreadPolicy
@@ -213,7 +213,7 @@ async def test_a_disk_that_fails_for_a_time_ends_no_handle(
 ) -> None:
     """What is handled could not be acknowledged; its class would not be handled any more."""
     got: list[int] = []
-    acknowledge = HostedSubscription.acknowledge
+    acknowledge = DurableReader.acknowledge
 
     async def handler(kept: Kept) -> None:
         got.append(kept.number)
@@ -223,7 +223,7 @@ async def test_a_disk_that_fails_for_a_time_ends_no_handle(
         if positions == (1,):
             raise StoreError("the disk is gone")
 
-    monkeypatch.setattr(HostedSubscription, "acknowledge", fails)
+    monkeypatch.setattr(DurableReader, "acknowledge", fails)
     async with EmbeddedService(store=MemoryStore()) as service:
         handle = Handle(service, Kept, handler, threads=threads)
         await handle.activate("kept")

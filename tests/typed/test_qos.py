@@ -52,12 +52,12 @@ class TotalToo(ct.Certified, ct.CausalOrder, Total, name="qos.TotalToo"):
 
 
 @dataclass
-class Late(ct.Timely, Plain, name="qos.Late"):
+class Late(ct.Expiring, Plain, name="qos.Late"):
     ttl_s: float = 1.5
 
 
 @dataclass
-class First(ct.Prioritary, ct.Timely, Plain, name="qos.First"):
+class First(ct.Prioritized, ct.Expiring, Plain, name="qos.First"):
     ttl_s = 2
     urgent: bool = False
 
@@ -67,12 +67,12 @@ class First(ct.Prioritary, ct.Timely, Plain, name="qos.First"):
 
 
 @dataclass
-class SureAndLate(ct.Timely, ct.Prioritary, Sure, name="qos.SureAndLate"):
+class SureAndLate(ct.Expiring, ct.Prioritized, Sure, name="qos.SureAndLate"):
     ttl_s: float = 1.0
 
 
 @dataclass
-class InTurnAndFirst(ct.Prioritary, InTurn, name="qos.InTurnAndFirst"):
+class InTurnAndFirst(ct.Prioritized, InTurn, name="qos.InTurnAndFirst"):
     priority: int = 9
 
 
@@ -116,9 +116,9 @@ def test_what_is_timely_or_prioritary_says_so_itself() -> None:
         (lambda: Late(ttl_s=0), "ttl_s = 0"),
         (lambda: Late(ttl_s=float("nan")), "ttl_s = nan"),
         (lambda: Late(ttl_s=float("inf")), "ttl_s = inf"),
-        (lambda: type("Silent", (ct.Timely,), {}, name="qos.Silent")(), "has no ttl_s"),
+        (lambda: type("Silent", (ct.Expiring,), {}, name="qos.Silent")(), "has no ttl_s"),
         (
-            lambda: type("High", (ct.Prioritary,), {"priority": 10}, name="qos.High")(),
+            lambda: type("High", (ct.Prioritized,), {"priority": 10}, name="qos.High")(),
             "@priority",
         ),
     ],
@@ -139,7 +139,7 @@ def test_an_unknown_subtype_without_a_time_is_refused() -> None:
     """Who publishes it on would be told of a missing name."""
     strange = ct.Notification.marked({}, ["qos.Soon", "qos.Bare", "Timely"])
 
-    class Bare(ct.Timely, name="qos.Bare"):
+    class Bare(ct.Expiring, name="qos.Bare"):
         pass
 
     got = Bare.from_notification(strange)

@@ -73,7 +73,7 @@ async def cases(service: ct.Service) -> None:
         (await anext(notifications)).body.hex()
 
 
-def blocking(service: ct.BlockingService) -> None:
+def blocking(service: ct.SyncService) -> None:
     with service.subscribe(StockQuote, lambda q: q.price < 1) as quotes:
         for quote in quotes:
             quote.company.upper()

@@ -11,8 +11,8 @@ from contrada.cli.extension_option import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import approach_options
 from contrada.model import Filter
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import Approach
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Advertisements, Service
 from contrada.service.loop_guards import checked_timeout, next_of
@@ -37,7 +37,7 @@ def adv(
     follow: bool,
     timeout: float | None,
     as_json: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Advertise what will be published, until Ctrl-C, or list with --follow what is on offer.
 

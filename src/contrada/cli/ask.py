@@ -16,8 +16,8 @@ from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
 from contrada.model import Notification
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import Approach
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.aggregation import Aggregate, AggregateKind
 from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service
@@ -98,7 +98,7 @@ def ask(
     unique: bool,
     timeout: float,
     as_json: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Ask all sources whose description QUESTION meets; print their answers, one per line.
 

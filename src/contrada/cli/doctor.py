@@ -23,7 +23,7 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import check_host
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
 from contrada.service.dispatcher import DUPLICATE, EXPIRED_ON_ARRIVAL, LINK_DOWN, LINK_FULL
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @approach_options
 def doctor(
-    addresses: tuple[str, ...], config: str | None, as_json: bool, approach: Approach
+    addresses: tuple[str, ...], config: str | None, as_json: bool, approach: ConnectOptions
 ) -> None:
     """Look whether all is well here, at the brokers at these addresses, and in a file for serve.
 
@@ -100,7 +100,7 @@ def doctor(
 
 
 def _findings(
-    addresses: tuple[str, ...], config: str | None, approach: Approach
+    addresses: tuple[str, ...], config: str | None, approach: ConnectOptions
 ) -> Iterator[Finding]:
     yield from _installed()
     if config is not None:
@@ -174,7 +174,7 @@ def _made(settings: BrokerSettings) -> str:
 # --- a broker -------------------------------------------------------------------------------------
 
 
-def _broker(address: str, approach: Approach) -> Iterator[Finding]:
+def _broker(address: str, approach: ConnectOptions) -> Iterator[Finding]:
     try:
         hello_s, answer_s, counts = run(_asked(address, approach))
     except ContradaError as error:
@@ -217,7 +217,7 @@ def _way_in(error: ContradaError) -> str:
 
 
 async def _asked(
-    address: str, approach: Approach
+    address: str, approach: ConnectOptions
 ) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
     """How long a broker took to say hello, and to answer; and its statistics, if it shows them."""
     began_s = time.monotonic()

@@ -28,8 +28,8 @@ from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.fetcher import is_address
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.files import BadRecord, Record
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import TCP, Approach
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.service import Service
 
 EVERY_S: Final = 300.0
@@ -86,7 +86,7 @@ def feed(
     publisher: str | None,
     names: bool,
     add: tuple[str, ...],
-    approach: Approach,
+    approach: ConnectOptions,
     **options: Any,
 ) -> None:
     """Poll feeds at files and addresses of HTTP; give each entry that is new or changed.

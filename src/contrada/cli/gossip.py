@@ -19,7 +19,7 @@ from contrada.cli.publication_source import LineRecords, arriving
 from contrada.cli.sub import as_json_line, print_each, tell_losses
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
-from contrada.gossip.group_policy import Conduct
+from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.udp.datagram_seal import GroupKey
 from contrada.gossip.udp.gossip_group import (
@@ -35,7 +35,7 @@ from contrada.gossip.udp.gossip_group import (
 from contrada.gossip.udp.gossip_node import GROUP_JOIN_WAIT_S, GossipNode
 from contrada.gossip.udp.group_bridge import GroupBridge
 from contrada.integrations.files import BadRecord, notification_of_shown
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.service import filters_of
 from contrada.service.loop_guards import first_of
 
@@ -290,7 +290,7 @@ def _node_of(
         digits = space.of_host(host, port, port_bits=_PORT_BITS)
     elif address is not None:
         digits = _digits(address)
-    group = GossipGroup(protocol, _parameters(protocol, space, **parameters), Conduct(), space)
+    group = GossipGroup(protocol, _parameters(protocol, space, **parameters), GroupPolicy(), space)
     return GossipNode(
         secret,
         group,

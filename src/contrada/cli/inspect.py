@@ -14,7 +14,7 @@ from contrada.cli.tls_options import approach_options
 from contrada.integrations.files import BadRecord, notification_of_shown
 from contrada.integrations.files.record import record_of
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.inspection import HeldText, Inspection
 from contrada.net.wire.payload_codec import packed_content
 
@@ -24,7 +24,9 @@ from contrada.net.wire.payload_codec import packed_content
 @click.option("--notification", metavar="JSON", help="Where would this go?")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @approach_options
-def inspect(address: str, notification: str | None, as_json: bool, approach: Approach) -> None:
+def inspect(
+    address: str, notification: str | None, as_json: bool, approach: ConnectOptions
+) -> None:
     """Show what the broker at ADDRESS holds: links, clients, filters and advertisements.
 
     Of each the first, with who asked for it: a client, by its number at that broker, a neighbour,
@@ -54,7 +56,7 @@ def _packed(text: str) -> bytes:
     return packed_content(record.notification)
 
 
-async def _asked(address: str, packed: bytes, approach: Approach) -> Inspection:
+async def _asked(address: str, packed: bytes, approach: ConnectOptions) -> Inspection:
     async with TcpService(address, reconnect=False, approach=approach) as service:
         return await answered(address, service.inspection(packed))
 

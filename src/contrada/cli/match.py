@@ -29,7 +29,7 @@ from contrada.integrations.files import (
     BadRecord,
     Matcher,
     Outcomes,
-    Reading,
+    ReadOptions,
     Record,
     check_name_of,
     format_of,
@@ -148,7 +148,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _input(path: Path, format_name: str | None, reading: Reading) -> tuple[Path, str, str]:
+def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[Path, str, str]:
     """Where a file is read from, its format, and what its records call it."""
     check_name_of(path)
     if str(path) != STANDARD_INPUT:

@@ -15,8 +15,8 @@ from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MQTT_IN_FLIGHT_MAX, MqttBridge
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
 from contrada.integrations.mqtt.mqtt_session import MqttPlace, MqttSession, parse_mqtt_place
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import Approach
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from contrada.service.requests import filters_of
@@ -74,7 +74,7 @@ def mqtt(
     mqtt_certificate: str | None,
     mqtt_key: str | None,
     verbose: bool,
-    approach: Approach,
+    approach: ConnectOptions,
     **options: Any,
 ) -> None:
     """Carry messages of an MQTT 5 broker in, and notifications out, until Ctrl-C.

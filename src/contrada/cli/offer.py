@@ -16,8 +16,8 @@ from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import approach_options
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import Approach
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Service, SourceOffer
 from contrada.service.loop_guards import checked_timeout, first_of
@@ -80,7 +80,7 @@ def offer(
     name: str,
     seconds: float | None,
     as_json: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Offer a table or files, to be asked by `contrada ask`, until Ctrl-C.
 

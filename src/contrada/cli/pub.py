@@ -14,7 +14,7 @@ from contrada.cli.literals import attributes_of
 from contrada.cli.publication_source import (
     LineRecords,
     Make,
-    Recording,
+    RecordingSource,
     RowRecords,
     arriving,
     size_of_stream,
@@ -24,16 +24,16 @@ from contrada.cli.table_output import progress_of_bytes
 from contrada.cli.tls_options import approach_options
 from contrada.integrations.files import (
     BadRecord,
-    Reading,
+    ReadOptions,
     notification_of_object,
     notification_of_shown,
 )
 from contrada.integrations.files.lines import Block, open_blocks
 from contrada.integrations.files.rule_files import STANDARD_INPUT
 from contrada.model import Notification
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.address import PORT_DEFAULT
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import Service, ServiceStatistics, transmitted
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
@@ -78,7 +78,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
-    approach: Approach,
+    approach: ConnectOptions,
     **options: Any,
 ) -> None:
     """Publish one notification, or one for each line of a file of JSON objects, or row of CSV.
@@ -108,7 +108,7 @@ def pub(
     if keep and objects is None:
         raise click.UsageError("--keep is for --json FILE")
     reading = reading_of(**options)
-    if source is None and reading != Reading():
+    if source is None and reading != ReadOptions():
         raise click.UsageError("options of reading are for --json FILE and --csv FILE")
     is_timed = ttl is not None or priority is not None
     timed = partial(transmitted, ttl_s=ttl, priority=priority) if is_timed else None
@@ -119,7 +119,7 @@ def pub(
         counts = run(_publish_one(service, timed(one) if timed else one))
     else:
         named = "standard input" if source == STANDARD_INPUT else source
-        recording: Recording
+        recording: RecordingSource
         if rows is not None:
             recording = RowRecords(named, reading, timed)
         else:
@@ -136,12 +136,12 @@ def _signer(publisher: str | None, path: str) -> Signer:
     return Signer.of_file(publisher, path)
 
 
-def _maker(reading: Reading, *, keep: bool) -> Make:
+def _maker(reading: ReadOptions, *, keep: bool) -> Make:
     """What makes the notification of a line of JSON.
 
     With options, lines are records of somebody else; without, maybe what `sub --json` printed.
     """
-    if reading == Reading():
+    if reading == ReadOptions():
         return partial(notification_of_shown, keep=keep)
     return partial(notification_of_object, reading=reading, keep=keep)
 
@@ -153,7 +153,7 @@ async def _publish_one(service: Service, notification: Notification) -> ServiceS
 
 
 async def _publish_records(
-    service: Service, source: str, recording: Recording
+    service: Service, source: str, recording: RecordingSource
 ) -> ServiceStatistics:
     async with service:
         try:
@@ -186,7 +186,7 @@ def _size_of(source: str) -> int | None:
     return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None
 
 
-async def _publish_some(service: Service, recording: Recording, block: Block | None) -> None:
+async def _publish_some(service: Service, recording: RecordingSource, block: Block | None) -> None:
     """Publish some records. Raises InputError for the first bad one, after those before it."""
     found: list[Notification] = []
     bad: BadRecord | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
 from contrada.errors import ContradaError, ParseError
-from contrada.integrations.files import BadRecord, Reading, Record, Rows
+from contrada.integrations.files import BadRecord, CsvRows, ReadOptions, Record
 from contrada.integrations.files.csv_rows import is_blank, is_blank_row, is_header
 from contrada.integrations.files.lines import BLOCK_BYTES, Block, LineCutter, readable
 from contrada.integrations.files.record import bad_record, record_of
@@ -27,7 +27,7 @@ def _timed(make: Make, timed: Timed) -> Make:
     return make if timed is None else lambda text: timed(make(text))
 
 
-class Recording(Protocol):
+class RecordingSource(Protocol):
     """Makes records of the lines of one source, block by block."""
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
@@ -55,12 +55,12 @@ class LineRecords:
 class RowRecords:
     """Each row is a record; the first names the columns."""
 
-    def __init__(self, source: str, reading: Reading, timed: Timed) -> None:
+    def __init__(self, source: str, reading: ReadOptions, timed: Timed) -> None:
         self._source = source
         self._reading = reading
         self._timed = timed
         self._joiner = RowJoiner(reading.quote, self._is_row)
-        self._rows: Rows | None = None
+        self._rows: CsvRows | None = None
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
         """Those of the rows that end in a block."""
@@ -69,7 +69,7 @@ class RowRecords:
                 for position in range(len(rows)):
                     text = rows.line(position)
                     if self._rows is None:
-                        self._rows = Rows(text, self._reading)
+                        self._rows = CsvRows(text, self._reading)
                         self._make = _timed(self._rows.notification, self._timed)
                     elif not is_blank_row(text, self._reading):
                         yield record_of(self._make, self._source, rows.number(position), text)

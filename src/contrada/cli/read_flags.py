@@ -1,4 +1,4 @@
-"""The options of commands that say how records are read, the `Reading` they make, and hints."""
+"""The options of commands that say how records are read, the `ReadOptions` they make, and hints."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 
 from contrada.cli.literals import literal, named_text
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
-from contrada.integrations.files import BadRecord, Reading
+from contrada.integrations.files import BadRecord, ReadOptions
 from contrada.integrations.files.cells import CONVERTERS, TIME_WITH_ZONE
 from contrada.model import Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED
@@ -82,9 +82,9 @@ def reading_of(
     stylesheet: Path | None = None,
     schema: Path | None = None,
     **others: Any,
-) -> Reading:
+) -> ReadOptions:
     """How records are read. Raises InputError and InvalidNameError for wrong options."""
-    return Reading(
+    return ReadOptions(
         types=_pairs(_listed(types)),
         rename=_pairs(_listed(rename), empty=True),
         drop=frozenset(_listed(drop)),
@@ -96,7 +96,7 @@ def reading_of(
     )
 
 
-def check_named(reading: Reading, names: bool) -> None:
+def check_named(reading: ReadOptions, names: bool) -> None:
     """Refuse to tell names of notifications that do not say of which document they are."""
     if names and not is_escaping(reading.strategy):
         raise click.UsageError("--names is for --strategy index, pattern or daemon")

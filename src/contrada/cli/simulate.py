@@ -15,7 +15,7 @@ from contrada.cli.simulate_overlay import overlay
 from contrada.cli.table_output import output, progress_bar
 from contrada.lab.simulation.script_steps import from_text
 from contrada.lab.simulation.world import run
-from contrada.lab.simulation.worlds import WORLDS_DEFAULT, Ran, kinds, run_worlds, shortest
+from contrada.lab.simulation.worlds import WORLDS_DEFAULT, WorldResult, kinds, run_worlds, shortest
 
 EXIT_VIOLATED: Final = 1
 SHORTENED_MAX: Final = 3
@@ -51,7 +51,7 @@ def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
     chosen = kinds(only)
     if not chosen:
         raise click.BadParameter(f"no kind has {only!r} in its name", param_hint="--only")
-    worlds_of: dict[str, list[Ran]] = {kind.name: [] for kind in chosen}
+    worlds_of: dict[str, list[WorldResult]] = {kind.name: [] for kind in chosen}
     with progress_bar() as progress:
         task = progress.add_task("worlds", total=len(chosen) * count)
         for ran in run_worlds(chosen, range(seed, seed + count), jobs):
@@ -84,7 +84,7 @@ class _Summary(msgspec.Struct, frozen=True):
     matches: int = 0
 
     @classmethod
-    def of(cls, kind: str, worlds: Sequence[Ran]) -> "_Summary":
+    def of(cls, kind: str, worlds: Sequence[WorldResult]) -> "_Summary":
         outcomes = [ran.outcome for ran in worlds]
         return cls(
             kind,
@@ -120,7 +120,7 @@ def _table(summaries: Iterable[_Summary]) -> Table:
     return table
 
 
-def _tell(failed: list[Ran]) -> NoReturn:
+def _tell(failed: list[WorldResult]) -> NoReturn:
     for ran in failed:
         click.echo(f"{ran.kind.name}, seed {ran.seed}: {ran.outcome.violations[0]}", err=True)
     # Each try runs a world anew, and the worlds of large networks take long.

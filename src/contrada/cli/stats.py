@@ -16,7 +16,7 @@ from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
 from contrada.net.client.reconnection import CONNECT_WAIT_S
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 @click.argument("address", default=ADDRESS_DEFAULT, metavar="[ADDRESS]")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @approach_options
-def stats(address: str, as_json: bool, approach: Approach) -> None:
+def stats(address: str, as_json: bool, approach: ConnectOptions) -> None:
     """Print what the broker at ADDRESS counted: connections, subscriptions, notifications.
 
     What was dropped, refused or could not be decided is counted by reason. Where a broker has
@@ -42,7 +42,7 @@ def stats(address: str, as_json: bool, approach: Approach) -> None:
         output().print(_table(address, counts))
 
 
-async def _asked(address: str, approach: Approach) -> dict[str, Any]:
+async def _asked(address: str, approach: ConnectOptions) -> dict[str, Any]:
     async with TcpService(address, reconnect=False, approach=approach) as service:
         return await answered(address, service.broker_statistics())
 

@@ -16,9 +16,9 @@ from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import approach_options
 from contrada.integrations.files import plain_time
 from contrada.model import Notification
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import Approach
-from contrada.service import ConnectionState, Kept, Service, Subscription, WhenFull
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import ConnectOptions
+from contrada.service import ConnectionState, DurableRecord, Service, Subscription, WhenFull
 from contrada.service.loop_guards import checked_timeout
 from contrada.service.queued_subscription import UNSUBSCRIBED
 from contrada.service.security.signatures import Verifier
@@ -67,7 +67,7 @@ def sub(
     verify: str | None,
     as_json: bool,
     envelope: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Print the notifications that match FILTER, one per line, as they come.
 
@@ -114,7 +114,7 @@ def sub(
     run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
 
 
-def _service_at(to: str, approach: Approach, *, reconnect: bool) -> Service:
+def _service_at(to: str, approach: ConnectOptions, *, reconnect: bool) -> Service:
     return connect(
         to,
         reconnect=reconnect,
@@ -167,7 +167,7 @@ async def print_each(
                 found: Any = await anext(events)
         except (TimeoutError, StopAsyncIteration):
             return
-        is_kept = isinstance(found, Kept)
+        is_kept = isinstance(found, DurableRecord)
         sys.stdout.write(show(found.item if is_kept else found) + "\n")
         if is_kept or not events.statistics().queued:  # What is acknowledged was printed.
             sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from contrada.errors import InputError
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX, name_in
 from contrada.service.security.secret_files import read_secret
@@ -36,7 +36,7 @@ def tls_files(command: F) -> F:
 
 
 def approach_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a client, and its token: the command gets `approach`, an `Approach`."""
+    """The same for a client, and its token: the command gets `approach`, an `ConnectOptions`."""
 
     @wraps(command)
     def with_approach(
@@ -49,7 +49,7 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         has_tls = tls_certificate or tls_key or tls_authority
         tls = Tls(tls_certificate, tls_key, tls_authority).going() if has_tls else None
-        command(*args, approach=Approach(tls, token_from(token_file)), **options)
+        command(*args, approach=ConnectOptions(tls, token_from(token_file)), **options)
 
     token = click.option(
         "--token-file",

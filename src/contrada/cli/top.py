@@ -20,7 +20,7 @@ from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
 from contrada.errors import ServiceError
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
 """Counts of a broker of which the change in a second is shown."""
@@ -57,7 +57,7 @@ def top(
     interval: float,
     count: int | None,
     as_json: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Show how fast the brokers at these addresses work: what they do in a second, and hold now.
 
@@ -80,7 +80,7 @@ def top(
 class _Watched:
     """A broker, and what it had counted when it was last asked."""
 
-    def __init__(self, address: str, approach: Approach) -> None:
+    def __init__(self, address: str, approach: ConnectOptions) -> None:
         self._address = address
         self._approach = approach
         self._service = self._new_service()  # A bad address is found out before.

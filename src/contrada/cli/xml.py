@@ -37,10 +37,10 @@ from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.fetcher import Fetcher, is_address, shown_source
 from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
 from contrada.integrations.feeds.naming_service import NamingService
-from contrada.integrations.files import BadRecord, Reading, Record, Renderer, plain_time
+from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer, plain_time
 from contrada.model import Filter, Notification
-from contrada.net.connect import connect
-from contrada.net.wire.endpoint import Approach
+from contrada.net.service_factory import connect
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import Service
 from contrada.service.loop_guards import checked_timeout, first_of
 from contrada.service.queued_subscription import UNSUBSCRIBED
@@ -83,7 +83,7 @@ def _reading_options(command: Callable[..., None]) -> Callable[..., None]:
 class _Rendering:
     """Renders documents one after another; tells what was bad, and what is repeated."""
 
-    def __init__(self, reading: Reading, format_name: str | None) -> None:
+    def __init__(self, reading: ReadOptions, format_name: str | None) -> None:
         self.reading, self._format_name = reading, format_name
         self._renderers: dict[str, Renderer] = {}
         self.read = self.bad = 0
@@ -188,7 +188,7 @@ def send(
     names: bool,
     format_name: str | None,
     add: tuple[str, ...],
-    approach: Approach,
+    approach: ConnectOptions,
     **options: Any,
 ) -> None:
     """Publish the notifications that documents become.
@@ -256,7 +256,7 @@ def receive(
     timeout: float | None,
     seconds: float | None,
     as_json: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Print the notifications of documents that match FILTER, one per line, as they come.
 
@@ -353,7 +353,7 @@ def daemon(
     name: str,
     seconds: float | None,
     verbose: int,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """Keep generated names, and answer who asks for them, until Ctrl-C or SIGTERM.
 
@@ -410,7 +410,7 @@ def list_names(
     generated: str | None,
     timeout: float,
     as_json: bool,
-    approach: Approach,
+    approach: ConnectOptions,
 ) -> None:
     """List what naming services know of generated names.
 

@@ -28,19 +28,25 @@ from contrada.delivery.delivery_messages import (
     CausalRow,
     Context,
     Notice,
-    Parcel,
     Past,
     Payload,
     Returned,
     Sequenced,
+    Shipment,
     ToSequence,
 )
-from contrada.delivery.durable_table import Addressees, StandingTable
+from contrada.delivery.durable_table import Addressees, DurableTable
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
-from contrada.delivery.owned_logs import Logs
-from contrada.delivery.publishers import HERE, Publisher, Publishers, SequencerEpoch, Visit
+from contrada.delivery.owned_logs import OwnedLogs
+from contrada.delivery.publishers import (
+    HERE,
+    Publisher,
+    Publishers,
+    PublisherSession,
+    SequencerEpoch,
+)
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.store import KEPT_BYTES_MAX, Store
 from contrada.delivery.transit import Transit
@@ -94,23 +100,23 @@ class Publication(NamedTuple):
 
 
 class AccessPoint:
-    """Publishing at one server. What comes of it is collected in `outcomes` and `parcels`."""
+    """Publishing at one server. What comes of it is collected in `outcomes` and `shipments`."""
 
     def __init__(
         self,
         name: str,
         store: Store | None,
         transit: Transit,
-        table: StandingTable,
+        table: DurableTable,
         outbox: Outbox,
         inbox: Inbox,
-        logs: Logs,
+        logs: OwnedLogs,
         sequences: Sequences,
         causality: Causality,
     ) -> None:
         self.name = name
         self.outcomes: list[Confirmed | Failed] = []
-        self.parcels: list[Parcel] = []
+        self.shipments: list[Shipment] = []
         self.duplicates = 0
         self.failed = 0
         self._store, self._transit = store, transit
@@ -119,7 +125,7 @@ class AccessPoint:
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False
         self._kept_back: set[tuple[str, str]] = set()  # publishers and sequences of what waits
-        self._awaited: dict[str, Visit] = {}  # publishers whose past is asked for
+        self._awaited: dict[str, PublisherSession] = {}  # publishers whose past is asked for
         self._ask_us = 0
         self._rows = 0
         self._is_causal = outbox.held > 0  # since before a restart
@@ -154,15 +160,17 @@ class AccessPoint:
         """
         if publisher not in self._awaited and len(self._awaited) >= WAITING_MAX:
             raise LimitError("WAITING_MAX", WAITING_MAX, len(self._awaited) + 1)
-        others = {server: life for server, life in past.items() if server != self.name}
+        others = {
+            server: incarnation for server, incarnation in past.items() if server != self.name
+        }
         if others:
-            self._awaited[publisher] = Visit(now_us, others)
+            self._awaited[publisher] = PublisherSession(now_us, others)
             self._ask_past(publisher, now_us)
 
-    def forget_past(self, server: str, life: int) -> None:
+    def forget_past(self, server: str, incarnation: int) -> None:
         """A server has begun this life: of its earlier lives no publisher's past is left there."""
         for publisher, visit in list(self._awaited.items()):
-            if visit.lives.get(server, life) < life:
+            if visit.incarnations.get(server, incarnation) < incarnation:
                 self.meet(publisher, server)
 
     def meet(self, publisher: str, server: str, past: Past | None = None) -> None:
@@ -172,10 +180,10 @@ class AccessPoint:
         """
         visit = self._awaited.get(publisher)
         is_late = past is not None and visit is not None and past.visit != visit.number
-        if visit is None or server not in visit.lives or is_late:
+        if visit is None or server not in visit.incarnations or is_late:
             return
-        del visit.lives[server]
-        if not visit.lives:
+        del visit.incarnations[server]
+        if not visit.incarnations:
             del self._awaited[publisher]
         known = self._publishers.known(publisher)
         if past is not None:
@@ -222,9 +230,9 @@ class AccessPoint:
             return None  # All was answered before.
         sequence = of.promised.sequence
         via = self._sequences.where(sequence)[1] if sequence else self.name
-        home = self._table.homes.get(via)
+        owner = self._table.owners.get(via)
         can_reach = via == self.name or via in self._transit.ways
-        if sequence and not (can_reach and home is not None and home.sequences):
+        if sequence and not (can_reach and owner is not None and owner.sequences):
             return f"server {via!r}, which gives the order of {sequence!r}, cannot be reached"
         if not of.promised.is_fifo:
             return None
@@ -236,10 +244,14 @@ class AccessPoint:
     def pass_sequence(self, sequence: str, server: str) -> None:
         """Another server gives the order of a sequence from now on. Raises as `DeliveryServer`."""
         epoch, where = self._sequences.where(sequence)
-        home = self._table.homes.get(server)
+        owner = self._table.owners.get(server)
         if where != self.name or not self._table.own.sequences:
             raise DeliveryError(f"server {where!r} gives the order of {sequence!r}, not this one")
-        if home is None or not home.sequences or (self._store is not None and not home.has_store):
+        if (
+            owner is None
+            or not owner.sequences
+            or (self._store is not None and not owner.has_store)
+        ):
             raise DeliveryError(f"server {server!r} cannot give the order of {sequence!r}")
         if server != self.name:
             self._sequences.check_room(sequence)
@@ -309,12 +321,12 @@ class AccessPoint:
         visit = self._awaited.get(publisher)
         if visit is None:
             return
-        for server, life in list(visit.lives.items()):
-            home = self._table.homes.get(server)
+        for server, incarnation in list(visit.incarnations.items()):
+            owner = self._table.owners.get(server)
             now, _, taken = self._outbox.sent(server)
-            if home is not None and life < home.life:
+            if owner is not None and incarnation < owner.incarnation:
                 self.meet(publisher, server)
-            elif home is not None and visit.asked.get(server, (0, 0)) <= (now, taken):
+            elif owner is not None and visit.asked.get(server, (0, 0)) <= (now, taken):
                 self.send(server, AskPast(publisher, visit.number), now_us)
                 visit.asked[server] = self._outbox.sent(server)[:2]
 
@@ -347,7 +359,7 @@ class AccessPoint:
     ) -> None:
         """Publishes here or at a sequencer, and notes by which way what has an order went."""
         found = self._table.with_room(fresh)
-        here = [homes.get(self.name, ()) for homes in found]
+        here = [owners.get(self.name, ()) for owners in found]
         self._logs.check_room(zip(here, fresh, strict=True))
         promised = of.promised
         way = self._way_of(promised)
@@ -420,8 +432,8 @@ class AccessPoint:
             self._address(notifications, found, promised, now_us, carries=carries)
             return
         _, server, epoch = way
-        home = self._table.homes.get(server)
-        if home is None or (promised.is_certified and not home.has_store):
+        owner = self._table.owners.get(server)
+        if owner is None or (promised.is_certified and not owner.has_store):
             reason = f"server {server!r} is not known here, or has no store"
             raise CannotPublishError("", reason=reason)
         self._outbox.check_room((server,))
@@ -439,32 +451,32 @@ class AccessPoint:
         carries: bool,
     ) -> None:
         """Addresses notifications to all that stands and matches. Raises CannotPublishError."""
-        counts = Counter(home for homes in found for home in homes)
+        counts = Counter(owner for owners in found for owner in owners)
         self._outbox.check_room(counts)
         context = self.context(counts) if carries else ()
         postings = [
-            Posting(Notice(notification), homes, context)
-            for notification, homes in zip(notifications, found, strict=True)
-            if homes
+            Posting(Notice(notification), owners, context)
+            for notification, owners in zip(notifications, found, strict=True)
+            if owners
         ]
         if postings:
             self._post(postings, now_us, spools=promised.is_certified)
 
     def _post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> None:
-        self.parcels += self._outbox.post(postings, now_us, spools=spools)
+        self.shipments += self._outbox.post(postings, now_us, spools=spools)
 
     def send(
-        self, home: str, body: Payload, now_us: int, context: Context = (), *, spools: bool = False
+        self, owner: str, body: Payload, now_us: int, context: Context = (), *, spools: bool = False
     ) -> None:
         """Sends a body once to a known server, else to nobody. `spools`: it survives a crash."""
-        if home not in self._table.homes:
+        if owner not in self._table.owners:
             return
         spools = spools and self._store is not None
-        self._post([Posting(body, {home: ()}, context)], now_us, spools=spools)
+        self._post([Posting(body, {owner: ()}, context)], now_us, spools=spools)
 
-    def check_room(self, home: str) -> None:
+    def check_room(self, owner: str) -> None:
         """Raises CannotPublishError where a server has not taken too much already."""
-        self._outbox.check_room((home,))
+        self._outbox.check_room((owner,))
 
     def context(self, more: Mapping[str, int] | None = None) -> Context:
         """The causal predecessors of what is published now. `more`: parcels posted now, by home."""
@@ -479,7 +491,7 @@ class AccessPoint:
         """This server's row: what it has sent, by home, that was not acknowledged yet."""
         self._rows += 1
         own = self._table.own
-        return CausalRow(self.name, own.life, own.boot, self._rows, self._outbox.row(more))
+        return CausalRow(self.name, own.incarnation, own.boot, self._rows, self._outbox.row(more))
 
     def _give_up(self, of: Publication, error: ContradaError) -> None:
         """A publication fails, and is known to have failed where it comes again."""

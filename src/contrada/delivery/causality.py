@@ -62,11 +62,15 @@ class Causality:
 
 
 def _age(row: CausalRow) -> tuple[int, int, int]:
-    return row.life, row.boot, row.count
+    return row.incarnation, row.boot, row.count
 
 
 def waits_for(
-    context: Context, home: str, life: int, source: str, taken: Mapping[str, tuple[int, int]]
+    context: Context,
+    owner: str,
+    incarnation: int,
+    source: str,
+    taken: Mapping[str, tuple[int, int]],
 ) -> str | None:
     """A server of which a parcel must arrive here first; None if there is none.
 
@@ -77,8 +81,8 @@ def waits_for(
         if row.server == source:
             continue  # A stream is in order by itself.
         for to, its_life, number in row.numbers:
-            if to == home and its_life == life:
+            if to == owner and its_life == incarnation:
                 known, until = taken.get(row.server, (0, 0))
-                if known < row.life or (known == row.life and until < number):
+                if known < row.incarnation or (known == row.incarnation and until < number):
                     return row.server
     return None

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from contrada.delivery.access_point import AccessPoint
 from contrada.delivery.delivery_messages import Closed, CloseLog, Consuming, OpenLog, Records
-from contrada.delivery.durable_table import StandingTable
-from contrada.delivery.owned_logs import ConsumerKey, Logs
+from contrada.delivery.durable_table import DurableTable
+from contrada.delivery.owned_logs import ConsumerKey, OwnedLogs
 from contrada.errors import CannotPublishError
 
 
-class Give(NamedTuple):
+class HandRecords(NamedTuple):
     """Hand records to a client of this server, or tell it that it gets no more."""
 
     client: str
@@ -26,9 +26,11 @@ class Give(NamedTuple):
 class Consumers:
     """Who reads at a server `name` or from there; `gives` is what its clients are to get."""
 
-    def __init__(self, name: str, table: StandingTable, logs: Logs, access: AccessPoint) -> None:
+    def __init__(
+        self, name: str, table: DurableTable, logs: OwnedLogs, access: AccessPoint
+    ) -> None:
         self.name = name
-        self.gives: list[Give] = []
+        self.gives: list[HandRecords] = []
         self._table, self._logs, self._access = table, logs, access
         self._homes: dict[
             ConsumerKey, str
@@ -38,38 +40,38 @@ class Consumers:
         """A client here says something as a consumer; what cannot be done closes it."""
         reader = said.name, client
         found = self._table.home_of(said.name)
-        home = self._homes.get(reader) or (found and found[0])
-        if not home:
+        owner = self._homes.get(reader) or (found and found[0])
+        if not owner:
             self._close(reader, "there is no such standing subscription")
         elif isinstance(said, OpenLog) and reader in self._homes:
             self._close(reader, f"{client!r} reads {said.name!r} already")
-            self._say(home, CloseLog(said.name, client), now_us)
+            self._say(owner, CloseLog(said.name, client), now_us)
         elif not isinstance(said, OpenLog | CloseLog) and reader not in self._homes:
             self._close(reader, f"{client!r} does not read {said.name!r}")
         else:
             reads = self._homes.pop(reader, None) is not None
             try:
                 if not (reads and isinstance(said, CloseLog)):
-                    self._access.check_room(home)
+                    self._access.check_room(owner)
             except CannotPublishError as error:
                 self._close(reader, str(error))
                 if reads:  # One more for each that reads; what it has would never come again.
-                    self._say(home, CloseLog(said.name, client), now_us)
+                    self._say(owner, CloseLog(said.name, client), now_us)
                 return
             if not isinstance(said, CloseLog):
-                self._homes[reader] = home
-            self._say(home, said, now_us)
+                self._homes[reader] = owner
+            self._say(owner, said, now_us)
 
     def _close(self, reader: ConsumerKey, reason: str, *, again: bool = False) -> None:
         self._homes.pop(reader, None)
         name, client = reader
-        self.gives.append(Give(client, Closed(name, client, reason, again)))
+        self.gives.append(HandRecords(client, Closed(name, client, reason, again)))
 
-    def _say(self, home: str, said: Consuming, now_us: int) -> None:
-        if home == self.name:
-            self.serve(home, said, now_us)
+    def _say(self, owner: str, said: Consuming, now_us: int) -> None:
+        if owner == self.name:
+            self.serve(owner, said, now_us)
         else:
-            self._access.send(home, said, now_us)
+            self._access.send(owner, said, now_us)
 
     def serve(self, server: str, said: Consuming, now_us: int) -> None:
         """A client of a server says something of a subscription that is at home here."""
@@ -84,24 +86,24 @@ class Consumers:
             return
         if isinstance(said, Closed):
             self._homes.pop((said.name, client), None)
-        self.gives.append(Give(client, said))
+        self.gives.append(HandRecords(client, said))
 
-    def given(self, home: str, said: Records | Closed, now_us: int) -> None:
+    def given(self, owner: str, said: Records | Closed, now_us: int) -> None:
         """Something has come for a client here that reads elsewhere."""
         reader = said.name, said.consumer
-        if self._homes.get(reader) == home:
+        if self._homes.get(reader) == owner:
             if isinstance(said, Closed):
                 del self._homes[reader]
-            self.gives.append(Give(said.consumer, said))
+            self.gives.append(HandRecords(said.consumer, said))
         elif isinstance(said, Records):
             # The home restarted: this consumer is unknown there now, or other consumers may have
             # the records.
-            self._access.send(home, CloseLog(said.name, said.consumer), now_us)
+            self._access.send(owner, CloseLog(said.name, said.consumer), now_us)
 
-    def gone(self, home: str, reason: str, *, again: bool = False) -> None:
+    def gone(self, owner: str, reason: str, *, again: bool = False) -> None:
         """A server knows its clients no longer, nor who read there from here."""
-        self._logs.close_all(home)
-        for reader in [each for each, where in self._homes.items() if where == home]:
+        self._logs.close_all(owner)
+        for reader in [each for each, where in self._homes.items() if where == owner]:
             self._close(reader, reason, again=again)
 
     def has_room(self, server: str) -> bool:

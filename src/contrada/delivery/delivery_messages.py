@@ -12,11 +12,11 @@ import msgspec
 
 from contrada.delivery.durable_subscription import Retention
 from contrada.model import Notification, Selection
-from contrada.routing.delegation import Saying
+from contrada.routing.delegation import RouterMessage
 from contrada.routing.router_messages import Label
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True):
+class DurableEntry(msgspec.Struct, frozen=True, array_like=True):
     """A standing subscription as all servers know it. `is_full`: its publishers are refused."""
 
     name: Label
@@ -24,19 +24,19 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     is_full: bool = False
 
 
-class AnnounceHome(Saying, frozen=True, tag="announce"):
+class AnnounceOwner(RouterMessage, frozen=True, tag="announce"):
     """The standing subscriptions of a server, flooded: all, or the changes of one version.
 
     A number without a subscription has ended. `has_store`: certified notifications survive its
     crashes. `sequences`: the server remembers every sequence that it ever was asked to order.
     """
 
-    home: Label
-    life: int
+    owner: Label
+    incarnation: int
     boot: int
     version: int
     is_whole: bool
-    changes: tuple[tuple[int, Standing | None], ...]
+    changes: tuple[tuple[int, DurableEntry | None], ...]
     has_store: bool = False
     sequences: bool = False
 
@@ -47,8 +47,8 @@ class Destination(msgspec.Struct, frozen=True, array_like=True):
     `ids` are the subscriptions there for which a notification is.
     """
 
-    home: Label
-    life: int
+    owner: Label
+    incarnation: int
     before: int
     number: int
     ids: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class CausalRow(msgspec.Struct, frozen=True, array_like=True):
     """
 
     server: Label
-    life: int
+    incarnation: int
     boot: int
     count: int
     numbers: tuple[tuple[str, int, int], ...]  # the home, its life, the number
@@ -72,7 +72,7 @@ Context: TypeAlias = tuple[CausalRow, ...]
 """The rows of what must have arrived before a parcel with this context is delivered."""
 
 
-class Sequenced(Saying, frozen=True, tag="sequenced"):
+class Sequenced(RouterMessage, frozen=True, tag="sequenced"):
     """A server gives the order of a sequence from now on, flooded; the higher epoch holds.
 
     What gets its place from it comes after the context: what those before it have published.
@@ -172,7 +172,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
     credit: int
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """A consumer is done with the positions from each first to before each end."""
 
     name: str
@@ -180,7 +180,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     intervals: tuple[tuple[int, int], ...]
 
 
-class GiveBack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
+class Nack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
     """A consumer lets records come again."""
 
     name: str
@@ -227,13 +227,13 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
     again: bool = False
 
 
-Consuming: TypeAlias = OpenLog | Grant | Done | GiveBack | CloseLog
+Consuming: TypeAlias = OpenLog | Grant | Ack | Nack | CloseLog
 Payload: TypeAlias = (
     Notice | ToSequence | Returned | Resumed | AskPast | Past | Consuming | Records | Closed
 )
 
 
-class Parcel(msgspec.Struct, frozen=True, array_like=True):
+class Shipment(msgspec.Struct, frozen=True, array_like=True):
     """Something that is to arrive once at each address."""
 
     to: tuple[Destination, ...]
@@ -241,26 +241,26 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True):
     context: Context = ()
 
 
-class Carry(Saying, frozen=True, tag="carry"):
+class Transfer(RouterMessage, frozen=True, tag="carry"):
     """Parcels of a server on their way, in order; `hops` counts the links."""
 
     source: Label
-    life: int
+    incarnation: int
     boot: int
-    parcels: tuple[Parcel, ...]
+    shipments: tuple[Shipment, ...]
     hops: int = 0
 
 
-class Taken(Saying, frozen=True, tag="taken"):
+class StreamAck(RouterMessage, frozen=True, tag="taken"):
     """A home has taken all up to a number of the stream from a source, on its way there."""
 
-    home: Label
-    life: int
+    owner: Label
+    incarnation: int
     source: Label
-    source_life: int
+    source_incarnation: int
     number: int
     context: Context = ()
     hops: int = 0
 
 
-DeliveryMessage: TypeAlias = AnnounceHome | Sequenced | Carry | Taken
+DeliveryMessage: TypeAlias = AnnounceOwner | Sequenced | Transfer | StreamAck

@@ -31,27 +31,27 @@ from typing import Final, TypeAlias
 
 from contrada.delivery.access_point import AccessPoint, Confirmed, Failed
 from contrada.delivery.causality import Causality
-from contrada.delivery.consumers import Consumers, Give
+from contrada.delivery.consumers import Consumers, HandRecords
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
-    Carry,
+    AnnounceOwner,
     Consuming,
     DeliveryMessage,
-    Parcel,
     Sequenced,
-    Taken,
+    Shipment,
+    StreamAck,
+    Transfer,
 )
-from contrada.delivery.durable_subscription import DurableStatistics, OnFull, Retention
-from contrada.delivery.durable_table import Home, StandingTable
+from contrada.delivery.durable_subscription import DurableLogStatistics, OnFull, Retention
+from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.inbox import ArrivedParcel, Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
-from contrada.delivery.owned_logs import Logs, Since, Terms
+from contrada.delivery.owned_logs import LogTerms, OwnedLogs, Since
 from contrada.delivery.sequences import Sequences
-from contrada.delivery.shipment_handler import Handler
+from contrada.delivery.shipment_handler import ShipmentHandler
 from contrada.delivery.store import Store, StoredRecord
 from contrada.delivery.store_renewal import RESTORED_GAP
-from contrada.delivery.transit import Tell, Transit
+from contrada.delivery.transit import SendMessage, Transit
 from contrada.errors import DeliveryError, InvalidValueError, LimitError, ProtocolError
 from contrada.model import FilterSet, Notification, Selection
 from contrada.routing.router_messages import Neighbour
@@ -63,7 +63,7 @@ SERVER_NAME_CHARS_MAX: Final = 255
 """Characters of a server's name. Beyond it: InvalidValueError."""
 
 
-DeliveryEffect: TypeAlias = Tell | Confirmed | Failed | Give
+DeliveryEffect: TypeAlias = SendMessage | Confirmed | Failed | HandRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class DeliveryStatistics:
     damaged in the spool.
     """
 
-    homes: int
+    owners: int
     standing: int
     left_out: int
     held: int
@@ -94,7 +94,7 @@ class DeliveryStatistics:
     dropped: int
     refused: int
     lost: int
-    logs: Mapping[str, DurableStatistics]
+    logs: Mapping[str, DurableLogStatistics]
 
 
 _RETENTION: Final = Retention()
@@ -104,16 +104,16 @@ _DEAD_LETTERS: Final = Retention(on_full=OnFull.DROP_OLDEST)
 class DeliveryServer:
     """One server's part in keeping promises. Each method gives what is to be done, in order.
 
-    `life` identifies this start where the store does not know the server yet; a later life is
-    higher, so the time will do. `is_new`: no server of this name existed before, so this one may be
-    the first sequencer. `sequencer` is the network's first sequencer, the same at all servers.
+    `incarnation` identifies this start where the store does not know the server yet; a later life
+    is higher, so the time will do. `is_new`: no server of this name existed before, so this one may
+    be the first sequencer. `sequencer` is the network's first sequencer, the same at all servers.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        life: int,
+        incarnation: int,
         store: Store | None = None,
         sequencer: str = "",
         is_new: bool = True,
@@ -123,14 +123,14 @@ class DeliveryServer:
             raise InvalidValueError(name, reason)
         self.name = name
         notes = Notes(store)
-        own = Home(life, 0, 0, store is not None, is_new)
+        own = LogOwner(incarnation, 0, 0, store is not None, is_new)
         for _, (its_life, boot, sequences) in notes.of("life", tuple[int, int, bool]):
-            own = Home(its_life, boot + 1, 0, True, sequences)
-        notes.put("life", "", (own.life, own.boot, own.sequences))
-        self._table = StandingTable(name, own, notes)
-        self._logs = Logs(store)
+            own = LogOwner(its_life, boot + 1, 0, True, sequences)
+        notes.put("life", "", (own.incarnation, own.boot, own.sequences))
+        self._table = DurableTable(name, own, notes)
+        self._logs = OwnedLogs(store)
         self._outbox = Outbox(name, store)
-        self._inbox = Inbox(name, own.life, notes)
+        self._inbox = Inbox(name, own.incarnation, notes)
         self._sequences = Sequences(sequencer or name, notes)
         self._causality = Causality(name, notes)
         self._transit = Transit(name)
@@ -146,18 +146,20 @@ class DeliveryServer:
             self._causality,
         )
         self._consumers = Consumers(name, self._table, self._logs, self._access)
-        self._handler = Handler(name, self._logs, self._access, self._causality, self._consumers)
+        self._handler = ShipmentHandler(
+            name, self._logs, self._access, self._causality, self._consumers
+        )
         self._to_acknowledge: dict[str, None] = {}
         self._retry_us: int | None = None
         for number, standing in self._logs.standing().items():
             self._table.change(number, standing)
-        for each, known in self._table.homes.items():
+        for each, known in self._table.owners.items():
             self._meet(each, known)
-        self._access.parcels += self._outbox.resume(self._table.homes)
+        self._access.shipments += self._outbox.resume(self._table.owners)
 
-    def _meet(self, name: str, home: Home) -> None:
-        self._outbox.meet(name, home.life)
-        self._inbox.meet(name, home.life, home.boot)
+    def _meet(self, name: str, owner: LogOwner) -> None:
+        self._outbox.meet(name, owner.incarnation)
+        self._inbox.meet(name, owner.incarnation, owner.boot)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -172,15 +174,15 @@ class DeliveryServer:
         return self._settle(now_us)
 
     @property
-    def life(self) -> int:
+    def incarnation(self) -> int:
         """This server's life. A publisher learns it here, and tells it to its later servers."""
-        return self._table.own.life
+        return self._table.own.incarnation
 
     def arrive(self, publisher: str, past: Mapping[str, int], now_us: int) -> list[DeliveryEffect]:
         """A publisher comes. Its publications wait until its other servers have told its past.
 
         `past`: the servers at which it was since one of its publications was confirmed, each with
-        the last `life` that it told the publisher. Raises LimitError.
+        the last `incarnation` that it told the publisher. Raises LimitError.
         """
         self._access.await_past(publisher, past, now_us)
         return self._settle(now_us)
@@ -247,7 +249,7 @@ class DeliveryServer:
     def consume(self, client: str, said: Consuming, now_us: int) -> list[DeliveryEffect]:
         """A client here says something as the consumer of a subscription, wherever its log is.
 
-        Records come as `Give`; what cannot be done closes it, and says why.
+        Records come as `HandRecords`; what cannot be done closes it, and says why.
         """
         self._consumers.consume(client, said, now_us)
         return self._settle(now_us)
@@ -287,64 +289,70 @@ class DeliveryServer:
     ) -> list[DeliveryEffect]:
         """A message has come from a neighbour."""
         match message:
-            case AnnounceHome():
+            case AnnounceOwner():
                 self._learn(neighbour, message, now_us)
             case Sequenced():
                 self._access.move(message)
-            case Carry():
+            case Transfer():
                 self._carry(message)
-            case Taken():
+            case StreamAck():
                 self._acknowledged(message, now_us)
         return self._settle(now_us)
 
     def forget(self, server: str, now_us: int) -> list[DeliveryEffect]:
         """A server will never be back; what is held for it is given up here, and counted."""
-        if server != self.name and server in self._table.homes:
+        if server != self.name and server in self._table.owners:
             self._table.forget(server)
             for each in (self._outbox, self._inbox, self._causality, self._access):
                 each.forget(server)
             self._consumers.gone(server, f"server {server!r} will not be back")
         return self._settle(now_us)
 
-    def _learn(self, neighbour: Neighbour, said: AnnounceHome, now_us: int) -> None:
-        before = self._table.homes.get(said.home)
-        start = (0, 0) if before is None else (before.life, before.boot)
+    def _learn(self, neighbour: Neighbour, said: AnnounceOwner, now_us: int) -> None:
+        before = self._table.owners.get(said.owner)
+        start = (0, 0) if before is None else (before.incarnation, before.boot)
         if not self._table.learn(said):
             return
         self._transit.flood(said, but=neighbour)
-        home = self._table.homes[said.home]
-        self._meet(said.home, home)
-        if start != (home.life, home.boot):
-            self._consumers.gone(said.home, f"server {said.home!r} has restarted", again=True)
-        if start[0] == home.life and home.boot - start[1] >= RESTORED_GAP:  # a restored copy
-            self._access.parcels += self._outbox.reopen(said.home, now_us)
-        self._access.forget_past(said.home, home.life)
+        owner = self._table.owners[said.owner]
+        self._meet(said.owner, owner)
+        if start != (owner.incarnation, owner.boot):
+            self._consumers.gone(said.owner, f"server {said.owner!r} has restarted", again=True)
+        if (
+            start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP
+        ):  # a restored copy
+            self._access.shipments += self._outbox.reopen(said.owner, now_us)
+        self._access.forget_past(said.owner, owner.incarnation)
         self._access.look_again()
 
     # --- parcels ------------------------------------------------------------------------------
 
-    def _carry(self, message: Carry) -> None:
+    def _carry(self, message: Transfer) -> None:
         """Takes the parcels for this server, and passes on those for others."""
-        arrivals = _addressed(self.name, message.parcels)
+        arrivals = _addressed(self.name, message.shipments)
         if arrivals and message.source != self.name:
-            self._inbox.put(message.source, message.life, message.boot, arrivals)
+            self._inbox.put(message.source, message.incarnation, message.boot, arrivals)
             self._to_acknowledge[message.source] = None
         self._transit.carry(message)
 
-    def _dispatch(self, parcels: Sequence[Parcel]) -> None:
+    def _dispatch(self, shipments: Sequence[Shipment]) -> None:
         """Sends parcels of this server on their ways."""
-        if parcels:
-            own, arrivals = self._table.own, _addressed(self.name, parcels)
-            self._inbox.put(self.name, own.life, own.boot, arrivals)  # in the order of all others
-            self._transit.carry(Carry(self.name, own.life, own.boot, tuple(parcels)))
+        if shipments:
+            own, arrivals = self._table.own, _addressed(self.name, shipments)
+            self._inbox.put(
+                self.name, own.incarnation, own.boot, arrivals
+            )  # in the order of all others
+            self._transit.carry(Transfer(self.name, own.incarnation, own.boot, tuple(shipments)))
 
-    def _acknowledged(self, message: Taken, now_us: int) -> None:
+    def _acknowledged(self, message: StreamAck, now_us: int) -> None:
         if message.source != self.name:
             self._transit.acknowledge(message)
-        elif message.source_life == self._table.own.life:
+        elif message.source_incarnation == self._table.own.incarnation:
             self._causality.merge(message.context)
             try:
-                if self._outbox.acknowledge(message.home, message.life, message.number, now_us):
+                if self._outbox.acknowledge(
+                    message.owner, message.incarnation, message.number, now_us
+                ):
                     self._access.look_again()
             except ProtocolError:
                 self._handler.refused += 1
@@ -388,7 +396,7 @@ class DeliveryServer:
                 self._to_acknowledge[source] = None
             if self.name in changed:
                 taken = self._inbox.taken(self.name)[1]
-                if self._outbox.acknowledge(self.name, own.life, taken, now_us):
+                if self._outbox.acknowledge(self.name, own.incarnation, taken, now_us):
                     self._access.look_again()
             if not self._post() and not changed:
                 break
@@ -403,16 +411,16 @@ class DeliveryServer:
 
     def _post(self) -> bool:
         """Sends what was posted; whether anything was."""
-        parcels, self._access.parcels = self._access.parcels, []
-        self._dispatch(parcels)
-        return bool(parcels)
+        shipments, self._access.shipments = self._access.shipments, []
+        self._dispatch(shipments)
+        return bool(shipments)
 
     def _say_taken(self, source: str) -> None:
         # Who sent something for a sequence learns by this where it is on its way now.
         may_order = self._sequences.have_moved or self.name == self._sequences.first
         context = (self._access.row({}),) if may_order else ()
         taken = self._inbox.taken(source)
-        self._transit.acknowledge(Taken(self.name, self.life, source, *taken, context))
+        self._transit.acknowledge(StreamAck(self.name, self.incarnation, source, *taken, context))
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -420,24 +428,24 @@ class DeliveryServer:
         """The names of all standing subscriptions that are known, and their homes."""
         return {
             standing.name: name
-            for name, home in self._table.homes.items()
-            for standing in home.standing.values()
+            for name, owner in self._table.owners.items()
+            for standing in owner.standing.values()
         }
 
     def standing_since(self, number: int, count: int) -> Since:
-        """Those at home here, in order of their numbers; see `Logs.since`."""
+        """Those at home here, in order of their numbers; see `OwnedLogs.since`."""
         return self._logs.since(number, count)
 
-    def terms(self, name: str) -> Terms | None:
+    def terms(self, name: str) -> LogTerms | None:
         """What a standing subscription at home here stands for; None where there is none."""
         return self._logs.terms(name)
 
     def positions(self, name: str, time_us: int | None = None) -> tuple[int, int, int, int]:
-        """Positions of a log here; see `Logs.positions`."""
+        """Positions of a log here; see `OwnedLogs.positions`."""
         return self._logs.positions(name, time_us)
 
     def entries(self, name: str, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-        """Entries of a log here; see `Logs.entries`."""
+        """Entries of a log here; see `OwnedLogs.entries`."""
         return self._logs.entries(name, first, count, is_again=is_again)
 
     def kept_from(self, name: str, position: int) -> int:
@@ -462,8 +470,8 @@ class DeliveryServer:
         found = self._table.home_of(name)
         if found is None:
             return None
-        home, number = found
-        return home, number, self._table.homes[home].standing[number].filters
+        owner, number = found
+        return owner, number, self._table.owners[owner].standing[number].filters
 
     def is_read(self, name: str) -> bool:
         """Whether a subscription that is at home here has a consumer, here or elsewhere."""
@@ -477,7 +485,7 @@ class DeliveryServer:
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
         return DeliveryStatistics(
-            homes=len(self._table.homes),
+            owners=len(self._table.owners),
             standing=len(self._table),
             left_out=self._table.left_out + self._sequences.left_out,
             held=self._outbox.held,
@@ -503,6 +511,8 @@ class DeliveryServer:
         assert self._table.own.standing == self._logs.standing(), "others know of other logs"
 
 
-def _addressed(name: str, parcels: Sequence[Parcel]) -> list[ArrivedParcel]:
+def _addressed(name: str, shipments: Sequence[Shipment]) -> list[ArrivedParcel]:
     """The parcels for a server, each with the address there."""
-    return [(each, parcel) for parcel in parcels for each in parcel.to if each.home == name]
+    return [
+        (each, shipment) for shipment in shipments for each in shipment.to if each.owner == name
+    ]

@@ -1,4 +1,4 @@
-"""`DurableSubscription`: a log that keeps what a subscription matches until it is acknowledged.
+"""`DurableLog`: a log that keeps what a subscription matches until it is acknowledged.
 
 A matching notification is appended whether or not a client is connected. A *consumer* is a client
 that reads. A subscription may have several consumers; each record goes to one of them. A record
@@ -93,7 +93,7 @@ class Handed(NamedTuple):
 
 
 @dataclass(slots=True)
-class DurableStatistics:
+class DurableLogStatistics:
     """What happened to a durable subscription since its server started.
 
     `unread` is how often the store could not be read: it is tried again.
@@ -117,7 +117,7 @@ class _ConsumerState:
     has: set[int] = field(default_factory=set)
 
 
-class DurableSubscription:
+class DurableLog:
     """One durable subscription; its log in the store has its name.
 
     What changes is on stable storage after the store's next `sync`; the owner answers publishers
@@ -130,7 +130,7 @@ class DurableSubscription:
             raise InvalidValueError(name, "a subscription cannot be its own dead letter")
         self.name = name
         self.retention = retention
-        self.statistics = DurableStatistics()
+        self.statistics = DurableLogStatistics()
         self.has_ended = False
         self.is_stuck = False  # the last `take` could not read all
         self.buried: list[bytes] = []  # what was dead at the last `take`s, for the owner to keep
@@ -420,7 +420,7 @@ class DurableSubscription:
             except StoreError:  # It goes with the next that is acknowledged.
                 self.statistics.unread += 1
 
-    def give_back(self, consumer: str, positions: Iterable[int]) -> None:
+    def nack(self, consumer: str, positions: Iterable[int]) -> None:
         """Lets records that a consumer has come again, to whoever takes next."""
         of = self._consumers[consumer]
         self._return(of.has.intersection(positions))

@@ -1,4 +1,4 @@
-"""`StandingTable`: the standing subscriptions of all servers.
+"""`DurableTable`: the standing subscriptions of all servers.
 
 A *standing* subscription is one for which its home keeps a log. All servers know all standing
 subscriptions. So an access point knows which homes must take a notification, reachable or not. Each
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Final, TypeAlias
 
-from contrada.delivery.delivery_messages import AnnounceHome, Standing
+from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
 from contrada.delivery.notes import Notes
 from contrada.errors import CannotPublishError, LimitError
 from contrada.matching import Index
@@ -36,43 +36,47 @@ Addressees: TypeAlias = dict[str, list[int]]
 
 
 @dataclass(slots=True)
-class Home:
+class LogOwner:
     """What is known of a server: its life, its starts in this life, its standing subscriptions."""
 
-    life: int
+    incarnation: int
     boot: int
     version: int
     has_store: bool
     sequences: bool
-    standing: dict[int, Standing] = field(default_factory=dict)
+    standing: dict[int, DurableEntry] = field(default_factory=dict)
 
-    def is_before(self, said: AnnounceHome) -> bool:
+    def is_before(self, said: AnnounceOwner) -> bool:
         """Whether an announcement is newer than this."""
-        return (self.life, self.boot, self.version) < (said.life, said.boot, said.version)
+        return (self.incarnation, self.boot, self.version) < (
+            said.incarnation,
+            said.boot,
+            said.version,
+        )
 
 
-class StandingTable:
+class DurableTable:
     """What stands, at this server and elsewhere."""
 
-    def __init__(self, name: str, own: Home, notes: Notes) -> None:
+    def __init__(self, name: str, own: LogOwner, notes: Notes) -> None:
         self.name = name
         self.own = own
-        self.homes: dict[str, Home] = {name: own}
+        self.owners: dict[str, LogOwner] = {name: own}
         self.left_out = 0
         self._notes = notes
         self._names: dict[str, dict[tuple[str, int], None]] = {}  # who has a name, mostly one
         self._index: Index[tuple[str, int]] = Index()
         self._matched: tuple[list[Notification], list[Addressees]] = [], []
-        for home, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
-            self.homes[home] = Home(*start, has_store, sequences)
-        for note, standing in notes.of("standing", Standing):
-            number, _, home = note.partition("/")
-            self._set(home, self.homes[home], int(number), standing)
+        for owner, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
+            self.owners[owner] = LogOwner(*start, has_store, sequences)
+        for note, standing in notes.of("standing", DurableEntry):
+            number, _, owner = note.partition("/")
+            self._set(owner, self.owners[owner], int(number), standing)
 
     def __len__(self) -> int:
         return len(self._index)
 
-    def change(self, number: int, standing: Standing | None) -> AnnounceHome:
+    def change(self, number: int, standing: DurableEntry | None) -> AnnounceOwner:
         """Something stands here from now on, or does not any longer; what to announce.
 
         Raises LimitError where it cannot be held: see `Index.add`.
@@ -82,54 +86,58 @@ class StandingTable:
         changes = ((number, standing),)
         return self._announce(self.name, self.own, changes, is_whole=False)
 
-    def tell(self) -> Iterator[AnnounceHome]:
+    def tell(self) -> Iterator[AnnounceOwner]:
         """All that is known, for a new neighbour."""
-        for name, home in self.homes.items():
-            yield self._announce(name, home, tuple(home.standing.items()), is_whole=True)
+        for name, owner in self.owners.items():
+            yield self._announce(name, owner, tuple(owner.standing.items()), is_whole=True)
 
     def check_room(self, count: int) -> None:
         """Raises LimitError where not so many more may stand."""
         if len(self) + count > STANDING_MAX:
             raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + count)
 
-    def learn(self, said: AnnounceHome) -> bool:
+    def learn(self, said: AnnounceOwner) -> bool:
         """Takes in what a home announced; whether it was news, to be passed on."""
-        home = self.homes.get(said.home)
-        if said.home == self.name or (home is not None and not home.is_before(said)):
+        owner = self.owners.get(said.owner)
+        if said.owner == self.name or (owner is not None and not owner.is_before(said)):
             return False
-        if home is None:
-            if len(self.homes) >= SERVERS_MAX:
+        if owner is None:
+            if len(self.owners) >= SERVERS_MAX:
                 self.left_out += 1
                 return False
-            home = Home(said.life, said.boot, -1, said.has_store, said.sequences)
+            owner = LogOwner(said.incarnation, said.boot, -1, said.has_store, said.sequences)
         changes = dict(said.changes)
         if said.is_whole:
-            changes = dict.fromkeys(home.standing.keys() - changes.keys()) | changes
-        elif (said.life, said.boot, said.version) != (home.life, home.boot, home.version + 1):
+            changes = dict.fromkeys(owner.standing.keys() - changes.keys()) | changes
+        elif (said.incarnation, said.boot, said.version) != (
+            owner.incarnation,
+            owner.boot,
+            owner.version + 1,
+        ):
             return False  # A whole is on its way: a new neighbour tells all, and then its changes.
-        self.homes[said.home] = home
-        home.life, home.boot, home.version = said.life, said.boot, said.version
-        home.has_store, home.sequences = said.has_store, said.sequences
+        self.owners[said.owner] = owner
+        owner.incarnation, owner.boot, owner.version = said.incarnation, said.boot, said.version
+        owner.has_store, owner.sequences = said.has_store, said.sequences
         for number, standing in changes.items():
-            self._set(said.home, home, number, standing)
-            self._notes.put("standing", f"{number}/{said.home}", home.standing.get(number))
-        age = home.life, home.boot, home.version
-        self._notes.put("home", said.home, (age, home.has_store, home.sequences))
+            self._set(said.owner, owner, number, standing)
+            self._notes.put("standing", f"{number}/{said.owner}", owner.standing.get(number))
+        age = owner.incarnation, owner.boot, owner.version
+        self._notes.put("home", said.owner, (age, owner.has_store, owner.sequences))
         return True
 
     def forget(self, name: str) -> None:
         """A server will never be back: what stands there is given up."""
-        for number in list(self.homes[name].standing):
-            self._set(name, self.homes[name], number, None)
+        for number in list(self.owners[name].standing):
+            self._set(name, self.owners[name], number, None)
             self._notes.put("standing", f"{number}/{name}", None)
-        del self.homes[name]
+        del self.owners[name]
         self._notes.put("home", name, None)
 
-    def _set(self, name: str, home: Home, number: int, standing: Standing | None) -> None:
+    def _set(self, name: str, owner: LogOwner, number: int, standing: DurableEntry | None) -> None:
         """Raises LimitError for what cannot stand here; of others it is left out."""
         key = name, number
         self._matched = [], []
-        before = home.standing.get(number)
+        before = owner.standing.get(number)
         try:
             if standing is None:
                 self._index.remove(key)
@@ -143,26 +151,26 @@ class StandingTable:
             self._index.remove(key)
             self.left_out += 1
             standing = None
-        home.standing.pop(number, None)
+        owner.standing.pop(number, None)
         if before is not None:
             named = self._names[before.name]
             del named[key]
             if not named:
                 del self._names[before.name]
         if standing is not None:
-            home.standing[number] = standing
+            owner.standing[number] = standing
             self._names.setdefault(standing.name, {})[key] = None
 
     def _announce(
         self,
         name: str,
-        home: Home,
-        changes: tuple[tuple[int, Standing | None], ...],
+        owner: LogOwner,
+        changes: tuple[tuple[int, DurableEntry | None], ...],
         *,
         is_whole: bool,
-    ) -> AnnounceHome:
-        age = home.life, home.boot, home.version
-        return AnnounceHome(name, *age, is_whole, changes, home.has_store, home.sequences)
+    ) -> AnnounceOwner:
+        age = owner.incarnation, owner.boot, owner.version
+        return AnnounceOwner(name, *age, is_whole, changes, owner.has_store, owner.sequences)
 
     # --- publishing ---------------------------------------------------------------------------
 
@@ -178,10 +186,10 @@ class StandingTable:
         for keys, count in self._index.match_runs(notifications):
             keys.sort()
             for _ in range(count):
-                homes: Addressees = {}
-                for home, number in keys:
-                    homes.setdefault(home, []).append(number)
-                found.append(homes)
+                owners: Addressees = {}
+                for owner, number in keys:
+                    owners.setdefault(owner, []).append(number)
+                found.append(owners)
         return found
 
     def match(self, notifications: Sequence[Notification]) -> None:
@@ -191,9 +199,9 @@ class StandingTable:
     def with_room(self, notifications: Sequence[Notification]) -> list[Addressees]:
         """What `addressees` says. Raises CannotPublishError where something of it is full."""
         found = self.addressees(notifications)
-        for homes in found:
-            for home, ids in homes.items():
-                standing = self.homes[home].standing
+        for owners in found:
+            for owner, ids in owners.items():
+                standing = self.owners[owner].standing
                 full = next((each for each in ids if standing[each].is_full), None)
                 if full is not None:
                     raise CannotPublishError(standing[full].name)
@@ -205,6 +213,6 @@ class StandingTable:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        held = {(name, number) for name, home in self.homes.items() for number in home.standing}
+        held = {(name, number) for name, owner in self.owners.items() for number in owner.standing}
         assert held == set(self._index), "the index has others than what stands"
-        assert self.homes[self.name] is self.own, "this server is not among the homes"
+        assert self.owners[self.name] is self.own, "this server is not among the homes"

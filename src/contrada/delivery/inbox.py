@@ -20,7 +20,7 @@ from sys import maxsize
 from typing import Final, TypeAlias
 
 from contrada.delivery.causality import waits_for
-from contrada.delivery.delivery_messages import Context, Destination, Notice, Parcel, ToSequence
+from contrada.delivery.delivery_messages import Context, Destination, Notice, Shipment, ToSequence
 from contrada.delivery.notes import Notes
 from contrada.delivery.streams import Incoming, NumberedRun
 
@@ -28,7 +28,7 @@ EARLY_MAX: Final = 1_000
 """Parcels from one source that came too early, and as many that came in order and cannot be used.
 Beyond it: what comes is dropped, counted, and sent again later. One message may go beyond."""
 
-ArrivedParcel: TypeAlias = tuple[Destination, Parcel]
+ArrivedParcel: TypeAlias = tuple[Destination, Shipment]
 """A parcel that has come, and its address here."""
 
 
@@ -36,7 +36,7 @@ ArrivedParcel: TypeAlias = tuple[Destination, Parcel]
 class _From:
     """The stream from a source: in which of its lives and starts, and up to where it was used."""
 
-    life: int
+    incarnation: int
     boot: int
     taken: int
     incoming: Incoming[ArrivedParcel]
@@ -47,12 +47,12 @@ class _From:
 
 
 class Inbox:
-    """What has come to a server `name` in its `life`."""
+    """What has come to a server `name` in its `incarnation`."""
 
-    def __init__(self, name: str, life: int, notes: Notes) -> None:
+    def __init__(self, name: str, incarnation: int, notes: Notes) -> None:
         """Goes on where it was before a restart."""
         self.name = name
-        self.life = life
+        self.incarnation = incarnation
         self.dropped = 0
         self._notes = notes
         self._streams: dict[str, _From] = {}
@@ -69,15 +69,15 @@ class Inbox:
         """Nobody waits for what a source lost in a crash: what is ready tells of that."""
         of = self._streams[source]
         until = of.ready[0][0].number - 1 if of.ready else of.taken
-        self._taken[source] = of.life, maxsize if of.is_gone else until
+        self._taken[source] = of.incarnation, maxsize if of.is_gone else until
 
-    def meet(self, source: str, life: int, boot: int) -> None:
+    def meet(self, source: str, incarnation: int, boot: int) -> None:
         """A source has started anew: drops parcels that came early, since it sends them again."""
         known = self._streams.get(source)
-        if known is None or known.life < life:
+        if known is None or known.incarnation < incarnation:
             self._ready.pop(source, None)
-            self._set(source, _From(life, boot, 0, Incoming()))
-        elif known.life == life and (known.boot < boot or known.is_gone):
+            self._set(source, _From(incarnation, boot, 0, Incoming()))
+        elif known.incarnation == incarnation and (known.boot < boot or known.is_gone):
             known.boot, known.is_gone = boot, False
             known.early.clear()
             known.numbers.clear()
@@ -88,20 +88,24 @@ class Inbox:
         of = self._streams.get(source)
         if of is not None:
             self._ready.pop(source, None)
-            self._set(source, _From(of.life, of.boot, of.taken, Incoming(of.taken), is_gone=True))
+            self._set(
+                source, _From(of.incarnation, of.boot, of.taken, Incoming(of.taken), is_gone=True)
+            )
             self._note(source)
 
     def _note(self, source: str) -> None:
         of = self._streams[source]
-        self._notes.put("in", source, (of.life, of.taken, of.is_gone))
+        self._notes.put("in", source, (of.incarnation, of.taken, of.is_gone))
 
-    def put(self, source: str, life: int, boot: int, arrivals: Sequence[ArrivedParcel]) -> None:
+    def put(
+        self, source: str, incarnation: int, boot: int, arrivals: Sequence[ArrivedParcel]
+    ) -> None:
         """Takes in what is addressed to this server, in the order of its numbers."""
         of = self._streams.get(source)
-        if of is None or (of.life, of.boot, of.is_gone) != (life, boot, False):
+        if of is None or (of.incarnation, of.boot, of.is_gone) != (incarnation, boot, False):
             self.dropped += len(arrivals)
             return
-        runs = _runs(arrivals, self.life)
+        runs = _runs(arrivals, self.incarnation)
         self.dropped += len(arrivals) - sum(len(run.items) for run in runs)
         has_room = len(of.ready) < EARLY_MAX
         for run in runs:
@@ -167,11 +171,11 @@ class Inbox:
         """What is ready and waits for nothing."""
         turn = []
         for arrival in of.ready:
-            parcel = arrival[1]
+            shipment = arrival[1]
             if (
-                parcel.context
-                and isinstance(parcel.body, Notice | ToSequence)
-                and waits_for(parcel.context, self.name, self.life, source, self._taken)
+                shipment.context
+                and isinstance(shipment.body, Notice | ToSequence)
+                and waits_for(shipment.context, self.name, self.incarnation, source, self._taken)
             ):
                 break
             turn.append(arrival)
@@ -179,12 +183,12 @@ class Inbox:
 
     def waits_for(self, context: Context) -> bool:
         """Whether something that rows say was sent to this server has not been taken."""
-        return waits_for(context, self.name, self.life, "", self._taken) is not None
+        return waits_for(context, self.name, self.incarnation, "", self._taken) is not None
 
     def taken(self, source: str) -> tuple[int, int]:
         """The life of a source, and up to which number was used from it."""
         of = self._streams.get(source)
-        return (0, 0) if of is None else (of.life, of.taken)
+        return (0, 0) if of is None else (of.incarnation, of.taken)
 
     @property
     def waiting(self) -> int:
@@ -197,14 +201,14 @@ class Inbox:
         return sum(of.incoming.repeated for of in self._streams.values())
 
 
-def _runs(arrivals: Sequence[ArrivedParcel], life: int) -> list[NumberedRun[ArrivedParcel]]:
+def _runs(arrivals: Sequence[ArrivedParcel], incarnation: int) -> list[NumberedRun[ArrivedParcel]]:
     """What came for this life, as runs of numbers without gaps."""
     runs: list[NumberedRun[ArrivedParcel]] = []
     items: list[ArrivedParcel] = []
     following = -1
     for arrival in arrivals:
         address = arrival[0]
-        if address.life != life or not address.before < address.number:
+        if address.incarnation != incarnation or not address.before < address.number:
             continue
         if address.number != following or address.before != following - 1:
             items = []

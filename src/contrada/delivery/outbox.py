@@ -27,10 +27,10 @@ from contrada.delivery.delivery_messages import (
     Context,
     Destination,
     Notice,
-    Parcel,
     Payload,
     Records,
     Resumed,
+    Shipment,
     ToSequence,
 )
 from contrada.delivery.notes import Notes, encoder, unpack
@@ -64,7 +64,7 @@ READ_AT_ONCE: Final = 1_000
 class _Posted(NamedTuple):
     """A parcel as it is held, for all its homes."""
 
-    parcel: Parcel
+    shipment: Shipment
     spooled: int  # the position in the spool, or 0
 
 
@@ -72,7 +72,7 @@ class _Posted(NamedTuple):
 class _To:
     """The stream to a home in one of its lives."""
 
-    life: int
+    incarnation: int
     outgoing: Outgoing[_Posted]
     reserved: int = 0  # numbers before it may be given out
     since: int = 1  # numbers before it were given up
@@ -85,7 +85,7 @@ class _To:
 class _Draft:
     """Of the parcels being posted, those for one home, with the numbers that they get."""
 
-    life: int
+    incarnation: int
     before: int
     number: int
     items: list[_Posted] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Posting(NamedTuple):
     """Something to be posted: for which subscriptions of which homes."""
 
     body: Payload
-    homes: Mapping[str, Sequence[int]]
+    owners: Mapping[str, Sequence[int]]
     context: Context = ()
 
 
@@ -118,9 +118,9 @@ class Outbox:
             self._restore(store)
 
     def _restore(self, store: Store) -> None:
-        for home, (life, reserved, since) in self._notes.of("out", tuple[int, int, int]):
+        for owner, (incarnation, reserved, since) in self._notes.of("out", tuple[int, int, int]):
             # Numbers below `reserved` may have been given out before the crash.
-            self._streams[home] = _To(life, Outgoing(reserved, since - 1), reserved, since)
+            self._streams[owner] = _To(incarnation, Outgoing(reserved, since - 1), reserved, since)
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
@@ -131,122 +131,122 @@ class Outbox:
                     self.lost += 1
             position = entries[-1].position + 1
 
-    def _put_back(self, position: int, parcel: Parcel) -> None:
-        for address in parcel.to:
-            of = self._streams[address.home]
+    def _put_back(self, position: int, shipment: Shipment) -> None:
+        for address in shipment.to:
+            of = self._streams[address.owner]
             # Parcels for an earlier life of the home, and those given up by `forget`, are over.
-            if of.life == address.life and of.since <= address.number:
-                posted = _Posted(parcel, position)
-                of.outgoing.restore(address.number, posted, _size(parcel.body))
+            if of.incarnation == address.incarnation and of.since <= address.number:
+                posted = _Posted(shipment, position)
+                of.outgoing.restore(address.number, posted, _size(shipment.body))
                 of.due_us = 0
                 self._open[position] = self._open.get(position, 0) + 1
 
     # --- posting ------------------------------------------------------------------------------
 
-    def resume(self, homes: Iterable[str]) -> list[Parcel]:
+    def resume(self, owners: Iterable[str]) -> list[Shipment]:
         """After a restart: lets no home wait for what was lost with it; the parcels to send."""
         # An empty parcel: by the number before its own a home learns that those between are lost.
-        begun = [home for home in homes if self._streams[home].outgoing.next > 1]
-        return self.post([Posting(Resumed(), {home: ()}) for home in begun], 0, spools=False)
+        begun = [owner for owner in owners if self._streams[owner].outgoing.next > 1]
+        return self.post([Posting(Resumed(), {owner: ()}) for owner in begun], 0, spools=False)
 
-    def check_room(self, homes: Iterable[str]) -> None:
+    def check_room(self, owners: Iterable[str]) -> None:
         """Raises CannotPublishError where a home has not taken too much already."""
-        for home in homes:
-            of = self._streams.get(home)
+        for owner in owners:
+            of = self._streams.get(owner)
             if of is not None and not of.outgoing.has_room():
-                reason = f"server {home!r} has not taken what this one has for it"
+                reason = f"server {owner!r} has not taken what this one has for it"
                 held = of.outgoing.held, of.outgoing.held_bytes
                 raise CannotPublishError("", *held, reason=reason)
 
-    def meet(self, home: str, life: int) -> None:
+    def meet(self, owner: str, incarnation: int) -> None:
         """A home has this life. What it had not taken in an earlier one is lost with its memory."""
-        of = self._streams.get(home)
-        if of is None or of.life < life:
-            self._streams[home] = _To(life, Outgoing(self._base, self._base - 1))
+        of = self._streams.get(owner)
+        if of is None or of.incarnation < incarnation:
+            self._streams[owner] = _To(incarnation, Outgoing(self._base, self._base - 1))
             if of is not None:
                 self.lost += of.outgoing.held
                 self._free(of.outgoing.rest())
 
-    def reopen(self, home: str, now_us: int) -> list[Parcel]:
+    def reopen(self, owner: str, now_us: int) -> list[Shipment]:
         """A home was restored, and may lack what it had taken; the parcels to send.
 
         What it has not said to have taken comes at once. Nothing waits for what it lacks now.
         """
-        of = self._streams[home]
+        of = self._streams[owner]
         of.outgoing.reopen()
-        parcels = self.post([Posting(Resumed(), {home: ()})], now_us, spools=False)
+        shipments = self.post([Posting(Resumed(), {owner: ()})], now_us, spools=False)
         of.due_us, of.wait_us = now_us, AGAIN_US
-        return parcels
+        return shipments
 
-    def forget(self, home: str) -> None:
+    def forget(self, owner: str) -> None:
         """A home will never take anything."""
-        of = self._streams.get(home)
+        of = self._streams.get(owner)
         if of is not None:
             self.lost += of.outgoing.held
             # Should it be back all the same, what is new must have new numbers.
             since = of.outgoing.next
-            self._streams[home] = _To(
-                of.life, Outgoing(since, since - 1), max(of.reserved, since), since
+            self._streams[owner] = _To(
+                of.incarnation, Outgoing(since, since - 1), max(of.reserved, since), since
             )
-            self._note(home)
+            self._note(owner)
             self._free(of.outgoing.rest())
 
-    def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Parcel]:
+    def post(self, postings: Sequence[Posting], now_us: int, *, spools: bool) -> list[Shipment]:
         """Numbers and holds what is to arrive; the parcels to send. Each home was met before."""
         drafts = {
-            home: _Draft(of.life, of.outgoing.last, of.outgoing.next)
-            for home in {home: None for posting in postings for home in posting.homes}
-            for of in (self._streams[home],)
+            owner: _Draft(of.incarnation, of.outgoing.last, of.outgoing.next)
+            for owner in {owner: None for posting in postings for owner in posting.owners}
+            for of in (self._streams[owner],)
         }
-        parcels = []
-        for body, homes, context in postings:
+        shipments = []
+        for body, owners, context in postings:
             to = []
-            for home, ids in homes.items():
-                of = drafts[home]
-                to.append(Destination(home, of.life, of.before, of.number, tuple(ids)))
+            for owner, ids in owners.items():
+                of = drafts[owner]
+                to.append(Destination(owner, of.incarnation, of.before, of.number, tuple(ids)))
                 of.before = of.number
                 of.number += 1
-            parcels.append(Parcel(tuple(to), body, context))
+            shipments.append(Shipment(tuple(to), body, context))
         # The spool comes first: where it fails, the streams have not changed.
-        spooled = self._spool(parcels, now_us) if spools and self._store is not None else 0
-        for at, parcel in enumerate(parcels):
-            posted = _Posted(parcel, spooled + at if spooled else 0)
-            size = _size(parcel.body)
-            for address in parcel.to:
-                of = drafts[address.home]
+        spooled = self._spool(shipments, now_us) if spools and self._store is not None else 0
+        for at, shipment in enumerate(shipments):
+            posted = _Posted(shipment, spooled + at if spooled else 0)
+            size = _size(shipment.body)
+            for address in shipment.to:
+                of = drafts[address.owner]
                 of.items.append(posted)
                 of.size += size
-        for home, of in drafts.items():
-            self._hold(home, of.items, of.size, now_us)
-        return parcels
+        for owner, of in drafts.items():
+            self._hold(owner, of.items, of.size, now_us)
+        return shipments
 
-    def _hold(self, home: str, items: list[_Posted], size: int, now_us: int) -> None:
-        of = self._streams[home]
+    def _hold(self, owner: str, items: list[_Posted], size: int, now_us: int) -> None:
+        of = self._streams[owner]
         of.outgoing.send(items, size)
         if of.due_us is None:
             of.due_us = now_us + of.wait_us
         if of.outgoing.next > of.reserved:  # Parcels leave only after this is synced.
             of.reserved = of.outgoing.next + RESERVED
-            self._note(home)
+            self._note(owner)
 
-    def _note(self, home: str) -> None:
-        of = self._streams[home]
-        self._notes.put("out", home, (of.life, of.reserved, of.since))
+    def _note(self, owner: str) -> None:
+        of = self._streams[owner]
+        self._notes.put("out", owner, (of.incarnation, of.reserved, of.since))
 
-    def _spool(self, parcels: Sequence[Parcel], now_us: int) -> int:
+    def _spool(self, shipments: Sequence[Shipment], now_us: int) -> int:
         """Writes parcels down; the position of the first. Raises StoreError: none is."""
         assert self._store is not None
-        first = self._store.append(SPOOL, [encoder.encode(each) for each in parcels], now_us)
-        for position, parcel in enumerate(parcels, first):
-            self._open[position] = len(parcel.to)
+        first = self._store.append(SPOOL, [encoder.encode(each) for each in shipments], now_us)
+        for position, shipment in enumerate(shipments, first):
+            self._open[position] = len(shipment.to)
         return first
 
     # --- what homes say -----------------------------------------------------------------------
 
-    def acknowledge(self, home: str, life: int, taken: int, now_us: int) -> bool:
+    def acknowledge(self, owner: str, incarnation: int, taken: int, now_us: int) -> bool:
         """A home has taken all up to a number; whether that was news. Raises ProtocolError."""
-        of = self._streams.get(home)
-        if of is None or of.life != life:
+        of = self._streams.get(owner)
+        if of is None or of.incarnation != incarnation:
             return False
         freed = of.outgoing.acknowledge(taken)
         if not freed:
@@ -290,26 +290,26 @@ class Outbox:
 
     def change_ways(self, ways: Mapping[str, str], now_us: int) -> None:
         """These are the next servers on the ways to all; where one is another, all is due now."""
-        for home, of in self._streams.items():
-            if of.outgoing.held and home in ways and ways[home] != self._ways.get(home):
+        for owner, of in self._streams.items():
+            if of.outgoing.held and owner in ways and ways[owner] != self._ways.get(owner):
                 of.due_us, of.wait_us = now_us, AGAIN_US
         self._ways = {**ways, self.name: self.name}
 
-    def again(self, now_us: int) -> list[Parcel]:
+    def again(self, now_us: int) -> list[Shipment]:
         """What is to be sent again now, since it was not taken in time."""
-        parcels: list[Parcel] = []
-        for home, of in self._streams.items():
+        shipments: list[Shipment] = []
+        for owner, of in self._streams.items():
             if of.due_us is None or of.due_us > now_us:
                 continue
-            if home not in self._ways:
+            if owner not in self._ways:
                 of.due_us = None  # A new route makes it due: see `change_ways`.
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
             for run in of.outgoing.again(AGAIN_MAX):
-                parcels += _parcels(home, of.life, run)
+                shipments += _parcels(owner, of.incarnation, run)
                 last = run.first + len(run.items) - 1
                 of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
-        return parcels
+        return shipments
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -319,15 +319,19 @@ class Outbox:
         As it will be when so many more have been sent to some.
         """
         return tuple(
-            (home, of.life, of.outgoing.next + more[home] - 1 if home in more else of.outgoing.last)
-            for home, of in self._streams.items()
-            if of.outgoing.held or home in more
+            (
+                owner,
+                of.incarnation,
+                of.outgoing.next + more[owner] - 1 if owner in more else of.outgoing.last,
+            )
+            for owner, of in self._streams.items()
+            if of.outgoing.held or owner in more
         )
 
-    def sent(self, home: str) -> tuple[int, int, int]:
+    def sent(self, owner: str) -> tuple[int, int, int]:
         """A home's life, the last number sent to it, and the last one that it has taken."""
-        of = self._streams.get(home)
-        return (0, 0, 0) if of is None else (of.life, of.outgoing.last, of.outgoing.taken)
+        of = self._streams.get(owner)
+        return (0, 0, 0) if of is None else (of.incarnation, of.outgoing.last, of.outgoing.taken)
 
     @property
     def held(self) -> int:
@@ -338,7 +342,7 @@ class Outbox:
     def due(self) -> int:
         """Held parcels for other homes that can be reached now."""
         ways = self._ways.keys() - {self.name}
-        return sum(of.outgoing.held for home, of in self._streams.items() if home in ways)
+        return sum(of.outgoing.held for owner, of in self._streams.items() if owner in ways)
 
     @property
     def held_bytes(self) -> int:
@@ -356,11 +360,13 @@ class Outbox:
         return len(self._open)
 
 
-def _parcels(home: str, life: int, run: NumberedRun[_Posted]) -> Iterator[Parcel]:
+def _parcels(owner: str, incarnation: int, run: NumberedRun[_Posted]) -> Iterator[Shipment]:
     before = run.before
-    for number, (parcel, _) in enumerate(run.items, run.first):
-        ids = next(each.ids for each in parcel.to if each.home == home)
-        yield Parcel((Destination(home, life, before, number, ids),), parcel.body, parcel.context)
+    for number, (shipment, _) in enumerate(run.items, run.first):
+        ids = next(each.ids for each in shipment.to if each.owner == owner)
+        yield Shipment(
+            (Destination(owner, incarnation, before, number, ids),), shipment.body, shipment.context
+        )
         before = number
 
 
@@ -379,4 +385,4 @@ def _bytes(notification: Notification) -> int:
     return len(notification.span) + len(notification.body)
 
 
-_decoder: Final = msgspec.msgpack.Decoder(Parcel, dec_hook=unpack)
+_decoder: Final = msgspec.msgpack.Decoder(Shipment, dec_hook=unpack)

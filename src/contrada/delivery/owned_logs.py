@@ -1,4 +1,4 @@
-"""`Logs`: the standing subscriptions whose home this server is, and their consumers.
+"""`OwnedLogs`: the standing subscriptions whose home this server is, and their consumers.
 
 A durable subscription has its log in the server's store and comes back with it; another one has it
 in memory and ends with the server. Consumers are clients of this server or of another one, each
@@ -17,20 +17,20 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from contrada.delivery.delivery_messages import (
+    Ack,
     Closed,
     CloseLog,
     Consuming,
-    Done,
-    GiveBack,
+    DurableEntry,
     Grant,
     LogEntry,
+    Nack,
     OpenLog,
     Records,
-    Standing,
 )
 from contrada.delivery.durable_subscription import (
-    DurableStatistics,
-    DurableSubscription,
+    DurableLog,
+    DurableLogStatistics,
     Handed,
     Retention,
 )
@@ -57,12 +57,12 @@ ConsumerKey: TypeAlias = tuple[str, str]
 """A consumer: its server and its name."""
 
 
-Since: TypeAlias = tuple[range, Iterator[tuple[int, Standing, bool]]]
+Since: TypeAlias = tuple[range, Iterator[tuple[int, DurableEntry, bool]]]
 """A range of numbers that were given to subscriptions; and each of these subscriptions that still
 stands, with its number and whether it is durable."""
 
 
-class Terms(NamedTuple):
+class LogTerms(NamedTuple):
     """What a standing subscription asks for, what it keeps, and whether it survives restarts."""
 
     filters: Selection
@@ -71,24 +71,24 @@ class Terms(NamedTuple):
 
 
 @dataclass(slots=True)
-class _HomeSubscription:
+class _OwnedLog:
     """A standing subscription at home, and its consumers."""
 
-    subscription: DurableSubscription
-    standing: Standing
+    subscription: DurableLog
+    standing: DurableEntry
     is_durable: bool
     readers: dict[ConsumerKey, None] = field(
         default_factory=dict
     )  # who had something last comes last
 
 
-class Logs:
+class OwnedLogs:
     """The standing subscriptions of one server, by number and by name."""
 
     def __init__(self, store: Store | None) -> None:
         self.volatile = MemoryStore(survives=False)
         self._store = store
-        self._kept: dict[int, _HomeSubscription] = {}
+        self._kept: dict[int, _OwnedLog] = {}
         self._numbers: dict[str, int] = {}
         self.is_stuck = False  # `push` could not read all: it is to be called again
         self._touched: dict[int, None] = {}  # their consumers may get something
@@ -96,17 +96,17 @@ class Logs:
         self._changed: dict[int, None] = {}  # others may have to know them otherwise
         self._notes = Notes(store)
         for number, (standing, retention) in self._notes.of(
-            "subscription", tuple[Standing, Retention]
+            "subscription", tuple[DurableEntry, Retention]
         ):
             self._keep(int(number), standing, retention, is_durable=True)
         self.ended: list[str] = []  # and nobody has looked yet
         self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _keep(
-        self, number: int, standing: Standing, retention: Retention, *, is_durable: bool
+        self, number: int, standing: DurableEntry, retention: Retention, *, is_durable: bool
     ) -> None:
-        kept = DurableSubscription(standing.name, self._store_of(is_durable), retention)
-        self._kept[number] = _HomeSubscription(kept, standing, is_durable)
+        kept = DurableLog(standing.name, self._store_of(is_durable), retention)
+        self._kept[number] = _OwnedLog(kept, standing, is_durable)
         self._numbers[standing.name] = number
         self._touch(number)
 
@@ -120,7 +120,7 @@ class Logs:
 
     def stand(
         self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
-    ) -> tuple[int, Standing]:
+    ) -> tuple[int, DurableEntry]:
         """A subscription stands here from now on.
 
         Raises DeliveryError: its name is in use, or there is no store; InvalidValueError.
@@ -130,7 +130,7 @@ class Logs:
         if is_durable and self._store is None:
             raise DeliveryError(f"this server has no store, which {name!r} would need")
         number = self._next
-        standing = Standing(name, filters)
+        standing = DurableEntry(name, filters)
         self._keep(number, standing, retention, is_durable=is_durable)
         self._next += 1
         # Also of what does not survive no number is given again: parcels may be on their way.
@@ -162,7 +162,7 @@ class Logs:
     def __contains__(self, name: object) -> bool:
         return name in self._numbers
 
-    def standing(self) -> dict[int, Standing]:
+    def standing(self) -> dict[int, DurableEntry]:
         """All that stands here."""
         return {number: kept.standing for number, kept in self._kept.items()}
 
@@ -178,13 +178,13 @@ class Logs:
         kept = ((each, self._kept.get(each)) for each in numbers)
         return numbers, ((each, of.standing, of.is_durable) for each, of in kept if of is not None)
 
-    def terms(self, name: str) -> Terms | None:
+    def terms(self, name: str) -> LogTerms | None:
         """What a subscription here stands for; None where there is none."""
         if name not in self._numbers:
             return None
         kept = self._kept[self._numbers[name]]
         is_durable = kept.subscription.store is not self.volatile
-        return Terms(kept.standing.filters, kept.subscription.retention, is_durable)
+        return LogTerms(kept.standing.filters, kept.subscription.retention, is_durable)
 
     def is_read(self, name: str) -> bool:
         """Whether a subscription here has a consumer."""
@@ -272,7 +272,7 @@ class Logs:
                 self._close(self._kept[self._numbers[said.name]], reader)
             yield reader, Closed(said.name, said.consumer, str(error))
 
-    def _do(self, kept: _HomeSubscription, reader: ConsumerKey, said: Consuming) -> None:
+    def _do(self, kept: _OwnedLog, reader: ConsumerKey, said: Consuming) -> None:
         of, consumer = kept.subscription, _consumer(reader)
         match said:
             case OpenLog():
@@ -283,17 +283,17 @@ class Logs:
                     of.seek(said.position, said.time_us)
             case Grant():
                 of.grant(consumer, said.credit)
-            case Done():
+            case Ack():
                 of.acknowledge(said.intervals)
-            case GiveBack():
-                of.give_back(consumer, said.positions)
+            case Nack():
+                of.nack(consumer, said.positions)
             case CloseLog(ends=ends, seen=seen):
                 self._close(kept, reader, seen)
                 if ends:
                     of.end()
 
     def _close(
-        self, kept: _HomeSubscription, reader: ConsumerKey, seen: Iterable[int] | None = None
+        self, kept: _OwnedLog, reader: ConsumerKey, seen: Iterable[int] | None = None
     ) -> None:
         if reader in kept.readers:
             del kept.readers[reader]
@@ -378,7 +378,7 @@ class Logs:
             return LogEntry(entry.position, entry.time_us, notification, attempt)
         return LogEntry(entry.position, 0, None, attempt, entry.reason)
 
-    def _bury(self, kept: _HomeSubscription, time_us: int) -> None:
+    def _bury(self, kept: _OwnedLog, time_us: int) -> None:
         """Hands dead records to the subscription for dead letters.
 
         If that has ended, refuses them, or has no room in its store, they are lost. They count as
@@ -403,7 +403,7 @@ class Logs:
             else:
                 of.statistics.dropped += 1
 
-    def changes(self) -> Iterator[tuple[int, Standing | None]]:
+    def changes(self) -> Iterator[tuple[int, DurableEntry | None]]:
         """Which subscriptions refuse publishers now, or do no longer, or have ended."""
         changed, self._changed = self._changed, {}
         for number in changed:
@@ -420,7 +420,7 @@ class Logs:
 
     # --- looking ------------------------------------------------------------------------------
 
-    def statistics(self) -> dict[str, DurableStatistics]:
+    def statistics(self) -> dict[str, DurableLogStatistics]:
         """Of each subscription what happened since the server started."""
         return {kept.standing.name: kept.subscription.statistics for kept in self._kept.values()}
 
@@ -434,7 +434,7 @@ def _consumer(reader: ConsumerKey) -> str:
     return "/".join(reader)
 
 
-def _of(kept: _HomeSubscription, reader: ConsumerKey) -> tuple[str, str]:
+def _of(kept: _OwnedLog, reader: ConsumerKey) -> tuple[str, str]:
     return kept.standing.name, reader[1]
 
 

@@ -93,16 +93,16 @@ class Publisher(msgspec.Struct, array_like=True):
 
 
 @dataclass(slots=True)
-class Visit:
+class PublisherSession:
     """A publisher has come to this server; `number` tells its visits from one another.
 
-    `lives`: servers whose record of this publisher is still unknown, with each server's life.
-    `asked`: for each of these servers, the life in which it was asked, and the question's place in
-    the stream to it.
+    `incarnations`: servers whose record of this publisher is still unknown, with each server's
+    life. `asked`: for each of these servers, the life in which it was asked, and the question's
+    place in the stream to it.
     """
 
     number: int
-    lives: dict[str, int]
+    incarnations: dict[str, int]
     asked: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -147,9 +147,9 @@ class Publishers:
         kept = []
         for each in known.ways:
             _, server, _, then, number = each
-            life, _, taken = self._outbox.sent(server)
+            incarnation, _, taken = self._outbox.sent(server)
             is_open = taken < number or self._inbox.waits_for(self._causality.row_of(server))
-            if life == then and is_open:
+            if incarnation == then and is_open:
                 kept.append(each)
         known.ways = tuple(kept)
 
@@ -158,8 +158,8 @@ class Publishers:
         known.carries, known.way = carries, way
         if way == HERE:
             return
-        life, last, _ = self._outbox.sent(way[1])
-        noted = (*way, life, last)
+        incarnation, last, _ = self._outbox.sent(way[1])
+        noted = (*way, incarnation, last)
         ways = [noted if each[:3] == way else each for each in known.ways]
         known.ways = tuple(ways if noted in ways else [*ways, noted])
 

@@ -1,4 +1,4 @@
-"""`Handler`: does what parcels are for, once it is their turn."""
+"""`ShipmentHandler`: does what parcels are for, once it is their turn."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,15 +19,20 @@ from contrada.delivery.delivery_messages import (
     ToSequence,
 )
 from contrada.delivery.inbox import ArrivedParcel
-from contrada.delivery.owned_logs import Logs
+from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
 
 
-class Handler:
+class ShipmentHandler:
     """Hands what has come to the parts of a server. `refused` counts what never could be done."""
 
     def __init__(
-        self, name: str, logs: Logs, access: AccessPoint, causality: Causality, consumers: Consumers
+        self,
+        name: str,
+        logs: OwnedLogs,
+        access: AccessPoint,
+        causality: Causality,
+        consumers: Consumers,
     ) -> None:
         self.name = name
         self.refused = 0
@@ -52,30 +57,30 @@ class Handler:
     def _keep(self, arrivals: Sequence[ArrivedParcel], now_us: int) -> bool:
         """Takes notifications into the logs; False where the stores have no room for all."""
         found = [
-            (address.ids, parcel.body.notification)
-            for address, parcel in arrivals
-            if isinstance(parcel.body, Notice)
+            (address.ids, shipment.body.notification)
+            for address, shipment in arrivals
+            if isinstance(shipment.body, Notice)
         ]
         if not self._logs.append(found, now_us):
             return False
         last: Context = ()
-        for _, parcel in arrivals:
-            if parcel.context is not last:  # what was published together has one
-                last = parcel.context
+        for _, shipment in arrivals:
+            if shipment.context is not last:  # what was published together has one
+                last = shipment.context
                 self._causality.merge(last)
         return True
 
     def _use_one(self, source: str, arrival: ArrivedParcel, now_us: int) -> bool:
-        parcel = arrival[1]
-        body = parcel.body
-        self._causality.merge(parcel.context)
+        shipment = arrival[1]
+        body = shipment.body
+        self._causality.merge(shipment.context)
         try:
             match body:
                 case Notice():
                     if not self._keep([arrival], now_us):
                         return False
                 case ToSequence():
-                    self._access.order(source, body, now_us, carries=bool(parcel.context))
+                    self._access.order(source, body, now_us, carries=bool(shipment.context))
                 case Returned():
                     self._access.returned(source, body, now_us)
                 case Resumed():

@@ -37,10 +37,10 @@ def renew(store: Store) -> None:
     Raises StoreError; LimitError where a log has too many intervals that are acknowledged.
     """
     notes = Notes(store)
-    for name, (life, boot, sequences) in list(notes.of("life", tuple[int, int, bool])):
-        notes.put("life", name, (life, boot + RESTORED_GAP, sequences))
-    for home, (life, reserved, since) in list(notes.of("out", tuple[int, int, int])):
-        notes.put("out", home, (life, reserved + RESTORED_GAP, since))
+    for name, (incarnation, boot, sequences) in list(notes.of("life", tuple[int, int, bool])):
+        notes.put("life", name, (incarnation, boot + RESTORED_GAP, sequences))
+    for owner, (incarnation, reserved, since) in list(notes.of("out", tuple[int, int, int])):
+        notes.put("out", owner, (incarnation, reserved + RESTORED_GAP, since))
     # Of homes that the copy does not know it may have met some since.
     begin = next((number for _, number in notes.of("first", int)), 1)
     notes.put("first", "", begin + RESTORED_GAP)

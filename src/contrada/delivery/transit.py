@@ -11,19 +11,19 @@ from typing import NamedTuple
 import msgspec
 
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
-    Carry,
+    AnnounceOwner,
     DeliveryMessage,
     Destination,
-    Parcel,
     Sequenced,
-    Taken,
+    Shipment,
+    StreamAck,
+    Transfer,
 )
 from contrada.routing.links.topology import HOPS_MAX
 from contrada.routing.router_messages import Neighbour
 
 
-class Tell(NamedTuple):
+class SendMessage(NamedTuple):
     """Send a message to a neighbour."""
 
     to: Neighbour
@@ -36,51 +36,55 @@ class Transit:
     def __init__(self, name: str) -> None:
         self.name = name
         self.ways: Mapping[str, str] = {}
-        self.tells: list[Tell] = []
+        self.tells: list[SendMessage] = []
         self.stranded = 0
         self._neighbours: dict[Neighbour, None] = {}
 
     def link_up(self, neighbour: Neighbour, known: Iterable[DeliveryMessage]) -> None:
         """There is a link; the neighbour is told what all are to know."""
         self._neighbours[neighbour] = None
-        self.tells += [Tell(neighbour, said) for said in known]
+        self.tells += [SendMessage(neighbour, said) for said in known]
 
     def link_down(self, neighbour: Neighbour) -> None:
         """A link is gone, with what was on its way."""
         self._neighbours.pop(neighbour, None)
 
-    def flood(self, said: AnnounceHome | Sequenced, but: Neighbour | None = None) -> None:
+    def flood(self, said: AnnounceOwner | Sequenced, but: Neighbour | None = None) -> None:
         """Sends a message to all neighbours but the one that it came from."""
-        self.tells += [Tell(each, said) for each in self._neighbours if each != but]
+        self.tells += [SendMessage(each, said) for each in self._neighbours if each != but]
 
-    def carry(self, message: Carry) -> None:
+    def carry(self, message: Transfer) -> None:
         """Sends parcels on towards all their homes but this server."""
-        by_way: dict[str, list[Parcel]] = {}
-        for parcel in message.parcels:
-            if len(parcel.to) == 1:  # by far the most
-                home = parcel.to[0].home
-                way = self._way(home, message.hops) if home != self.name else None
+        by_way: dict[str, list[Shipment]] = {}
+        for shipment in message.shipments:
+            if len(shipment.to) == 1:  # by far the most
+                owner = shipment.to[0].owner
+                way = self._way(owner, message.hops) if owner != self.name else None
                 if way is not None:
-                    by_way.setdefault(way, []).append(parcel)
+                    by_way.setdefault(way, []).append(shipment)
                 continue
             ways: dict[str, list[Destination]] = {}
-            for address in parcel.to:
-                if address.home != self.name:
-                    way = self._way(address.home, message.hops)
+            for address in shipment.to:
+                if address.owner != self.name:
+                    way = self._way(address.owner, message.hops)
                     if way is not None:
                         ways.setdefault(way, []).append(address)
             for way, to in ways.items():
-                by_way.setdefault(way, []).append(Parcel(tuple(to), parcel.body, parcel.context))
-        for way, parcels in by_way.items():
-            carry = msgspec.structs.replace(message, parcels=tuple(parcels), hops=message.hops + 1)
-            self.tells.append(Tell(Neighbour(way), carry))
+                by_way.setdefault(way, []).append(
+                    Shipment(tuple(to), shipment.body, shipment.context)
+                )
+        for way, shipments in by_way.items():
+            carry = msgspec.structs.replace(
+                message, shipments=tuple(shipments), hops=message.hops + 1
+            )
+            self.tells.append(SendMessage(Neighbour(way), carry))
 
-    def acknowledge(self, message: Taken) -> None:
+    def acknowledge(self, message: StreamAck) -> None:
         """Sends towards its source what a home has taken."""
         way = self._way(message.source, message.hops)
         if way is not None:
             said = msgspec.structs.replace(message, hops=message.hops + 1)
-            self.tells.append(Tell(Neighbour(way), said))
+            self.tells.append(SendMessage(Neighbour(way), said))
 
     def _way(self, server: str, hops: int) -> str | None:
         way = self.ways.get(server) if hops < HOPS_MAX else None

@@ -247,7 +247,7 @@ class Multicast:
 
 
 @dataclass(frozen=True, slots=True)
-class Desire:
+class AddInterest:
     """The user wants what the filters match, until told otherwise by the same identity."""
 
     identity: str
@@ -255,7 +255,7 @@ class Desire:
 
 
 @dataclass(frozen=True, slots=True)
-class Undesire:
+class RemoveInterest:
     """The user does not want it any longer."""
 
     identity: str
@@ -274,7 +274,7 @@ class LeaveGroup:
 
 
 GossipEvent: TypeAlias = (
-    Tick | Heard | Datagram | Multicast | Desire | Undesire | JoinGroup | LeaveGroup
+    Tick | Heard | Datagram | Multicast | AddInterest | RemoveInterest | JoinGroup | LeaveGroup
 )
 
 

@@ -1,4 +1,4 @@
-"""`Conduct`: how a group does what the thesis leaves open, and how long its membership takes.
+"""`GroupPolicy`: how a group does what the thesis leaves open, and how long its membership takes.
 
 Source: EPFL 2503 §6.4.2, §6.5.1, §6.6.1, §6.6.2.
 """
@@ -40,7 +40,7 @@ class Chance(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Conduct:
+class GroupPolicy:
     """How a group does what the thesis leaves open; all participants have the same.
 
     Attributes:

@@ -46,7 +46,7 @@ from contrada.gossip.group_policy import (
     PINGS_MAX,
     REFRESH_ROUNDS,
     Chance,
-    Conduct,
+    GroupPolicy,
     silence_rounds,
 )
 from contrada.gossip.line_exchange import STAMP_AHEAD_MAX_US, LineExchange, fitting
@@ -70,7 +70,7 @@ class GroupMembership:
         contact: Contact,
         space: AddressSpace,
         parameters: Parameters,
-        conduct: Conduct,
+        conduct: GroupPolicy,
         rng: Chance,
     ) -> None:
         self.contact = contact

@@ -24,12 +24,12 @@ from contrada.gossip.event_dissemination import EVENT_BYTES_MAX, Dissemination, 
 from contrada.gossip.gossip_messages import (
     RUMOURS_SENT_MAX,
     AckEvents,
+    AddInterest,
     Alive,
     AskJoin,
     AskWhole,
     Contact,
     Datagram,
-    Desire,
     EventId,
     GiveEvent,
     Gossip,
@@ -44,17 +44,17 @@ from contrada.gossip.gossip_messages import (
     Multicast,
     Probe,
     Redirect,
+    RemoveInterest,
     SendGossip,
     Tick,
     TurnAway,
     TurnedDown,
-    Undesire,
     Update,
     Welcome,
     decode_gossip,
     event_id,
 )
-from contrada.gossip.group_policy import Chance, Conduct
+from contrada.gossip.group_policy import Chance, GroupPolicy
 from contrada.gossip.membership import GroupMembership, Outgoing
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rounds import with_digests
@@ -64,7 +64,7 @@ from contrada.model import FilterSet, Notification
 DESIRES_MAX: Final = 10_000
 """Subscriptions of one participant. Beyond it: refused."""
 
-_DEFAULT: Final = Conduct()
+_DEFAULT: Final = GroupPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class GossipParticipant(ABC):
         space: AddressSpace,
         parameters: Parameters,
         rng: Chance,
-        conduct: Conduct = _DEFAULT,
+        conduct: GroupPolicy = _DEFAULT,
     ) -> None:
         self.parameters = self._checked(space, with_digests(parameters))
         self.conduct = conduct
@@ -151,7 +151,7 @@ class GossipParticipant(ABC):
                 return self._hear(event, place, message, now_us)
             case Multicast(notification):
                 return self._multicast(event, notification)
-            case Desire() | Undesire():
+            case AddInterest() | RemoveInterest():
                 return self._desire(event)
             case JoinGroup(()) if self.membership.is_in:
                 return self._turn_down(event, "in a group already")
@@ -164,8 +164,8 @@ class GossipParticipant(ABC):
                 self.dissemination.clear()
                 return _sent(self.membership.leave(now_us))
 
-    def _desire(self, event: Desire | Undesire) -> list[GossipEffect]:
-        if isinstance(event, Undesire):
+    def _desire(self, event: AddInterest | RemoveInterest) -> list[GossipEffect]:
+        if isinstance(event, RemoveInterest):
             if self._desires.pop(event.identity, None) is None:
                 return self._turn_down(event, "unknown identity")
         elif len(self._desires) >= DESIRES_MAX and event.identity not in self._desires:

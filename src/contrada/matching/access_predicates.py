@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from contrada.matching.filter_compiler import CompiledConstraint, number_key
 from contrada.matching.index_arrays import Arrays, Cheapest
-from contrada.matching.index_keys import Trait, prefix_of, traits_of
+from contrada.matching.index_keys import IndexKey, prefix_of, traits_of
 from contrada.matching.kernels.bucket_lookup import (
     GRAM_BYTES_MAX,
     LENGTHS_MAX,
@@ -59,7 +59,7 @@ PLACES_MAX: Final = 64
 presence, or everywhere."""
 
 
-class Place(NamedTuple):
+class AccessPredicate(NamedTuple):
     """One hashed place: its hash, and what else a kernel must know of it.
 
     A place of a single value has that value, a text also by its reference, and whether it is all
@@ -80,12 +80,12 @@ class Place(NamedTuple):
         return self.domain != 0
 
 
-class Choice(NamedTuple):
+class AccessChoice(NamedTuple):
     """Where a filter could hang because of one attribute, and how often notifications come."""
 
     cost: float
     attr: int
-    places: tuple[Place, ...]
+    places: tuple[AccessPredicate, ...]
     bins: tuple[int, int] | None = None  # of the tree of ranges
 
 
@@ -96,7 +96,7 @@ def best_choice(
     cheapest: Cheapest,
     arrays: Arrays,
     statistics: Arrays,
-) -> Choice | None:
+) -> AccessChoice | None:
     """The cheapest choice for a filter; None where it must hang everywhere.
 
     The `cheapest` of its values was found before. What was seen is told by the `statistics`, which
@@ -104,20 +104,20 @@ def best_choice(
     place is more selective than a single bin could be.
     """
     word, h, cost, is_settled = cheapest
-    best: Choice | None = None
+    best: AccessChoice | None = None
     if word >= 0:
         attr, domain, operand = arrays.constraint_at(number, word)
-        best = Choice(cost, attr, (Place(h, 0, 0, domain, operand),))
+        best = AccessChoice(cost, attr, (AccessPredicate(h, 0, 0, domain, operand),))
     return best if is_settled else _best_other(best, of, constraints, arrays, statistics)
 
 
 def _best_other(
-    best: Choice | None,
+    best: AccessChoice | None,
     of: Filter,
     constraints: list[CompiledConstraint],
     arrays: Arrays,
     statistics: Arrays,
-) -> Choice | None:
+) -> AccessChoice | None:
     """The cheapest of this choice and those of constraints that ask for no single value."""
     others: list[tuple[float, int, ValueSet]] = []
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
@@ -133,7 +133,7 @@ def _best_other(
             count(arrays.sketch_of(attr, place.column, place.length), place.hash, arrays.memory)
         cost = presence * min(sum(likelihood(attr, place, statistics) for place in places), 1.0)
         if best is None or cost < best.cost:
-            best = Choice(cost, attr, places)
+            best = AccessChoice(cost, attr, places)
     for presence, attr, value_set in others:
         if best is None or best.cost * (PIVOTS + 1) > presence:
             choice = _ranged(presence, attr, value_set, arrays)
@@ -142,21 +142,21 @@ def _best_other(
     return best
 
 
-def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> Choice:
+def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> AccessChoice:
     """The choice of the attribute's tree, where it can have one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
     if bins is None:
-        return Choice(presence, attr, ())
+        return AccessChoice(presence, attr, ())
     bins_share = (bins[1] - bins[0] + 1) / (arrays.trees.count[_cuts(attr, arrays)] + 1)
-    return Choice(presence * bins_share, attr, (), bins)
+    return AccessChoice(presence * bins_share, attr, (), bins)
 
 
-def likelihood(attr: int, place: Place, arrays: Arrays) -> float:
+def likelihood(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
     """The share of the notifications with the attribute that come by a place."""
     return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
 
 
-def unseen(attr: int, place: Place, arrays: Arrays) -> float:
+def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
     """The same of a place that nobody has looked at.
 
     A long part of a text is rare even where few filters ask for one.
@@ -169,55 +169,55 @@ def unseen(attr: int, place: Place, arrays: Arrays) -> float:
 # --- hashed places ------------------------------------------------------------------------------
 
 
-def places_of(seed: int, attr: int, value_set: ValueSet) -> tuple[Place, ...] | None:
+def places_of(seed: int, attr: int, value_set: ValueSet) -> tuple[AccessPredicate, ...] | None:
     """Hashed places of which every value of the set comes by one; None where there are none.
 
     What leads to a part of what is asked for may not decide.
     """
-    traits = traits_of(value_set, PLACES_MAX)
-    if traits is None:
+    index_keys = traits_of(value_set, PLACES_MAX)
+    if index_keys is None:
         return None
     decides = value_set.text is None
-    return tuple([_place(seed, attr, each, decides) for each in traits])
+    return tuple([_place(seed, attr, each, decides) for each in index_keys])
 
 
-def _place(seed: int, attr: int, trait: Trait, decides: bool) -> Place:
-    kind, nocase, of = trait
+def _place(seed: int, attr: int, index_key: IndexKey, decides: bool) -> AccessPredicate:
+    kind, nocase, of = index_key
     case = int(nocase)
     if kind == "is":
         return _point_place(seed, attr, of, decides)
     if kind == "=":
-        return Place(place_hash(seed, attr, KIND_TEXT_NOCASE, hash_of_text(seed, of)))
+        return AccessPredicate(place_hash(seed, attr, KIND_TEXT_NOCASE, hash_of_text(seed, of)))
     if kind == "contains":
         return _gram_place(seed, attr, of, case)
     if kind == "prefix":
         part, column, at = of[:LENGTHS_MAX], PREFIXES + case, KIND_PREFIX + case
     else:
         part, column, at = of[::-1][:LENGTHS_MAX], SUFFIXES + case, KIND_SUFFIX + case
-    return Place(place_hash(seed, attr, at, hash_of_part(seed, part)), column, len(part))
+    return AccessPredicate(place_hash(seed, attr, at, hash_of_part(seed, part)), column, len(part))
 
 
-def _point_place(seed: int, attr: int, key: Key, decides: bool) -> Place:
+def _point_place(seed: int, attr: int, key: Key, decides: bool) -> AccessPredicate:
     domain, comparable = key
     if domain == TEXT:
         assert isinstance(comparable, bytes)
         h = place_hash(seed, attr, KIND_TEXT, hash_of_text(seed, comparable))
-        return Place(h, 0, 0, TEXT, comparable, decides)
+        return AccessPredicate(h, 0, 0, TEXT, comparable, decides)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
         number = 0
-    return Place(point_hash(seed, attr, domain, number), 0, 0, domain, number, decides)
+    return AccessPredicate(point_hash(seed, attr, domain, number), 0, 0, domain, number, decides)
 
 
-def _gram_place(seed: int, attr: int, text: bytes, case: int) -> Place:
+def _gram_place(seed: int, attr: int, text: bytes, case: int) -> AccessPredicate:
     """Some bytes of a substring; which, is spread by the text itself, rare letters first."""
     size = min(len(text), GRAM_BYTES_MAX)
     grams = {text[i : i + size] for i in range(len(text) - size + 1)}
     number = int.from_bytes(min(grams, key=_commonness), "big")
     h = mixed(seed, mixed(seed, seed & MASK, number), size)
     h = place_hash(seed, attr, KIND_GRAM + case, h)
-    return Place(h, GRAMS + case, size, value=number)
+    return AccessPredicate(h, GRAMS + case, size, value=number)
 
 
 _COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"

@@ -20,7 +20,7 @@ from contrada.matching import index_file
 from contrada.matching.assignment import Drift
 from contrada.matching.kernels.jit import is_pure
 from contrada.matching.kernels.schema import UNREADABLE
-from contrada.matching.key_table import Slots
+from contrada.matching.key_table import KeyTable
 from contrada.matching.packed import (
     Bundle,
     Given,
@@ -32,7 +32,7 @@ from contrada.matching.packed import (
 )
 from contrada.matching.record_batches import (
     Columns,
-    Spans,
+    PackedBatch,
     asked_columns,
     check_columns,
     columns_of,
@@ -45,7 +45,7 @@ from contrada.matching.record_batches import (
     spans_in,
     spans_of,
 )
-from contrada.matching.segment import Generation
+from contrada.matching.segment import IndexSegment
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.nested_objects import values_of
 from contrada.model.algebra.notification import UNSTAMPED
@@ -69,13 +69,13 @@ class ArrayEngine(Generic[K]):
     """Keys with their filters, in arrays."""
 
     def __init__(self) -> None:
-        self._generation = Generation()
-        self._next: Generation | None = None
-        self._last: Generation | None = None
+        self._generation = IndexSegment()
+        self._next: IndexSegment | None = None
+        self._last: IndexSegment | None = None
         self._cursor = 0
         self._drift = Drift()
         self._in_batch = False
-        self._slots: Slots[K] = Slots()
+        self._slots: KeyTable[K] = KeyTable()
         self._named: Any = None
         self.envelope: tuple[str, ...] = ()
         self._system_names = 0
@@ -124,7 +124,7 @@ class ArrayEngine(Generic[K]):
         self._generation.remove(slot)
         if self._next is not None:
             self._next.remove(slot)
-        self._slots.give_back(slot)
+        self._slots.nack(slot)
 
     def _find_system_names(self) -> None:
         """Looks which of the system's names filters ask for."""
@@ -295,7 +295,7 @@ class ArrayEngine(Generic[K]):
         """See `Index.match_batch`."""
         if isinstance(notifications, Bundle) and not self.envelope:
             bundle = notifications
-            return self._matched(Spans(*bundle.spans()), lambda row: self.match(bundle[row]))
+            return self._matched(PackedBatch(*bundle.spans()), lambda row: self.match(bundle[row]))
         given = list(notifications)
         spans = [self._message(each, UNSTAMPED) for each in given]
         return self._matched(spans_of(spans), lambda row: self.match(given[row]))
@@ -318,7 +318,9 @@ class ArrayEngine(Generic[K]):
         row_at = row_of(table, attrs)
         return self._matched(columns, lambda row: self.match(row_at(row)))
 
-    def _matched(self, rows: Columns | Spans, alone: Callable[[int], list[K]]) -> tuple[Any, Any]:
+    def _matched(
+        self, rows: Columns | PackedBatch, alone: Callable[[int], list[K]]
+    ) -> tuple[Any, Any]:
         """A batch matched by one call; `alone` matches a row of which only the model can tell."""
         slots, arrays = self._slots, self._generation.arrays
         if is_pure():
@@ -360,7 +362,7 @@ class ArrayEngine(Generic[K]):
 
     def begin_renewal(self) -> None:
         """Starts a second generation, which `maintain` then fills piece by piece."""
-        self._next = Generation(self._generation)
+        self._next = IndexSegment(self._generation)
         self._name_keys()
         self._cursor = 0
 

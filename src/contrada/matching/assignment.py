@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Final
 
 from contrada.matching.access_predicates import (
-    Choice,
-    Place,
+    AccessChoice,
+    AccessPredicate,
     Pools,
     best_choice,
     nodes_between,
@@ -85,7 +85,7 @@ FADED_EACH: Final = 8
 """Buckets that are faded per notification between, at most."""
 
 
-class Hanging:
+class Assignment:
     """Filters, by their numbers, in buckets and pools.
 
     Invariant, held by `validate`: a filter that hangs is in the buckets that its PLACE names, each
@@ -143,7 +143,9 @@ class Hanging:
         filters.place[number] = self._chains.of_places(places)
         filters.at[number] = places[0][1] if places else 0
 
-    def _pooled(self, number: int, constraints: list[CompiledConstraint], choice: Choice) -> bool:
+    def _pooled(
+        self, number: int, constraints: list[CompiledConstraint], choice: AccessChoice
+    ) -> bool:
         """Puts a filter into a pool, where that is better than its best place."""
         if choice.places or choice.bins is None:
             return False
@@ -157,7 +159,7 @@ class Hanging:
         filters.place[number], filters.at[number] = bit, -1 - pool
         return True
 
-    def _buckets(self, choice: Choice) -> dict[int, bool]:
+    def _buckets(self, choice: AccessChoice) -> dict[int, bool]:
         """The buckets of a choice, and whether each is that of a value of the choice."""
         if choice.bins is not None:
             base = self._tree_buckets(choice.attr)
@@ -170,7 +172,7 @@ class Hanging:
             buckets[bucket] = by_value and buckets.get(bucket, True)
         return buckets
 
-    def _hashed_bucket(self, attr: int, place: Place) -> tuple[int, bool]:
+    def _hashed_bucket(self, attr: int, place: AccessPredicate) -> tuple[int, bool]:
         """The bucket of a place, and whether it is that of the place's value."""
         value = place.value
         operand = self._compiler.text(value) if isinstance(value, bytes) else value
@@ -401,7 +403,7 @@ class Drift:
         self._patience = 1
         self._cursor = 0
 
-    def mend(self, hanging: Hanging) -> None:
+    def mend(self, hanging: Assignment) -> None:
         """To be called after a match that is due; hangs some filters anew if it looked at many."""
         arrays = hanging.arrays
         counters = arrays.counters
@@ -415,7 +417,7 @@ class Drift:
         wait = max(self._patience, LOOKED_BETWEEN // counters.looked[0])
         counters.due[0] = counters.matched[0] + wait
 
-    def _rehung(self, hanging: Hanging) -> int:
+    def _rehung(self, hanging: Assignment) -> int:
         """How many filters of the bucket that took the longest hang elsewhere now."""
         bucket = hanging.most_looked_through()
         if bucket < 0:

@@ -29,8 +29,8 @@ from contrada.matching.kernels.schema import ARRAYS, STORE
 from contrada.model.codec import from_msgpack, to_msgpack
 
 if TYPE_CHECKING:
-    from contrada.matching.key_table import Slots
-    from contrada.matching.segment import Generation
+    from contrada.matching.key_table import KeyTable
+    from contrada.matching.segment import IndexSegment
 
 MAGIC: Final = b"CTRIDX\x00\x08"
 ALIGNMENT: Final = 64
@@ -44,7 +44,7 @@ _DAMAGED: Final = (
 """What comes of a header whose parts are not what they should be."""
 
 
-def save(path: Path, generation: "Generation", slots: "Slots[Any]") -> None:
+def save(path: Path, generation: "IndexSegment", slots: "KeyTable[Any]") -> None:
     """Writes a generation and whose filters it holds. Replaces the file at once.
 
     Raises EncodingError for keys that are not None, bool, int of 64 bits, float, str, bytes, or
@@ -87,11 +87,11 @@ def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
         at += -at % ALIGNMENT + array.nbytes
 
 
-def load(path: Path) -> "tuple[Generation, Slots[Any]]":
+def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
     """What `save` wrote; the arrays are mapped. Raises EncodingError, OSError."""
     # With these come the compiled kernels: who asks for MAGIC alone must not wait for them.
-    from contrada.matching.key_table import Slots
-    from contrada.matching.segment import Generation
+    from contrada.matching.key_table import KeyTable
+    from contrada.matching.segment import IndexSegment
 
     try:
         data: Any = np.asarray(np.memmap(path, dtype=np.uint8, mode="c"))
@@ -103,13 +103,13 @@ def load(path: Path) -> "tuple[Generation, Slots[Any]]":
         (length,) = _LENGTH.unpack_from(data, _FIRST.size)
         end = _FIRST.size + _LENGTH.size + length
         header = msgspec.msgpack.decode(data[end - length : end])
-        generation = Generation()
+        generation = IndexSegment()
         arrays = _mapped(data, end, header["arrays"])
         if any(header["used"][name] > len(array) for name, array in arrays.items()):
             raise ValueError("used")  # kernels would look for rows behind the end
         generation.restore(arrays, header["used"], header["state"], from_msgpack)
         keys = [_as_key(key) for key in msgspec.msgpack.decode(header["keys"])]
-        slots: Slots[Any] = Slots.of(keys, list(header["free"]))
+        slots: KeyTable[Any] = KeyTable.of(keys, list(header["free"]))
     except (ContradaError, OSError):
         raise
     except _DAMAGED as error:

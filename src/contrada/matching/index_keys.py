@@ -26,7 +26,7 @@ _LARGE: Final = 2**63
 KINDS: Final = ("=", "prefix", "suffix", "contains")
 
 
-class Trait(NamedTuple):
+class IndexKey(NamedTuple):
     """One trait: `is` a value, with its key; or one of KINDS, with a text, folded for `nocase`."""
 
     kind: str
@@ -34,7 +34,7 @@ class Trait(NamedTuple):
     of: Any
 
 
-def traits_of(of: ValueSet, most: int) -> tuple[Trait, ...] | None:
+def traits_of(of: ValueSet, most: int) -> tuple[IndexKey, ...] | None:
     """The traits of a set. None if some values have no trait, or the set has more than `most`."""
     found = _of_cuts(of.line, most)
     if found is not None and of.text is not None:
@@ -52,7 +52,7 @@ def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
     return prefix if line.starting_with(prefix) == expected else None
 
 
-def _of_cuts(cuts: line.Cuts, most: int) -> tuple[Trait, ...] | None:
+def _of_cuts(cuts: line.Cuts, most: int) -> tuple[IndexKey, ...] | None:
     """Single values, and prefixes."""
     if not cuts:  # the usual case of a set that has a language, for speed
         return ()
@@ -61,16 +61,16 @@ def _of_cuts(cuts: line.Cuts, most: int) -> tuple[Trait, ...] | None:
     if len(cuts) == 2:  # mostly one text, or numbers from a bound on, for speed
         low, high = cuts
         if low[0] == TEXT and len(low) == 2 and high == line.cut_after(low):
-            return (Trait("is", False, low),)
+            return (IndexKey("is", False, low),)
         if low[0] == NUMBER and len(low) + len(high) == 3:
             bound: Any = low[1] if len(low) == 2 else high[-1]
             if abs(bound) < _LARGE:
                 return None
-    found: list[Trait] = []
+    found: list[IndexKey] = []
     for start, end in line.pieces(cuts):
         prefix = prefix_of(start, end)
         if prefix is not None:
-            found.append(Trait("prefix", False, prefix))
+            found.append(IndexKey("prefix", False, prefix))
             continue
         while start != end:
             if end is None or len(found) >= most:
@@ -79,11 +79,11 @@ def _of_cuts(cuts: line.Cuts, most: int) -> tuple[Trait, ...] | None:
             start = line.cut_after(key)
             if start > end or (start != end and key[0] in (NUMBER, TEXT)):
                 return None  # it has more values than anybody would count
-            found.append(Trait("is", False, key))
+            found.append(IndexKey("is", False, key))
     return tuple(found)
 
 
-def _of_language(of: Language, most: int) -> tuple[Trait, ...] | None:
+def _of_language(of: Language, most: int) -> tuple[IndexKey, ...] | None:
     if isinstance(of, Pieces):
         return _of_cuts(of.cuts, most)
     if isinstance(of, Literal):
@@ -95,10 +95,10 @@ def _of_language(of: Language, most: int) -> tuple[Trait, ...] | None:
     assert isinstance(of, Some)
     if len(known) < len(parts):
         return None
-    return tuple(dict.fromkeys(trait for part in known for trait in part))
+    return tuple(dict.fromkeys(index_key for part in known for index_key in part))
 
 
-def _of_literal(of: Literal) -> tuple[Trait, ...] | None:
+def _of_literal(of: Literal) -> tuple[IndexKey, ...] | None:
     operator, constant = of.atom
     if not of.positive or not constant:
         return None
@@ -108,15 +108,15 @@ def _of_literal(of: Literal) -> tuple[Trait, ...] | None:
         if implied is None or implied.operator.removesuffix(" nocase") not in KINDS:
             return None
         return _of_literal(Literal(implied, True))
-    return (Trait(kind, operator != kind, constant),)
+    return (IndexKey(kind, operator != kind, constant),)
 
 
-def _commonness(of: tuple[Trait, ...]) -> float:
+def _commonness(of: tuple[IndexKey, ...]) -> float:
     """How many texts have one of these traits, about: a long part of a text is rare."""
     return sum(0.01 if each.kind in ("is", "=") else 1 / (2 + 8 * _length(each)) for each in of)
 
 
-def _length(of: Trait) -> int:
+def _length(of: IndexKey) -> int:
     """The bytes by which a part of a text is looked up at most, as the engines do about."""
     return min(len(of.of), 4 if of.kind == "contains" else 24)
 
@@ -149,9 +149,13 @@ _ANYWHERE: Final[ValuePlace] = PRESENT, None
 
 def places_of(of: ValueSet) -> tuple[ValuePlace, ...]:
     """Where a filter can be filed by a set without *absent*."""
-    traits = traits_of(of, PLAIN_PLACES_MAX)
-    if traits is not None:
-        return tuple(dict.fromkeys(map(_place, traits)) if len(traits) > 1 else map(_place, traits))
+    index_keys = traits_of(of, PLAIN_PLACES_MAX)
+    if index_keys is not None:
+        return tuple(
+            dict.fromkeys(map(_place, index_keys))
+            if len(index_keys) > 1
+            else map(_place, index_keys)
+        )
     if of.text is not None or len(of.line) > 2:
         return (_ANYWHERE,)
     start, end = of.line if len(of.line) == 2 else (of.line[0], ())
@@ -180,7 +184,7 @@ def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
     return tuple([(shape, first + i) for i in range(int(last - first) + 1)])
 
 
-def _place(of: Trait) -> ValuePlace:
+def _place(of: IndexKey) -> ValuePlace:
     """Where values with a trait come by."""
     kind, nocase, text = of
     if kind == "is":

@@ -21,7 +21,7 @@ _FIRST_INT: Final = -(2**63)
 _LAST_INT: Final = 2**63 - 1
 
 
-class Slots(Generic[K]):
+class KeyTable(Generic[K]):
     """The slots of keys. `keys` is the array of the keys by slot: of integers, or of objects."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Slots(Generic[K]):
             self._slots[key] = slot
         self.keys[slot] = key
 
-    def give_back(self, slot: int) -> None:
+    def nack(self, slot: int) -> None:
         """Frees the slot of a key."""
         if self.are_int:
             drop_key(int(self.keys[slot]), self.keys, self._hashed)
@@ -109,9 +109,9 @@ class Slots(Generic[K]):
         return self._free
 
     @classmethod
-    def of(cls, keys: list[K], free: list[int]) -> "Slots[K]":
+    def of(cls, keys: list[K], free: list[int]) -> "KeyTable[K]":
         """The slots that `by_slot` and `free` told of."""
-        slots: Slots[K] = cls()
+        slots: KeyTable[K] = cls()
         slots.used, slots._free = len(keys), list(free)
         slots.reserve(slots.used)
         taken = list(slots)

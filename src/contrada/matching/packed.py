@@ -205,7 +205,7 @@ class Bundle(Sequence[Notification]):
         return len(self._joined)
 
     def spans(self) -> tuple[int, Any, Any]:
-        """Their attributes, as `batches.Spans` is made of; behind each stands its envelope."""
+        """Their attributes, the data of a `PackedBatch`; behind each is its envelope."""
         if self._spans is None:  # They are matched twice where it is looked at who may publish.
             starts = self._starts.copy()
             starts[:-1] = self._parts[:, 0]

@@ -51,7 +51,7 @@ class Columns:
             self.described[i] = (attr, kind, valid, data[0], data[-1], array.offset)
 
 
-class Spans:
+class PackedBatch:
     """Spans of msgpack one behind another in memory, of which `starts` says where each begins.
 
     The last number of `starts` is where the last one ends. `kept` owns the memory.
@@ -65,14 +65,14 @@ class Spans:
         self._kept = kept
 
 
-def spans_of(spans: Sequence[bytes]) -> Spans:
+def spans_of(spans: Sequence[bytes]) -> PackedBatch:
     """Spans put together. Cost: a copy of them."""
     starts = starts_of(np.fromiter(map(len, spans), dtype=np.int64, count=len(spans)))
     joined = np.frombuffer(b"".join((*spans, _PADDING)), dtype=np.uint8)
-    return Spans(joined.ctypes.data, starts, joined)
+    return PackedBatch(joined.ctypes.data, starts, joined)
 
 
-def spans_at(column: Any) -> Spans:
+def spans_at(column: Any) -> PackedBatch:
     """The spans of an Arrow column of binary values, where they lie; TypeError for another one.
 
     NULL is a notification without attributes.
@@ -86,7 +86,7 @@ def spans_at(column: Any) -> Spans:
     if len(column) == 0 or data is None or data.address == 0:
         return spans_of([b""] * len(column))
     begin, end = column.offset, column.offset + len(column) + 1
-    return Spans(data.address, np.frombuffer(starts, wide)[begin:end].astype(np.int64), data)
+    return PackedBatch(data.address, np.frombuffer(starts, wide)[begin:end].astype(np.int64), data)
 
 
 def _offset_type(column: Any) -> Any:
@@ -171,7 +171,7 @@ def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]
 
 
 def match_rows(
-    arrays: Arrays, rows: Columns | Spans, matched_row: Callable[[int], list[int]]
+    arrays: Arrays, rows: Columns | PackedBatch, matched_row: Callable[[int], list[int]]
 ) -> tuple[Any, Any]:
     """(offsets, what was found) for each row; asks for a row of which only the model can tell."""
     offsets = np.zeros(rows.rows + 1, dtype=np.int64)

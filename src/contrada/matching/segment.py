@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contrada.matching.assignment import Hanging
+from contrada.matching.assignment import Assignment
 from contrada.matching.filter_compiler import (
     ATOM_KINDS,
     Compiler,
@@ -38,10 +38,10 @@ UNUSED_BYTES_MIN: Final = 2**19
 """A generation is worn when at least as many of its bytes, and half of them, are unused."""
 
 
-class Generation:
+class IndexSegment:
     """Filters by number, their keys' slots, and where they hang."""
 
-    def __init__(self, statistics: "Generation | None" = None) -> None:
+    def __init__(self, statistics: "IndexSegment | None" = None) -> None:
         self.arrays = Arrays()
         before: Compiler | None = None if statistics is None else statistics.compiler
         self.compiler: Compiler = Compiler(self.arrays, before)
@@ -54,9 +54,9 @@ class Generation:
         self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self.exact: dict[int, Filter] = {}
-        self.hanging = Hanging(self.arrays, self.compiler, self._chains, self.exact)
+        self.hanging = Assignment(self.arrays, self.compiler, self._chains, self.exact)
         self.opaque: dict[int, list[int]] = {}
-        self.doubtful: set[int] = set()
+        self.fallback: set[int] = set()
         self.words_unused = 0
         if statistics is not None:
             self.hanging.statistics = statistics.arrays
@@ -186,7 +186,7 @@ class Generation:
         program[begin] |= GONE
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
-        self.doubtful.discard(number)
+        self.fallback.discard(number)
         self._free.append(number)
 
     def filter(self, number: int) -> Filter:
@@ -219,8 +219,8 @@ class Generation:
         """
         used = self.arrays.used["filters"]
         nowhere = np.flatnonzero(self.arrays.of["filters"]["place"][:used] == NO_KEY)
-        empty = {number for number in self.doubtful if self.filter(number).is_empty}
-        self.doubtful = {n for n in self.doubtful if n in empty or self.filter(n).unknown()}
+        empty = {number for number in self.fallback if self.filter(number).is_empty}
+        self.fallback = {n for n in self.fallback if n in empty or self.filter(n).unknown()}
         return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
 
     def slots_within(self, numbers: set[int]) -> set[int]:
@@ -264,7 +264,7 @@ class Generation:
         for attr in self.compiler.marks_nocase(of):
             self.arrays.attrs.nocase[attr] = 1
         if any(map(_may_be_empty, of.sets.values())):
-            self.doubtful.add(number)
+            self.fallback.add(number)
 
     # --- what was seen --------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Generation:
             "equal_used": self._equal_used,
             "part_sketches": list(self.arrays.part_sketches.items()),
             "words_unused": self.words_unused,
-            "doubtful": sorted(self.doubtful),
+            "doubtful": sorted(self.fallback),
             "exact": [(number, packed(each)) for number, each in self.exact.items()],
             "opaque": list(self.opaque.items()),
             "compiler": self.compiler.state(packed),
@@ -331,7 +331,7 @@ class Generation:
         self._equal_used = state["equal_used"]
         self.arrays.part_sketches = {tuple(part): row for part, row in state["part_sketches"]}
         self.words_unused = state["words_unused"]
-        self.doubtful = set(state["doubtful"])
+        self.fallback = set(state["doubtful"])
         self.exact |= {number: unpacked(each) for number, each in state["exact"]}
         self.opaque = {number: list(sets) for number, sets in state["opaque"]}
         self.compiler.restore(state["compiler"], unpacked)

@@ -6,7 +6,7 @@
 
 from contrada.net.broker.broker import Broker, BrokerStatistics
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect, connect_sync
+from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire.address import PORT_DEFAULT, Address, parse_address, parse_addresses
 from contrada.net.wire.tls import Tls
 

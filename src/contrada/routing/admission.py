@@ -18,7 +18,9 @@ from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router_messages import (
     VERSION,
+    AckLinks,
     Advertise,
+    AnnounceLinks,
     Answer,
     Ask,
     Cancel,
@@ -32,18 +34,16 @@ from contrada.routing.router_messages import (
     Reason,
     Role,
     Subscribe,
-    TellLinks,
-    TookLinks,
     Unadvertise,
     Undescribe,
     Unsubscribe,
 )
 from contrada.routing.tables.next_hop_cache import ITSELF
 
-HomeMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
+OwnerMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
 """What is asked for, or offered, on behalf of a home."""
 
-HoldingMessage: TypeAlias = HomeMessage | TellLinks | TookLinks | PatternMessage
+HoldingMessage: TypeAlias = OwnerMessage | AnnounceLinks | AckLinks | PatternMessage
 """Every message that changes what is held."""
 
 ALTERNATIVES_MAX: Final = 1_000
@@ -52,7 +52,7 @@ ALTERNATIVES_MAX: Final = 1_000
 QUESTION_TIME_MAX_US: Final = 24 * 3_600 * 1_000_000
 """Microseconds for which a question is asked. Beyond it: refused, counted."""
 
-_COMES_DOWN: Final = Publish | QuestionMessage | TellLinks | TookLinks | PatternMessage
+_COMES_DOWN: Final = Publish | QuestionMessage | AnnounceLinks | AckLinks | PatternMessage
 """What a parent sends."""
 
 
@@ -72,9 +72,9 @@ class Admission:
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
-        if isinstance(message, HomeMessage):
-            self._check_label(origin, message.home, self._topology.check_home)
-        elif isinstance(message, TellLinks | TookLinks):
+        if isinstance(message, OwnerMessage):
+            self._check_label(origin, message.owner, self._topology.check_home)
+        elif isinstance(message, AnnounceLinks | AckLinks):
             return
         check_label(message.identity)
 

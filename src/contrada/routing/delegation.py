@@ -34,11 +34,11 @@ VERSION: Final = 1
 """The version of all messages. A router refuses any other."""
 
 
-class Saying(msgspec.Struct, frozen=True, array_like=True):
+class RouterMessage(msgspec.Struct, frozen=True, array_like=True):
     """The root of what servers and clients say; it travels as its fields in order, tag first."""
 
 
-class SubscribePattern(Saying, frozen=True, tag="subscribe pattern"):
+class SubscribePattern(RouterMessage, frozen=True, tag="subscribe pattern"):
     """The sender wants the matches of a pattern. A server delegates it so to a neighbour.
 
     `hops` counts how often it, or what it is a part of, was delegated: while servers know different
@@ -51,14 +51,14 @@ class SubscribePattern(Saying, frozen=True, tag="subscribe pattern"):
     version: int = VERSION
 
 
-class UnsubscribePattern(Saying, frozen=True, tag="unsubscribe pattern"):
+class UnsubscribePattern(RouterMessage, frozen=True, tag="unsubscribe pattern"):
     """The sender withdraws the pattern of this identity."""
 
     identity: str
     version: int = VERSION
 
 
-class HandOver(Saying, frozen=True, tag="hand over"):
+class HandOver(RouterMessage, frozen=True, tag="hand over"):
     """What the sender has gathered of a sub-pattern. All below the watermark is in it."""
 
     identity: str
@@ -67,7 +67,7 @@ class HandOver(Saying, frozen=True, tag="hand over"):
     version: int = VERSION
 
 
-class AskWatermark(Saying, frozen=True, tag="ask watermark"):
+class AskWatermark(RouterMessage, frozen=True, tag="ask watermark"):
     """The sender has learned of this timestamp, and waits for the delegate's watermark."""
 
     identity: str
@@ -75,21 +75,21 @@ class AskWatermark(Saying, frozen=True, tag="ask watermark"):
     version: int = VERSION
 
 
-class RecallPattern(Saying, frozen=True, tag="recall pattern"):
+class RecallPattern(RouterMessage, frozen=True, tag="recall pattern"):
     """The sender will assemble a sub-pattern itself, and wants what the delegate has of it."""
 
     identity: str
     version: int = VERSION
 
 
-class AcceptPattern(Saying, frozen=True, tag="accept pattern"):
+class AcceptPattern(RouterMessage, frozen=True, tag="accept pattern"):
     """The sender gathers what the parts of a sub-pattern match, from now on."""
 
     identity: str
     version: int = VERSION
 
 
-class ReportMatches(Saying, frozen=True, tag="report matches"):
+class ReportMatches(RouterMessage, frozen=True, tag="report matches"):
     """Matches of a sub-pattern, each start with its earliest completion, in order.
 
     Nothing that is complete below the watermark will come after this. `waits_us` is the earliest
@@ -103,14 +103,14 @@ class ReportMatches(Saying, frozen=True, tag="report matches"):
     version: int = VERSION
 
 
-class HandBack(Saying, frozen=True, tag="hand back"):
+class HandBack(RouterMessage, frozen=True, tag="hand back"):
     """The sender's tables are full: it wants a sub-pattern to be recalled."""
 
     identity: str
     version: int = VERSION
 
 
-class ReturnPattern(Saying, frozen=True, tag="return pattern"):
+class ReturnPattern(RouterMessage, frozen=True, tag="return pattern"):
     """What the sender has of a sub-pattern that was recalled; it has forgotten it."""
 
     identity: str

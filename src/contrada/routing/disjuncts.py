@@ -22,7 +22,7 @@ SAME_NAMES_MAX: Final = 256
 """Attributes of an alternative that must be equal to others. Beyond it: LimitError."""
 
 
-class Alternative(msgspec.Struct, frozen=True, array_like=True):
+class Disjunct(msgspec.Struct, frozen=True, array_like=True):
     """A set for each attribute, and groups of attributes whose values must be equal.
 
     `alternative` makes one in normal form: groups have no attribute in common, and all attributes
@@ -53,7 +53,7 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
         return True
 
 
-def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()) -> Alternative:
+def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()) -> Disjunct:
     """The alternative of these sets and of what must be equal, in normal form.
 
     Groups that share an attribute are one; all attributes of a group get the intersection of their
@@ -67,7 +67,7 @@ def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()
         narrowed |= dict.fromkeys(group, values)
         if len(group) > 1:
             groups.append(tuple(sorted(group)))
-    return Alternative(Query.of_sets(narrowed), tuple(sorted(groups)))
+    return Disjunct(Query.of_sets(narrowed), tuple(sorted(groups)))
 
 
 def _joined(same: Iterable[Iterable[str]]) -> list[set[str]]:

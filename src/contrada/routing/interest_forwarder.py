@@ -1,4 +1,5 @@
-"""`Forwarding`: subscriptions, advertisements and descriptions of a server, and their routes.
+"""`InterestForwarder`: subscriptions, advertisements and descriptions of a server, and their
+routes.
 
     client or neighbour ==> Subscribe ==> table ==> poset (==> merging)
                                                       ==> Subscribe to the ways that lack it
@@ -34,6 +35,7 @@ from contrada.routing.router_messages import (
     Effect,
     Message,
     Neighbour,
+    NextHop,
     Offer,
     Party,
     Reason,
@@ -44,11 +46,14 @@ from contrada.routing.router_messages import (
     Unadvertise,
     Undescribe,
     Unsubscribe,
-    Way,
 )
-from contrada.routing.tables.covering_index import FilterFront, MakeIndex, OfferFront
-from contrada.routing.tables.filter_merger import Merging
-from contrada.routing.tables.interest_table import AskedTable
+from contrada.routing.tables.covering_index import (
+    FilterCoveringIndex,
+    MakeIndex,
+    OfferCoveringIndex,
+)
+from contrada.routing.tables.filter_merger import FilterMerger
+from contrada.routing.tables.interest_table import InterestTable
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
 _FILTER_WORK: Final = 20
@@ -73,7 +78,7 @@ class Strategy(StrEnum):
     FLOODING = "flooding"
 
 
-class Forwarding:
+class InterestForwarder:
     """What one server's neighbours are told. Each method gives the messages to send, in order."""
 
     def __init__(
@@ -87,16 +92,16 @@ class Forwarding:
     ) -> None:
         self.floods = strategy is Strategy.FLOODING
         self.is_told = strategy is Strategy.ADVERTISEMENTS
-        self.wishes: AskedTable[Filter] = AskedTable(
-            index(), FilterFront(index) if covering else None
+        self.wishes: InterestTable[Filter] = InterestTable(
+            index(), FilterCoveringIndex(index) if covering else None
         )
-        self.offers: AskedTable[Offer] = AskedTable(
-            index(), OfferFront(index) if covering else None
+        self.offers: InterestTable[Offer] = InterestTable(
+            index(), OfferCoveringIndex(index) if covering else None
         )
-        self.descriptions: AskedTable[Offer] = AskedTable(
-            index(), OfferFront(index) if covering else None
+        self.descriptions: InterestTable[Offer] = InterestTable(
+            index(), OfferCoveringIndex(index) if covering else None
         )
-        self.merging = Merging() if merging else None
+        self.merging = FilterMerger() if merging else None
         self.touched: list[Node[Offer]] | None = None
         """The advertisements about which something has changed, where somebody asks for them."""
         self._topology = topology
@@ -132,7 +137,7 @@ class Forwarding:
             changes = self.merging.update(changes)
         return self._tell(changes, Subscribe, Unsubscribe)
 
-    def _ways(self, node: Node[Filter]) -> Set[Way]:
+    def _ways(self, node: Node[Filter]) -> Set[NextHop]:
         """Where a filter is wanted."""
         if self.floods:
             return frozenset()
@@ -144,12 +149,14 @@ class Forwarding:
         able = {each for each in set(sources.values()) if self._may_come(each, node)}
         return {way for way, source in sources.items() if source in able}
 
-    def _may_come(self, source: Neighbour | Way, node: Node[Filter]) -> bool:
+    def _may_come(self, source: Neighbour | NextHop, node: Node[Filter]) -> bool:
         """Whether a filter may match what was advertised there; a parent counts as offering all."""
         offers = self.offers
         return any(
             product_meets(offer.product, node.product)
-            for way in ([source] if isinstance(source, Way) else offers.ledger.ways(source))
+            for way in (
+                [source] if isinstance(source, NextHop) else offers.registrations.ways(source)
+            )
             for offer in offers.nodes(way)
         )
 
@@ -239,7 +246,7 @@ class Forwarding:
         self.descriptions.check_room()
         told: list[Effect] = [*self._topology.add(link), *self.renew_ways()]
         if link.role is Role.PARENT:
-            parent = Way(neighbour)
+            parent = NextHop(neighbour)
             told += self.subscribe(parent, _IMPLIED, EVERYTHING)
             told += self.advertise(parent, _IMPLIED, EVERYTHING)
             told += self.describe(parent, _IMPLIED, (EVERYTHING,))
@@ -267,32 +274,32 @@ class Forwarding:
     ) -> list[Effect]:
         """After a change of links: routes these nodes, and all others whose ways have changed."""
         before = self._topology.looped
-        homes = self._topology.choose_ways()
+        owners = self._topology.choose_ways()
         told: list[Effect] = [
             Refused(self._topology.link_up(each), Reason.LOOP)
             for each in sorted(self._topology.looped - before)
         ]
         # Advertisements first: by them subscriptions find their ways.
-        offers = [*offers, *self._at_home(self.offers.poset, homes)]
+        offers = [*offers, *self._at_home(self.offers.poset, owners)]
         told += self._route_offers(dict.fromkeys(offers))
-        described = [*described, *self._at_home(self.descriptions.poset, homes)]
+        described = [*described, *self._at_home(self.descriptions.poset, owners)]
         told += self._route_descriptions(dict.fromkeys(described))
-        filters = [*filters, *self._at_home(self.wishes.poset, homes)]
+        filters = [*filters, *self._at_home(self.wishes.poset, owners)]
         return told + self._route_filters(dict.fromkeys(filters))
 
-    def _at_home(self, poset: Poset[P], homes: Set[str] | None) -> Iterable[Node[P]]:
+    def _at_home(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
         """The nodes with a subscriber whose home is one of these servers; None means any server."""
-        if homes is None:
+        if owners is None:
             return poset
-        if not homes:
+        if not owners:
             return ()
         home_of = self._topology.home_of
-        return (node for node in poset if not homes.isdisjoint(map(home_of, node.subscribers)))
+        return (node for node in poset if not owners.isdisjoint(map(home_of, node.subscribers)))
 
-    def ways_of(self, neighbour: Neighbour) -> set[Way]:
+    def ways_of(self, neighbour: Neighbour) -> set[NextHop]:
         """The ways on which a neighbour asks for something or offers it: one for each home."""
-        tables: tuple[AskedTable[Any], ...] = (self.wishes, self.offers, self.descriptions)
-        return {way for each in tables for way in each.ledger.ways(neighbour)}
+        tables: tuple[InterestTable[Any], ...] = (self.wishes, self.offers, self.descriptions)
+        return {way for each in tables for way in each.registrations.ways(neighbour)}
 
     def _tell(
         self,
@@ -303,12 +310,12 @@ class Forwarding:
         """The messages for filters that begin or end on each way; none over a dead link."""
         effects: list[Effect] = []
         for change in told:
-            neighbour, home = change.way.neighbour, change.way.home
+            neighbour, owner = change.way.neighbour, change.way.owner
             if neighbour in self._topology:
                 message = (
-                    begin(change.identity, change.product, home)
+                    begin(change.identity, change.product, owner)
                     if change.begins
-                    else end(change.identity, home)
+                    else end(change.identity, owner)
                 )
                 effects.append(Send(neighbour, message))
         return effects
@@ -326,8 +333,8 @@ class Forwarding:
             assert self.merging.roots() == roots, "what is merged is not what is forwarded"
 
 
-def _described(identity: str, offer: Offer, home: str) -> Describe:
-    return Describe(identity, (offer,), home)
+def _described(identity: str, offer: Offer, owner: str) -> Describe:
+    return Describe(identity, (offer,), owner)
 
 
 def entry_work(products: Iterable[Product]) -> int:

@@ -1,4 +1,4 @@
-"""`Downstream`: where notifications go: to clients, onward, and to patterns.
+"""`NotificationForwarder`: where notifications go: to clients, onward, and to patterns.
 
     Publish ==> admitted ==> index ==> Deliver, and one copy per link with interest
 
@@ -21,7 +21,7 @@ from contrada.model.languages.work_budget import spend
 from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.delegated_segments import Action
-from contrada.routing.interest_forwarder import Forwarding
+from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
 from contrada.routing.refusals import RefusedError
 from contrada.routing.router_messages import (
@@ -50,14 +50,18 @@ _COVER_WORK: Final = 4
 """Steps of work to look whether an advertisement covers a notification."""
 
 
-class Downstream:
+class NotificationForwarder:
     """What travels through one server.
 
     `taken` counts the notifications that were admitted, `expired` those that came too late.
     """
 
     def __init__(
-        self, topology: Topology, admission: Admission, forwarding: Forwarding, assembler: Assembler
+        self,
+        topology: Topology,
+        admission: Admission,
+        forwarding: InterestForwarder,
+        assembler: Assembler,
     ) -> None:
         self.interests = NextHopCache(forwarding.wishes.poset.node)
         self.taken = 0

@@ -1,4 +1,4 @@
-"""`Questions`: where questions go, and how answers come back.
+"""`QueryRouter`: where questions go, and how answers come back.
 
     Ask     ==> admitted ==> descriptions ==> sources of clients, and neighbours: its *branches*
     Answer  <== one answer upwards: items in turn, reports, or what is combined of all <== branches
@@ -30,7 +30,7 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import spend
 from contrada.routing.admission import Admission
 from contrada.routing.aggregation import Partial
-from contrada.routing.interest_forwarder import Forwarding, entry_work
+from contrada.routing.interest_forwarder import InterestForwarder, entry_work
 from contrada.routing.links.topology import Topology
 from contrada.routing.refusals import RefusedError
 from contrada.routing.router_messages import (
@@ -43,6 +43,8 @@ from contrada.routing.router_messages import (
     Effect,
     More,
     Neighbour,
+    NextHop,
+    NotifyClient,
     Origin,
     Reason,
     Received,
@@ -50,8 +52,6 @@ from contrada.routing.router_messages import (
     Send,
     SourceReport,
     SourceState,
-    TellClient,
-    Way,
     failed,
 )
 
@@ -128,11 +128,11 @@ class _Going:
     reports: list[SourceReport] = field(default_factory=list)
 
 
-class Questions:
+class QueryRouter:
     """What is asked through one server. `late` counts what was said of questions held no longer."""
 
     def __init__(
-        self, name: str, topology: Topology, admission: Admission, forwarding: Forwarding
+        self, name: str, topology: Topology, admission: Admission, forwarding: InterestForwarder
     ) -> None:
         self.late = 0
         self._name = name
@@ -220,7 +220,7 @@ class Questions:
             effects.append(Send(neighbour, onto))
         return effects + self._advance(question)
 
-    def _met(self, message: Ask) -> tuple[dict[Client, list[str]], set[Way]]:
+    def _met(self, message: Ask) -> tuple[dict[Client, list[str]], set[NextHop]]:
         """The sources of clients that a question meets, and the ways on which others are."""
         descriptions = self._descriptions
         met = {
@@ -231,10 +231,10 @@ class Questions:
             if product_meets(node.product, each.query)
         }
         sources: dict[Client, dict[str, None]] = {}
-        ways: set[Way] = set()
+        ways: set[NextHop] = set()
         for node in met:
             for party, names in node.subscribers.items():
-                if isinstance(party, Way):
+                if isinstance(party, NextHop):
                     ways.add(party)
                 else:
                     sources.setdefault(party, {}).update(dict.fromkeys(names))
@@ -522,12 +522,12 @@ def _cancel(question: _OpenQuestion) -> Cancel:
     return Cancel(*question.key)
 
 
-def _to(origin: Origin, message: Answer | More | Cancel) -> Send | TellClient:
-    return Send(origin, message) if isinstance(origin, Neighbour) else TellClient(origin, message)
+def _to(origin: Origin, message: Answer | More | Cancel) -> Send | NotifyClient:
+    return Send(origin, message) if isinstance(origin, Neighbour) else NotifyClient(origin, message)
 
 
 def _addressee(effect: Effect) -> Origin:
-    assert isinstance(effect, Send | TellClient), "nothing else is said of what ends"
+    assert isinstance(effect, Send | NotifyClient), "nothing else is said of what ends"
     return effect.to if isinstance(effect, Send) else effect.client
 
 

@@ -33,20 +33,26 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work_budget import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.admission import Admission, HoldingMessage, HomeMessage
+from contrada.routing.admission import Admission, HoldingMessage, OwnerMessage
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.delegated_segments import Action, Unwant, Want
+from contrada.routing.assembly.delegated_segments import (
+    Action,
+    SubscribeSegment,
+    UnsubscribeSegment,
+)
 from contrada.routing.assembly.held_patterns import CLOCK_AHEAD_MAX_US, AssemblerStatistics
-from contrada.routing.assembly.source_map import RouterOutlook
+from contrada.routing.assembly.source_map import SourceMap
 from contrada.routing.delegation import PatternMessage, SubscribePattern
-from contrada.routing.interest_forwarder import Forwarding, Strategy, entry_work
+from contrada.routing.interest_forwarder import InterestForwarder, Strategy, entry_work
 from contrada.routing.links.topology import TREES_MAX, Topology
-from contrada.routing.notification_forwarder import Downstream
-from contrada.routing.query_router import Questions
+from contrada.routing.notification_forwarder import NotificationForwarder
+from contrada.routing.query_router import QueryRouter
 from contrada.routing.refusals import RefusedError
 from contrada.routing.router_messages import (
+    AckLinks,
     Adjacency,
     Advertise,
+    AnnounceLinks,
     Answer,
     Ask,
     Cancel,
@@ -64,6 +70,7 @@ from contrada.routing.router_messages import (
     Message,
     More,
     Neighbour,
+    NextHop,
     Offer,
     OfferChanged,
     Origin,
@@ -75,19 +82,16 @@ from contrada.routing.router_messages import (
     Refused,
     Send,
     Subscribe,
-    TellLinks,
     TimePassed,
-    TookLinks,
     Unadvertise,
     Undescribe,
     Unsubscribe,
-    Way,
 )
 from contrada.routing.tables.covering_index import MakeIndex
-from contrada.routing.tables.filter_merger import MergingStatistics
+from contrada.routing.tables.filter_merger import FilterMergerStatistics
 from contrada.routing.tables.next_hop_cache import ITSELF
 from contrada.routing.tables.poset import PosetStatistics, form_of
-from contrada.routing.tables.registrations import LedgerStatistics
+from contrada.routing.tables.registrations import RegistrationStatistics
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]
 
@@ -105,13 +109,13 @@ class RouterStatistics:
     neighbours: int
     links_used: int
     servers: int
-    subscriptions: LedgerStatistics
-    advertisements: LedgerStatistics
+    subscriptions: RegistrationStatistics
+    advertisements: RegistrationStatistics
     filters: PosetStatistics
     offers: PosetStatistics
     sources: PosetStatistics
     questions: int
-    merging: MergingStatistics
+    merging: FilterMergerStatistics
     received: Mapping[str, int]
     sent: Mapping[str, int]
     patterns: AssemblerStatistics
@@ -162,24 +166,24 @@ class Router:
         self.name = name
         self._topology = Topology(name, general=general, trees=trees)
         self._admission = Admission(name, self._topology)
-        self._forwarding = Forwarding(
+        self._forwarding = InterestForwarder(
             self._topology, strategy, index, covering=covering, merging=merging
         )
         self._wishes, self._offers = self._forwarding.wishes, self._forwarding.offers
         self._told_offers: set[Hashable] = set()
         if tells_offers:
             self._forwarding.touched = []
-        outlook = RouterOutlook(
+        source_map = SourceMap(
             self._topology, self._offers.poset if self._forwarding.is_told else None
         )
         self._slack_us = slack_us
         self._assembler = Assembler(
-            outlook, slack_us=slack_us, ahead_max_us=ahead_max_us, limits=pattern_limits
+            source_map, slack_us=slack_us, ahead_max_us=ahead_max_us, limits=pattern_limits
         )
-        self._downstream = Downstream(
+        self._downstream = NotificationForwarder(
             self._topology, self._admission, self._forwarding, self._assembler
         )
-        self._questions = Questions(name, self._topology, self._admission, self._forwarding)
+        self._questions = QueryRouter(name, self._topology, self._admission, self._forwarding)
         self._interests = self._downstream.interests
         self._passed_us = TIME_MIN_US
         self._received: Counter[type[Message]] = Counter()
@@ -278,13 +282,15 @@ class Router:
                 return self._questions.cancel(origin, message)
 
     def _handle_message(self, origin: Origin, message: HoldingMessage) -> list[Effect]:
-        if not isinstance(message, HomeMessage):
-            if isinstance(message, TellLinks | TookLinks):
+        if not isinstance(message, OwnerMessage):
+            if isinstance(message, AnnounceLinks | AckLinks):
                 return self._learn(origin, message)
             return self._handle_pattern(origin, message)
         # A way in use is one object: who wants a notification is told apart by that.
         party: Party = (
-            origin if isinstance(origin, Client) else self._wishes.ledger.way(origin, message.home)
+            origin
+            if isinstance(origin, Client)
+            else self._wishes.registrations.way(origin, message.owner)
         )
         match message:
             case Subscribe(identity, filters):
@@ -324,10 +330,10 @@ class Router:
         touched.clear()
         return changes
 
-    def _learn(self, origin: Origin, told: TellLinks | TookLinks) -> list[Effect]:
+    def _learn(self, origin: Origin, told: AnnounceLinks | AckLinks) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        if isinstance(told, TookLinks):
+        if isinstance(told, AckLinks):
             return [*self._topology.go_on_telling(origin)]
         sends, refused = self._topology.learn(origin, told.states)
         event = Received(origin, told)
@@ -344,7 +350,7 @@ class Router:
         if (
             isinstance(message, SubscribePattern)
             and isinstance(origin, Client)
-            and self._wishes.ledger.get(origin, message.identity) is not None
+            and self._wishes.registrations.get(origin, message.identity) is not None
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
         if isinstance(message, SubscribePattern):  # Once it is begun it is not to end half way.
@@ -356,13 +362,13 @@ class Router:
         effects: list[Effect] = []
         for action in actions:
             match action:
-                case Want(number, part):
+                case SubscribeSegment(number, part):
                     try:
                         effects += self._forwarding.want(ITSELF, str(number), part)
                     except RefusedError as refusal:
                         self._refused[refusal.reason] += 1
-                case Unwant(number):
-                    if self._wishes.ledger.get(ITSELF, str(number)) is not None:
+                case UnsubscribeSegment(number):
+                    if self._wishes.registrations.get(ITSELF, str(number)) is not None:
                         effects += self._forwarding.unsubscribe(ITSELF, str(number))
                 case _:
                     effects.append(action)
@@ -370,15 +376,15 @@ class Router:
 
     # --- what others may see ------------------------------------------------------------------
 
-    def filters_of(self, origin: Origin | Way) -> FilterSet:
+    def filters_of(self, origin: Origin | NextHop) -> FilterSet:
         """What a client or neighbour is subscribed to here; or what on one way alone is."""
         return FilterSet(self._wishes.of(origin))
 
-    def offers_of(self, origin: Origin | Way) -> list[Offer]:
+    def offers_of(self, origin: Origin | NextHop) -> list[Offer]:
         """What a client or neighbour has advertised here; or what came on one way alone."""
         return self._offers.of(origin)
 
-    def ways_of(self, neighbour: Neighbour) -> list[Way]:
+    def ways_of(self, neighbour: Neighbour) -> list[NextHop]:
         """The ways on which a neighbour asks for something or offers it: one for each home."""
         return sorted(self._forwarding.ways_of(neighbour))
 
@@ -398,14 +404,14 @@ class Router:
         above = self._topology.parent
         return any(
             self._topology.is_active(party)
-            and not (isinstance(party, Way) and party.neighbour == above)
+            and not (isinstance(party, NextHop) and party.neighbour == above)
             for party in parties
         )
 
     def knows(self, client: Client) -> bool:
         """Whether a client asks for, offers, or is asked something here."""
         tables = (self._wishes, self._offers, self._forwarding.descriptions)
-        holders = (*(each.ledger for each in tables), self._assembler, self._questions)
+        holders = (*(each.registrations for each in tables), self._assembler, self._questions)
         return any(client in each for each in holders)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
@@ -435,7 +441,7 @@ class Router:
         Nothing is published. Whether its publisher would have to advertise it is not looked at.
         """
         nodes = sorted(map(self._wishes.poset.node, self._wishes.index.match(notification)))
-        ways = {each for node in nodes for each in node.subscribers if isinstance(each, Way)}
+        ways = {each for node in nodes for each in node.subscribers if isinstance(each, NextHop)}
         wanting = None if self._forwarding.floods else ways
         onward = self._topology.onward_from(ITSELF, "", wanting)
         return [(node.product, node.subscribers) for node in nodes], onward
@@ -486,13 +492,13 @@ class Router:
             neighbours=len(links),
             links_used=links.used,
             servers=links.servers,
-            subscriptions=self._wishes.ledger.statistics(),
-            advertisements=self._offers.ledger.statistics(),
+            subscriptions=self._wishes.registrations.statistics(),
+            advertisements=self._offers.registrations.statistics(),
             filters=self._wishes.poset.statistics(),
             offers=self._offers.poset.statistics(),
             sources=self._forwarding.descriptions.poset.statistics(),
             questions=len(self._questions),
-            merging=MergingStatistics() if merging is None else merging.statistics(),
+            merging=FilterMergerStatistics() if merging is None else merging.statistics(),
             patterns=self._assembler.statistics(),
             received=MappingProxyType(received),
             sent=MappingProxyType(dict(self._sent)),

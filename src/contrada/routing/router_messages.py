@@ -26,8 +26,8 @@ from contrada.model.algebra.product import HeldProduct
 from contrada.patterns import Match
 from contrada.routing import delegation
 from contrada.routing.aggregation import Combination
-from contrada.routing.delegation import PatternMessage, Saying
-from contrada.routing.disjuncts import Alternative
+from contrada.routing.delegation import PatternMessage, RouterMessage
+from contrada.routing.disjuncts import Disjunct
 
 VERSION: Final = delegation.VERSION
 """The version of the messages. A router refuses any other."""
@@ -72,14 +72,14 @@ Origin: TypeAlias = Client | Neighbour
 """From whom a message comes."""
 
 
-class Way(msgspec.Struct, frozen=True, order=True, gc=False):
+class NextHop(msgspec.Struct, frozen=True, order=True, gc=False):
     """A neighbour, and the home of what comes from it or goes to it: one tree through one link."""
 
     neighbour: Neighbour
-    home: str = ""
+    owner: str = ""
 
 
-Party: TypeAlias = Client | Way
+Party: TypeAlias = Client | NextHop
 """Who asks for something or offers it here."""
 
 Offer: TypeAlias = Advertisement | Filter
@@ -90,7 +90,7 @@ Notifications: TypeAlias = tuple[Notification, ...] | Bundle
 """Several in order; those of a bundle are passed on as bytes."""
 
 
-class Publish(Saying, frozen=True, tag="publish"):
+class Publish(RouterMessage, frozen=True, tag="publish"):
     """Notifications on their way, in order; `hops` counts the links that they have come over."""
 
     notifications: Notifications
@@ -99,7 +99,7 @@ class Publish(Saying, frozen=True, tag="publish"):
     version: int = VERSION
 
 
-class Ask(Saying, frozen=True, tag="ask"):
+class Ask(RouterMessage, frozen=True, tag="ask"):
     """A question on its way to the sources whose descriptions it meets; answers come back on it.
 
     The asker's name, empty for an anonymous one, and the identity, which the asker chose, identify
@@ -111,7 +111,7 @@ class Ask(Saying, frozen=True, tag="ask"):
     Source: CU-CS-948-03 §2, §5 (queries are forwarded by what is advertised).
     """
 
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[Disjunct, ...]
     asker: str
     identity: str
     timeout_us: int
@@ -162,7 +162,7 @@ def failed(reports: Iterable[SourceReport], reason: str) -> list[SourceReport]:
     ]
 
 
-class Answer(Saying, frozen=True, tag="answer"):
+class Answer(RouterMessage, frozen=True, tag="answer"):
     """Items and reports of a question, on their way back to the asker.
 
     `partial` is the combination over all sources that the same message reports as answered.
@@ -177,7 +177,7 @@ class Answer(Saying, frozen=True, tag="answer"):
     version: int = VERSION
 
 
-class More(Saying, frozen=True, tag="more"):
+class More(RouterMessage, frozen=True, tag="more"):
     """Who asked takes so many more items."""
 
     asker: str
@@ -186,7 +186,7 @@ class More(Saying, frozen=True, tag="more"):
     version: int = VERSION
 
 
-class Cancel(Saying, frozen=True, tag="cancel"):
+class Cancel(RouterMessage, frozen=True, tag="cancel"):
     """Nobody waits for answers to a question any longer."""
 
     asker: str
@@ -194,41 +194,41 @@ class Cancel(Saying, frozen=True, tag="cancel"):
     version: int = VERSION
 
 
-class Subscribe(Saying, frozen=True, tag="subscribe"):
+class Subscribe(RouterMessage, frozen=True, tag="subscribe"):
     """The sender wants what one of the filters matches."""
 
     identity: str
     filters: Selection
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
 
-class Unsubscribe(Saying, frozen=True, tag="unsubscribe"):
+class Unsubscribe(RouterMessage, frozen=True, tag="unsubscribe"):
     """The sender withdraws the subscription of this identity."""
 
     identity: str
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
 
-class Advertise(Saying, frozen=True, tag="advertise"):
+class Advertise(RouterMessage, frozen=True, tag="advertise"):
     """The sender, or a party behind it, may publish notifications that the offer covers."""
 
     identity: str
     offer: HeldProduct
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
 
-class Unadvertise(Saying, frozen=True, tag="unadvertise"):
+class Unadvertise(RouterMessage, frozen=True, tag="unadvertise"):
     """The sender withdraws the advertisement of this identity."""
 
     identity: str
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
 
-class Describe(Saying, frozen=True, tag="describe"):
+class Describe(RouterMessage, frozen=True, tag="describe"):
     """The sender, or a party behind it, has data that these offers describe: it may be asked.
 
     Of a client, `identity` is the name of the source.
@@ -238,25 +238,25 @@ class Describe(Saying, frozen=True, tag="describe"):
 
     identity: str
     offers: tuple[HeldProduct, ...]
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
 
-class Undescribe(Saying, frozen=True, tag="undescribe"):
+class Undescribe(RouterMessage, frozen=True, tag="undescribe"):
     """The sender withdraws the descriptions of this identity."""
 
     identity: str
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
 
-class Follow(Saying, frozen=True, tag="follow"):
+class Follow(RouterMessage, frozen=True, tag="follow"):
     """A client wants to be told by its server what is on offer there, and how that changes."""
 
     version: int = VERSION
 
 
-class Unfollow(Saying, frozen=True, tag="unfollow"):
+class Unfollow(RouterMessage, frozen=True, tag="unfollow"):
     """A client does not want to be told any longer."""
 
     version: int = VERSION
@@ -289,14 +289,14 @@ class LinkState(msgspec.Struct, frozen=True, array_like=True):
     links: tuple[Adjacency, ...]
 
 
-class TellLinks(Saying, frozen=True, tag="tell links"):
+class AnnounceLinks(RouterMessage, frozen=True, tag="tell links"):
     """What the sender has learned of links, and has not told before."""
 
     states: tuple[LinkState, ...]
     version: int = VERSION
 
 
-class TookLinks(Saying, frozen=True, tag="took links"):
+class AckLinks(RouterMessage, frozen=True, tag="took links"):
     """The sender has taken in what it was told of links, and can be told more."""
 
     version: int = VERSION
@@ -314,8 +314,8 @@ Message: TypeAlias = (
     | Describe
     | Undescribe
     | QuestionMessage
-    | TellLinks
-    | TookLinks
+    | AnnounceLinks
+    | AckLinks
     | PatternMessage
 )
 
@@ -438,7 +438,7 @@ class DeliverQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class TellClient:
+class NotifyClient:
     """Tell a client the news of a question that it asked, or that it was asked."""
 
     client: Client
@@ -467,5 +467,5 @@ class Refused:
 
 
 Effect: TypeAlias = (
-    Send | Deliver | DeliverMatch | DeliverQuestion | TellClient | OfferChanged | Refused
+    Send | Deliver | DeliverMatch | DeliverQuestion | NotifyClient | OfferChanged | Refused
 )

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from contrada.routing.router_messages import Offer
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class OfferChange:
     is_on_offer: bool
 
 
-class Offering(InForce):
+class Offering(AsyncResource):
     """A standing advertisement: its service may publish this; use it inside `async with`.
 
     Source: PODC 2000 §2, `advertise` and `unadvertise`.
@@ -38,7 +38,7 @@ class Offering(InForce):
         await self.unadvertise()
 
 
-class Advertisements(InForce, AsyncIterator[OfferChange]):
+class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
     """The advertisements on offer at a service, and their changes; iterate inside its `async with`.
 
     First comes each advertisement that is on offer, then each change. An advertisement comes once,

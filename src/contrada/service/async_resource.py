@@ -1,11 +1,11 @@
-"""`InForce`: what is in force inside `async with`, and ends with it."""
+"""`AsyncResource`: what is in force inside `async with`, and ends with it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any, Self
 
 
-class InForce(ABC):
+class AsyncResource(ABC):
     """What is in force inside its own `async with`: from `open` until it is ended."""
 
     @abstractmethod

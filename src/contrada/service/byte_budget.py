@@ -1,6 +1,6 @@
 """Bytes that the queues of one owner may hold together.
 
-A queue that finds no room here waits as it waits for room of its own (see `outlet`). When there
+A queue that finds no room here waits as it waits for room of its own (see `queue`). When there
 is ample room again, every queue that found none is told.
 
 Invariant: what is held is the sum over the queues, and at most `bytes_max`.

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.delivery.access_point import Confirmed, Failed
-from contrada.delivery.consumers import Give
+from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.delivery_messages import (
     Closed,
@@ -37,7 +37,7 @@ from contrada.delivery.delivery_messages import (
 from contrada.delivery.delivery_server import RETRY_US, DeliveryEffect, DeliveryServer
 from contrada.delivery.durable_subscription import Retention
 from contrada.delivery.store import Store
-from contrada.delivery.transit import Tell
+from contrada.delivery.transit import SendMessage
 from contrada.errors import (
     CannotPublishError,
     ContradaError,
@@ -49,9 +49,9 @@ from contrada.model import FilterSet, Notification, Selection
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Unbounded
 from contrada.routing.router_messages import Client, Neighbour, Subscribe
-from contrada.service.dispatcher import Exchange, Route
+from contrada.service.dispatcher import Dispatcher, Route
 from contrada.service.loop_guards import off_loop
-from contrada.service.subscription_queue import QUEUE_BYTES_MAX, Outlet, Passed
+from contrada.service.subscription_queue import QUEUE_BYTES_MAX, Passed, SubscriptionQueue
 
 KEPT_AT_ONCE: Final = 1_000
 """Notifications of best effort that are kept for a subscription in one step. Beyond it: the next
@@ -132,7 +132,7 @@ class DeliveryHost:
         name: str,
         store: Store | None,
         now_us: Callable[[], int],
-        exchange: Exchange,
+        dispatcher: Dispatcher,
         client: Client,
         *,
         sequencer: str = "",
@@ -146,17 +146,19 @@ class DeliveryHost:
         known, `no_store` says how there would be a store. Raises StoreError where the store cannot
         be read.
         """
-        self.server = DeliveryServer(name, life=now_us(), store=store, sequencer=sequencer)
+        self.server = DeliveryServer(name, incarnation=now_us(), store=store, sequencer=sequencer)
         self.readers: dict[str, LogReader] = {}
         self.store = store
         self._now_us = now_us
-        self._exchange, self._client = exchange, client
+        self._exchange, self._client = dispatcher, client
         self._tokens = itertools.count(1)
         self._no_store, self._tell, self._acquainted = no_store, tell, acquainted
         self._keeping: dict[str, _Keeping] = {}
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
-        self._shown: list[Give | Tell] = []  # what others see when the group is on the disk
+        self._shown: list[
+            HandRecords | SendMessage
+        ] = []  # what others see when the group is on the disk
         self._group: asyncio.Future[None] | None = None  # the group that gathers
         self._brought: asyncio.Future[None] | None = None  # the one before it
         self._committing: asyncio.Task[None] | None = None
@@ -282,7 +284,7 @@ class DeliveryHost:
         """
         if self.store is None and is_durable:
             raise DeliveryError(f"{name!r}: {self._no_store}")
-        route, outlet = self._asked_for(name, filters)
+        route, queue = self._asked_for(name, filters)
         try:
             with Unbounded():  # Its cost was asked for, and paid, just before.
                 effects = self.server.stand(
@@ -296,7 +298,7 @@ class DeliveryHost:
             with Unbounded():
                 self._exchange.unsubscribe(route)
             raise
-        self._keep_for(name, route, outlet)
+        self._keep_for(name, route, queue)
         self._take(effects)
 
     def end(self, name: str) -> None:
@@ -333,14 +335,16 @@ class DeliveryHost:
 
     # --- best effort --------------------------------------------------------------------------
 
-    def _asked_for(self, name: str, filters: Selection) -> tuple[_HostedRoute, Outlet[Passed]]:
+    def _asked_for(
+        self, name: str, filters: Selection
+    ) -> tuple[_HostedRoute, SubscriptionQueue[Passed]]:
         """Has the exchange put what matches into an outlet."""
-        outlet: Outlet[Passed] = Outlet()
+        queue: SubscriptionQueue[Passed] = SubscriptionQueue()
         request = Subscribe(name, FilterSet(filters.filters))
-        return self._exchange.subscribe(self._client, request, outlet), outlet
+        return self._exchange.subscribe(self._client, request, queue), queue
 
-    def _keep_for(self, name: str, route: _HostedRoute, outlet: Outlet[Passed]) -> None:
-        self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, outlet)))
+    def _keep_for(self, name: str, route: _HostedRoute, queue: SubscriptionQueue[Passed]) -> None:
+        self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, queue)))
 
     def _forget(self, name: str) -> None:
         """Nothing more is asked for; what waits for an ended one is kept nowhere."""
@@ -350,11 +354,11 @@ class DeliveryHost:
                 self._exchange.unsubscribe(keeping.route)
             keeping.task.cancel()
 
-    async def _keep(self, name: str, outlet: Outlet[Passed]) -> None:
+    async def _keep(self, name: str, queue: SubscriptionQueue[Passed]) -> None:
         """Keeps what comes at best effort until the outlet is finished."""
         while True:
-            await outlet.arrival()
-            batch, _ = outlet.take_batch(KEPT_AT_ONCE, QUEUE_BYTES_MAX)
+            await queue.arrival()
+            batch, _ = queue.take_batch(KEPT_AT_ONCE, QUEUE_BYTES_MAX)
             if not batch:
                 return
             looked_at = [
@@ -393,7 +397,7 @@ class DeliveryHost:
     def _take(self, effects: list[DeliveryEffect]) -> None:
         """Has what was done brought to the disk, and then shows it to readers and neighbours."""
         for each in effects:
-            if isinstance(each, Give | Tell):
+            if isinstance(each, HandRecords | SendMessage):
                 self._shown.append(each)
             else:
                 self._answer(each)
@@ -445,7 +449,7 @@ class DeliveryHost:
             self._committing = self._brought = None
 
     def _failed(
-        self, group: asyncio.Future[None], shown: list[Give | Tell], error: Exception
+        self, group: asyncio.Future[None], shown: list[HandRecords | SendMessage], error: Exception
     ) -> None:
         """The store keeps the group and tries it again with the next one, soon.
 
@@ -470,9 +474,9 @@ class DeliveryHost:
         if self._group is not None:
             self._begin()
 
-    def _show(self, effects: Sequence[Give | Tell]) -> None:
+    def _show(self, effects: Sequence[HandRecords | SendMessage]) -> None:
         for each in effects:
-            if isinstance(each, Give):
+            if isinstance(each, HandRecords):
                 reader = self.readers.get(each.client)
                 if reader is not None:
                     reader.given(each.said)
@@ -508,7 +512,7 @@ class DeliveryHost:
         self._is_closing = True
         self.end_readers()
         for keeping in self._keeping.values():
-            keeping.route.outlet.finish()
+            keeping.route.queue.finish()
         tasks = [keeping.task for keeping in self._keeping.values()]
         if tasks:
             await asyncio.wait(tasks)
@@ -518,13 +522,13 @@ class DeliveryHost:
         await self.committed()
 
 
-def _as_known(said: ReadLog, home: str, filters: Selection) -> FilterSet:
+def _as_known(said: ReadLog, owner: str, filters: Selection) -> FilterSet:
     """What a subscription stands for whose home is another server, as far as it is known here."""
     standing = FilterSet(filters.filters)
     _check_filters(said, standing)
     if said.retention is not None:
         raise DeliveryError(
-            f"the retention of {said.name!r} is known at its home alone, server {home!r}; say none"
+            f"the retention of {said.name!r} is known at its home alone, server {owner!r}; say none"
         )
     return standing
 

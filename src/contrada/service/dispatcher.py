@@ -51,6 +51,7 @@ from contrada.routing.router_messages import (
     Message,
     More,
     Neighbour,
+    NotifyClient,
     Offer,
     OfferChanged,
     Origin,
@@ -60,7 +61,6 @@ from contrada.routing.router_messages import (
     Refused,
     Send,
     Subscribe,
-    TellClient,
     TimePassed,
     Unadvertise,
     Undescribe,
@@ -74,8 +74,8 @@ from contrada.service.kernel_loader import load_beside
 from contrada.service.subscription_queue import (
     EXPIRED,
     QUEUE_FULL,
-    Outlet,
     Passed,
+    SubscriptionQueue,
     entries_of,
     size_of_all,
 )
@@ -121,7 +121,7 @@ class Route(Generic[P]):
 
     client: Client
     identity: str
-    outlet: Outlet[P]
+    queue: SubscriptionQueue[P]
     is_pattern: bool
     lost: Counter[str]
     is_in_force: bool = False
@@ -163,13 +163,13 @@ class Carried(NamedTuple):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class LinkRoute:
-    """A neighbour of an exchange. `outlet` holds the notifications that are sent on to it.
+    """A neighbour of an exchange. `queue` holds the notifications that are sent on to it.
 
     `say` sends it any other message. `refuse` is called with each refusal of a message of its own.
     """
 
     neighbour: Neighbour
-    outlet: Outlet[Carried]
+    queue: SubscriptionQueue[Carried]
     say: Callable[[Message], None]
     refuse: Callable[[Refused], None]
     lost: Counter[str]
@@ -178,12 +178,12 @@ class LinkRoute:
     def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
         """So many were not sent on."""
         if reason == QUEUE_FULL:
-            reason = LINK_DOWN if self.outlet.finished else LINK_FULL
+            reason = LINK_DOWN if self.queue.finished else LINK_FULL
         self.lost[reason] += count
 
     def close(self) -> None:
         """Nothing is sent any more; what waits for that is lost."""
-        self.count_lost(LINK_DOWN, self.outlet.discard())
+        self.count_lost(LINK_DOWN, self.queue.discard())
 
 
 class Pending(NamedTuple, Generic[P]):
@@ -193,7 +193,7 @@ class Pending(NamedTuple, Generic[P]):
     entries: Sequence[QueueEntry[P]]
 
 
-class Exchange:
+class Dispatcher:
     """Has a router match what is published, and fills the outlets that asked for it."""
 
     def __init__(self, router: Router | None = None) -> None:
@@ -210,7 +210,7 @@ class Exchange:
         self._dropped: Counter[str] = Counter()
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
-        self._listeners: dict[str, Callable[[DeliverQuestion | TellClient], None]] = {}
+        self._listeners: dict[str, Callable[[DeliverQuestion | NotifyClient], None]] = {}
         self._deadlines = Deadlines(lambda: self._router.question_due_us, self._expire_questions)
         self.on_offer: dict[Hashable, Offer] = {}
         """What is on offer now, by its form."""
@@ -232,28 +232,33 @@ class Exchange:
             self._carry_out(self._router.handle(ClientGone(client), wall_clock_us()))
 
     def subscribe(
-        self, client: Client, request: Subscribe | SubscribePattern, outlet: Outlet[P]
+        self, client: Client, request: Subscribe | SubscribePattern, queue: SubscriptionQueue[P]
     ) -> Route[P]:
         """Put a subscription in force.
 
         Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
         """
         is_pattern = isinstance(request, SubscribePattern)
-        route = self.prepare(client, request.identity, outlet, is_pattern=is_pattern)
+        route = self.prepare(client, request.identity, queue, is_pattern=is_pattern)
         self.enter(route, request)
         self.begin(route)
         return route
 
     def prepare(
-        self, client: Client, identity: str, outlet: Outlet[P], *, is_pattern: bool = False
+        self,
+        client: Client,
+        identity: str,
+        queue: SubscriptionQueue[P],
+        *,
+        is_pattern: bool = False,
     ) -> Route[P]:
         """A route that asks for nothing yet. Raises LimitError."""
         if self._subscriptions >= SUBSCRIPTIONS_MAX:
             raise LimitError("SUBSCRIPTIONS_MAX", SUBSCRIPTIONS_MAX)
         if len(identity) > LABEL_CHARS_MAX:
             raise LimitError("LABEL_CHARS_MAX", LABEL_CHARS_MAX, len(identity))
-        route = Route(client, identity, outlet, is_pattern, self._dropped)
-        outlet.keeper = route
+        route = Route(client, identity, queue, is_pattern, self._dropped)
+        queue.keeper = route
         return route
 
     def enter(self, route: Route[Any], request: Subscribe | SubscribePattern) -> None:
@@ -319,12 +324,12 @@ class Exchange:
         pending: list[Pending[Any]],
     ) -> None:
         """Fill an outlet. Entries that must wait for room become pending."""
-        if route.outlet.finished:
+        if route.queue.finished:
             if isinstance(route, LinkRoute):
                 route.count_lost(LINK_DOWN, len(entries))
             return
         self._matched += len(entries) if isinstance(route, Route) else 0
-        taken = route.outlet.offer_all(entries)
+        taken = route.queue.offer_all(entries)
         if taken < len(entries):
             pending.append(Pending(route, entries[taken:]))
 
@@ -342,7 +347,7 @@ class Exchange:
                 del self._routes[route.client.name][name]
             self._subscriptions -= 1
             self._patterns -= route.is_pattern
-        route.outlet.finish()
+        route.queue.finish()
 
     def withdraw(self, route: Route[Any]) -> bool:
         """Take out one part of a route that is not in force; whether there are more."""
@@ -431,13 +436,13 @@ class Exchange:
     def link_up(
         self,
         event: LinkUp,
-        outlet: Outlet[Carried],
+        queue: SubscriptionQueue[Carried],
         say: Callable[[Message], None],
         refuse: Callable[[Refused], None],
     ) -> LinkRoute:
         """There is a link to a neighbour. Raises ServiceError, LimitError where it is refused."""
-        link = LinkRoute(event.neighbour, outlet, say, refuse, self._dropped)
-        outlet.keeper = link
+        link = LinkRoute(event.neighbour, queue, say, refuse, self._dropped)
+        queue.keeper = link
         self._links[event.neighbour] = link
         _, refused = self._carry_out(self._router.handle(event, wall_clock_us()))
         for each in refused:
@@ -482,7 +487,9 @@ class Exchange:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def listen(self, client: Client, tell: Callable[[DeliverQuestion | TellClient], None]) -> None:
+    def listen(
+        self, client: Client, tell: Callable[[DeliverQuestion | NotifyClient], None]
+    ) -> None:
         """From now on a client is told of questions to its sources, and what comes of its own."""
         self._listeners[client.name] = tell
 
@@ -531,7 +538,7 @@ class Exchange:
         route, lost = waiting.route, len(waiting.entries)
         try:
             for entry in waiting.entries:
-                if await route.outlet.put(entry, wait_s):
+                if await route.queue.put(entry, wait_s):
                     lost -= 1
         finally:
             if not route.is_in_force and isinstance(route, Route):

@@ -17,7 +17,7 @@ from contrada.routing.duplicates import Duplicates
 from contrada.service.dissemination import dissemination_of, not_registered
 from contrada.service.interface import Disseminates, Subscription, SubscriptionStatistics, WhenFull
 from contrada.service.loop_guards import checked_when_full
-from contrada.service.query.querying_service import AskingService
+from contrada.service.query.querying_service import QueryingService
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
     filters_of,
@@ -27,7 +27,7 @@ from contrada.service.requests import (
     residue_of,
 )
 from contrada.service.subjects import Item
-from contrada.service.subscription_queue import Outlet, entry_of
+from contrada.service.subscription_queue import SubscriptionQueue, entry_of
 
 DISSEMINATIONS_MAX: Final = 64
 """Disseminations that are registered with a service. Beyond it: ServiceError."""
@@ -40,7 +40,7 @@ MERGED_WAITING_MAX: Final = 256
 where what is dropped is decided as `when_full` says."""
 
 
-class DisseminatingService(AskingService):
+class DisseminatingService(QueryingService):
     """A service with which disseminations can be registered."""
 
     _disseminations: dict[str, Disseminates] | None = None
@@ -114,7 +114,7 @@ def check_standing(subject: Any) -> None:
         raise ServiceError(f"{subject.__qualname__} {reason}: subscribe without options")
 
 
-class Sorting:
+class BatchSorter:
     """Makes notifications of the items of a batch; publishes obvents with a dissemination there.
 
     All other items keep their order.
@@ -165,9 +165,11 @@ class MergedSubscription(QueuedSubscription[Any]):
         reader: Callable[[Any], Any] | None,
         residue: Callable[[Notification], bool] | None,
     ) -> None:
-        outlet: Outlet[Any] = Outlet(notifications_max=MERGED_WAITING_MAX, bytes_max=2**62)
-        outlet.keeper = self
-        super().__init__(filters, outlet, reader, residue)
+        queue: SubscriptionQueue[Any] = SubscriptionQueue(
+            notifications_max=MERGED_WAITING_MAX, bytes_max=2**62
+        )
+        queue.keeper = self
+        super().__init__(filters, queue, reader, residue)
         self._own = own
         self._carried = carried
         self._came = Duplicates()
@@ -209,7 +211,7 @@ class MergedSubscription(QueuedSubscription[Any]):
             async for each in way:
                 if self._came.is_new(each.envelope.publisher, each.envelope.id):
                     await self._room.acquire()
-                    self.outlet.offer_all([entry_of(each)])
+                    self.queue.offer_all([entry_of(each)])
         except ContradaError as error:
             failure = error
         if way is self._own:

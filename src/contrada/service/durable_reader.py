@@ -1,4 +1,4 @@
-"""`HostedSubscription`: a reader of a standing subscription whose log is here or at a broker.
+"""`DurableReader`: a reader of a standing subscription whose log is here or at a broker.
 
 It prefetches records for its reader, within a credit that it renews as they are read.
 Acknowledgements are gathered, and sent once in each turn of the event loop.
@@ -20,12 +20,12 @@ from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery.delivery_messages import (
+    Ack,
     Closed,
     CloseLog,
-    Done,
-    GiveBack,
     Grant,
     LogEntry,
+    Nack,
     ReadLog,
     Records,
 )
@@ -41,9 +41,9 @@ from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.domains.values import time_us_of
 from contrada.service.delivery_host import LogHost
 from contrada.service.interface import (
-    Kept,
-    StandingOptions,
-    StandingSubscription,
+    DurableOptions,
+    DurableRecord,
+    DurableSubscription,
     SubscriptionStatistics,
     WhenFull,
 )
@@ -78,7 +78,7 @@ _KINDS: Final[Mapping[str, tuple[Any, str]]] = {
 T = TypeVar("T")
 
 
-class Hosting(Protocol):
+class ReaderHost(Protocol):
     """The service through which it is read."""
 
     now_us: Callable[[], int]
@@ -92,16 +92,16 @@ class Hosting(Protocol):
         ...
 
 
-class HostedSubscription(StandingSubscription[T]):
-    """See `StandingSubscription`."""
+class DurableReader(DurableSubscription[T]):
+    """See `DurableSubscription`."""
 
     def __init__(
         self,
-        service: Hosting,
+        service: ReaderHost,
         filters: Filter | FilterSet | None,
         reader: Callable[[Any], T] | None,
         residue: Callable[[Notification], bool] | None = None,
-        **options: Unpack[StandingOptions],
+        **options: Unpack[DurableOptions],
     ) -> None:
         """Raises ServiceError for options that do not go together."""
         self._service = service
@@ -136,7 +136,7 @@ class HostedSubscription(StandingSubscription[T]):
 
     def _check(self) -> None:
         options = self._options
-        unknown = options.keys() - StandingOptions.__annotations__
+        unknown = options.keys() - DurableOptions.__annotations__
         if unknown:
             raise ServiceError(f"a subscription has no option {', '.join(sorted(unknown))}")
         for name, (kind, words) in _KINDS.items():
@@ -209,7 +209,7 @@ class HostedSubscription(StandingSubscription[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Read no longer; see `StandingSubscription.aclose`. Twice is once."""
+        """Read no longer; see `DurableSubscription.aclose`. Twice is once."""
         host = self._host
         if host is None or self._has_ended:
             self._has_ended = True
@@ -257,7 +257,7 @@ class HostedSubscription(StandingSubscription[T]):
             self._ahead.extend(said.records)
         self._arrived.set()
 
-    async def __anext__(self) -> Kept[T]:
+    async def __anext__(self) -> DurableRecord[T]:
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -276,11 +276,11 @@ class HostedSubscription(StandingSubscription[T]):
             self._renew()
             await self._arrived.wait()
 
-    async def next(self, timeout_s: float | None = None) -> Kept[T]:
+    async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next one; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
-    def _took(self, record: LogEntry) -> Kept[T] | None:
+    def _took(self, record: LogEntry) -> DurableRecord[T] | None:
         """What the reader gets for a record; None where it gets nothing."""
         self._read += 1
         self._renew()
@@ -316,7 +316,7 @@ class HostedSubscription(StandingSubscription[T]):
         if self._options.get("auto_acknowledge", True):
             self._last = position
         self._delivered += 1
-        return Kept(made, position, record.time_us, record.attempt)
+        return DurableRecord(made, position, record.time_us, record.attempt)
 
     def _note_unreadable(self, position: int, error: Exception) -> None:
         reason = why_dropped(error)
@@ -340,21 +340,21 @@ class HostedSubscription(StandingSubscription[T]):
     # --- acknowledging ------------------------------------------------------------------------
 
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """These are done with; see `StandingSubscription.acknowledge`."""
+        """These are done with; see `DurableSubscription.acknowledge`."""
         host = self._require_open(*positions, *(() if up_to is None else (up_to,)))
         before = [each for each in self._has if up_to is not None and each <= up_to]
         self._acknowledge([*positions, *before])
         self._flush()
         await host.committed(self._client)
 
-    async def give_back(self, *positions: int) -> None:
-        """These come again; see `StandingSubscription.give_back`."""
+    async def nack(self, *positions: int) -> None:
+        """These come again; see `DurableSubscription.nack`."""
         host = self._require_open(*positions)
         returned = tuple(each for each in positions if each in self._has)
         for each in returned:
             del self._has[each]
         self._still_has.difference_update(returned)
-        host.consume(self._client, GiveBack(self._name, self._client, returned))
+        host.consume(self._client, Nack(self._name, self._client, returned))
         await host.committed(self._client)
 
     def _require_open(self, *positions: Any) -> LogHost:
@@ -400,7 +400,7 @@ class HostedSubscription(StandingSubscription[T]):
         if self._host is not None and self._done and not self._has_ended:
             done, self._done = self._done, []
             if self._failure is None:
-                said = Done(self._name, self._client, tuple(_intervals(done)))
+                said = Ack(self._name, self._client, tuple(_intervals(done)))
                 self._host.consume(self._client, said)
 
     def _renew(self) -> None:
@@ -419,12 +419,12 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def standing_subscription(
-    service: Hosting,
+    service: ReaderHost,
     subject: Any,
     where: Any,
     when_full: WhenFull,
     options: dict[str, Any],
-) -> StandingSubscription[Any]:
+) -> DurableSubscription[Any]:
     """What `Service.subscribe` gives for the options of a standing one; raises as it does."""
     if when_full != BLOCK:
         raise ServiceError("a standing subscription keeps what waits: it takes no when_full")
@@ -435,4 +435,4 @@ def standing_subscription(
     where = narrowing_of(subject, where)
     filters = None if subject is None else filters_of(subject, where)
     residue = residue_of(subject, where)
-    return HostedSubscription(service, filters, standing_reader_of(subject), residue, **options)
+    return DurableReader(service, filters, standing_reader_of(subject), residue, **options)

@@ -1,7 +1,7 @@
 """The service inside this process: nothing to start, nothing on the wire.
 
 Publishing matches once and puts the notification itself into the queue of each subscription.
-A publisher waits for full queues as in `outlet`; it also gives the event loop a turn regularly,
+A publisher waits for full queues as in `queue`; it also gives the event loop a turn regularly,
 so that subscribers in the same loop read while it publishes.
 
 What is promised more than best effort goes to standing subscriptions by a `DeliveryHost`, which is
@@ -32,9 +32,9 @@ from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.advertisements import Advertisements, Offering
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.dispatcher import Exchange, Pending, Route
+from contrada.service.dispatcher import Dispatcher, Pending, Route
 from contrada.service.dissemination import dissemination_of
-from contrada.service.dissemination_service import DisseminatingService, Sorting, check_standing
+from contrada.service.dissemination_service import BatchSorter, DisseminatingService, check_standing
 from contrada.service.envelope_factory import identified, runs_of, stamp_of
 from contrada.service.interface import ConnectionState, ServiceStatistics, WhenFull
 from contrada.service.loop_guards import (
@@ -45,18 +45,18 @@ from contrada.service.loop_guards import (
     off_loop,
     tell_published,
 )
-from contrada.service.offers import FollowedOffers, HeldOffering, LocalMarket
+from contrada.service.offers import FollowedOffers, HeldOffering, LocalOfferBoard
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import is_promised, offer_of, promised, publication_of, reading_of
 from contrada.service.security.signatures import Signer
 from contrada.service.stores.store_location import check_store, open_sound
 from contrada.service.subjects import Item, Offered
-from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, Outlet
+from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, SubscriptionQueue
 from contrada.service.timekeeper import Timekeeper
 
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
     from contrada.service.delivery_host import DeliveryHost
-    from contrada.service.query.query_engine import Questioning
+    from contrada.service.query.query_engine import QueryEngine
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -82,25 +82,25 @@ class EmbeddedService(DisseminatingService):
         publish_wait_s: float = PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
-        exchange: Exchange | None = None,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         """`publish_wait_s` bounds the wait for a full queue; 0 drops at once.
 
         `store` is a file or the URL of a database, opened and closed with the service, or a store
-        that its owner closes. `exchange` is that of its server, where there is a network.
+        that its owner closes. `dispatcher` is that of its server, where there is a network.
         """
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = stamp_of(publisher)
         self._stamped = self._stamp.stamped
         self.now_us = self._stamp.now_us
-        self.exchange = Exchange() if exchange is None else exchange
-        self.client = self.exchange.client()
-        self._market = LocalMarket(self.exchange, self.client, self.require_open)
+        self.dispatcher = Dispatcher() if dispatcher is None else dispatcher
+        self.client = self.dispatcher.client()
+        self._market = LocalOfferBoard(self.dispatcher, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
-        self._timekeeper = Timekeeper(self.exchange, self.now_us, self._publish_wait_s)
-        self.exchange.on_due = self._keep_time
+        self._timekeeper = Timekeeper(self.dispatcher, self.now_us, self._publish_wait_s)
+        self.dispatcher.on_due = self._keep_time
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self._closes = asyncio.Lock()
@@ -108,7 +108,7 @@ class EmbeddedService(DisseminatingService):
         check_store(store)
         self._store = store
         self._host: DeliveryHost | None = None
-        self._questions: Questioning | None = None
+        self._questions: QueryEngine | None = None
 
     async def open(self) -> None:
         """Start it. A closed service stays closed. Raises StoreError: its store cannot be used."""
@@ -137,7 +137,7 @@ class EmbeddedService(DisseminatingService):
     def _new_host(self, store: Store | None) -> "DeliveryHost":
         from contrada.service.delivery_host import DeliveryHost
 
-        return DeliveryHost(SERVER, store, self._stamp.now_us, self.exchange, self.client)
+        return DeliveryHost(SERVER, store, self._stamp.now_us, self.dispatcher, self.client)
 
     def _opened_host(self) -> "DeliveryHost | None":
         """What keeps promises, where something was promised."""
@@ -160,7 +160,7 @@ class EmbeddedService(DisseminatingService):
 
     async def _end_all(self) -> None:
         # No more comes, so patterns wait no longer for what could come before.
-        pending = self.exchange.pass_time(_END_OF_TIME_US)
+        pending = self.dispatcher.pass_time(_END_OF_TIME_US)
         self._timekeeper.cancel()
         for subscription in list(self.subscriptions):
             subscription.end()
@@ -168,7 +168,7 @@ class EmbeddedService(DisseminatingService):
         if self._questions is not None:
             await self._questions.aclose()
         if pending:
-            await self.exchange.wait(pending, 0)  # These queues are full: it is counted.
+            await self.dispatcher.wait(pending, 0)  # These queues are full: it is counted.
         await self._timekeeper.ended()  # So is what it waited for.
         if self._host is not None:
             await self._close_store(self._host)
@@ -208,7 +208,7 @@ class EmbeddedService(DisseminatingService):
     ) -> int:
         """Publish many, in order; see `Service.publish_batch`."""
         count = 0
-        sorting = Sorting(self._publish_elsewhere)
+        sorting = BatchSorter(self._publish_elsewhere)
         try:
             async for every in batches_of(items, PUBLISHES_PER_TURN, sorting.made):
                 batch = await sorting.own(every, delivery)
@@ -294,18 +294,18 @@ class EmbeddedService(DisseminatingService):
         """What is on offer here, as it changes."""
         return FollowedOffers(self._market)
 
-    def _questioning(self) -> "Questioning":
+    def _questioning(self) -> "QueryEngine":
         if self._questions is None:
-            from contrada.service.query.query_engine import LocalQuestioning
+            from contrada.service.query.query_engine import LocalQueryEngine
 
-            self._questions = LocalQuestioning(
-                self.exchange, self.client, self._stamp, self.require_open
+            self._questions = LocalQueryEngine(
+                self.dispatcher, self.client, self._stamp, self.require_open
             )
         return self._questions
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
-        found = self.exchange.statistics()
+        found = self.dispatcher.statistics()
         host = self._opened_host()
         return found if host is None else replace(found, delivery=host.server.statistics())
 
@@ -342,7 +342,7 @@ class EmbeddedService(DisseminatingService):
 
     def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
         """Publish at best effort; what found no room."""
-        return self.exchange.publish(self.client, Publish(tuple(stamped)), now_us)
+        return self.dispatcher.publish(self.client, Publish(tuple(stamped)), now_us)
 
     def _keep_time(self, due_us: int) -> None:
         """Have the time told while patterns wait for it, where the clock is what times are from."""
@@ -352,7 +352,7 @@ class EmbeddedService(DisseminatingService):
     async def _settle(self, pending: list[Pending[Any]]) -> None:
         """Wait for those without room, and give the event loop a turn when it is due."""
         if pending:
-            await self.exchange.wait(pending, self._publish_wait_s)
+            await self.dispatcher.wait(pending, self._publish_wait_s)
         if self._since_turn >= PUBLISHES_PER_TURN:
             self._since_turn = 0
             await asyncio.sleep(0)
@@ -367,7 +367,7 @@ class EmbeddedService(DisseminatingService):
 
     def queue_of(
         self, subscription: "EmbeddedSubscription[Any]", when_full: WhenFull
-    ) -> Outlet[Any]:
+    ) -> SubscriptionQueue[Any]:
         """A new one, for a subscription."""
         return LocalQueue(self.now_us, when_full, subscription.cut_off)
 
@@ -376,7 +376,7 @@ class EmbeddedService(DisseminatingService):
         return str(next(self._identities))
 
 
-class LocalQueue(Outlet[Any]):
+class LocalQueue(SubscriptionQueue[Any]):
     """The queue of a subscription, which may end when it is full."""
 
     __slots__ = ("_cut_off",)
@@ -421,25 +421,25 @@ class EmbeddedSubscription(QueuedSubscription[T]):
             if pattern is None
             else SubscribePattern(identity, pattern)
         )
-        self._route = service.exchange.subscribe(service.client, request, self.outlet)
+        self._route = service.dispatcher.subscribe(service.client, request, self.queue)
         service.subscriptions.add(self)
 
     async def _replace(self) -> None:
         assert self._route is not None, "it was put in force"
         assert self._next is not None, "it is updated"
         self._service.require_open()
-        self._service.exchange.update(self._route, Subscribe("", self._next))
+        self._service.dispatcher.update(self._route, Subscribe("", self._next))
 
     def cut_off(self) -> None:
         """It has no more room, and is to end then."""
         assert self._route is not None, "it was put in force"
         self.end(TooSlowError())
-        self._service.exchange.unsubscribe(self._route)
+        self._service.dispatcher.unsubscribe(self._route)
         self._service.subscriptions.discard(self)
 
     async def _leave(self) -> None:
         assert self._route is not None, "it was put in force"
-        self._service.exchange.unsubscribe(self._route)
+        self._service.dispatcher.unsubscribe(self._route)
         self._service.subscriptions.discard(self)
 
     def _lost_before(self) -> tuple[int, int]:

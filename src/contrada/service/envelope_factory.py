@@ -40,7 +40,7 @@ def steady_clock_us() -> int:
     return _AHEAD_US + time.monotonic_ns() // 1000
 
 
-class Stamp:
+class EnvelopeFactory:
     """Fills the envelopes of one publisher."""
 
     def __init__(self, publisher: str | None = None) -> None:
@@ -149,7 +149,7 @@ class Stamp:
         return self._time_us
 
 
-class SigningStamp(Stamp):
+class SigningEnvelopeFactory(EnvelopeFactory):
     """Fills the envelopes of one publisher, and signs."""
 
     def __init__(self, signer: Signer) -> None:
@@ -157,17 +157,21 @@ class SigningStamp(Stamp):
         self._signed = signer.signed
 
     def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
-        """As `Stamp.stamped`; those of this publisher are signed."""
+        """As `EnvelopeFactory.stamped`; those of this publisher are signed."""
         return [*map(self._signed, super().stamped(notifications, now_us))]
 
     def packed(self, item: Item) -> bytes | Notification:
-        """As `Stamp.packed`, with nothing had at once."""
+        """As `EnvelopeFactory.packed`, with nothing had at once."""
         return self.best_effort(notification_of(item))
 
 
-def stamp_of(publisher: str | Signer | None) -> Stamp:
+def stamp_of(publisher: str | Signer | None) -> EnvelopeFactory:
     """What fills the envelopes of a publisher: by its name, or who signs for it."""
-    return SigningStamp(publisher) if isinstance(publisher, Signer) else Stamp(publisher)
+    return (
+        SigningEnvelopeFactory(publisher)
+        if isinstance(publisher, Signer)
+        else EnvelopeFactory(publisher)
+    )
 
 
 def identified(notification: Notification) -> Notification:

@@ -37,7 +37,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.service.advertisements import Advertisements, Offering
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 from contrada.service.query_interface import (
     Answers,
     Computed,
@@ -135,7 +135,7 @@ class ConnectionState:
     wait_s: float = 0.0
 
 
-class Subscription(InForce, AsyncIterator[T_co]):
+class Subscription(AsyncResource, AsyncIterator[T_co]):
     """A standing request for notifications; iterate it inside its own `async with`.
 
     It is in force from the moment `async with` (or `open`) has returned until `unsubscribe`.
@@ -222,7 +222,7 @@ lowest is dropped first. All that is dropped is counted.
 """
 
 
-class StandingOptions(TypedDict, total=False):
+class DurableOptions(TypedDict, total=False):
     """What makes a subscription a standing one, and how it is kept and read.
 
     One of the first two: `durable`, its name in the store, where it stays until
@@ -242,11 +242,11 @@ class StandingOptions(TypedDict, total=False):
     from_time: datetime | int
     """Read again from this time: one with a zone, or UTC microseconds since 1970."""
     auto_acknowledge: bool
-    """True, if not said: see `StandingSubscription`."""
+    """True, if not said: see `DurableSubscription`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[T]):
+class DurableRecord(Generic[T]):
     """A record of a standing subscription. `item`: the notification, or the reader's object of it.
 
     `position` is its place in the log, `time_us` when it was kept there, in UTC microseconds since
@@ -259,7 +259,7 @@ class Kept(Generic[T]):
     attempt: int
 
 
-class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
+class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
     """A reader of a standing subscription; iterate it inside its own `async with`.
 
     Matching notifications are kept in a log until they are acknowledged. Several readers may share
@@ -294,7 +294,7 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
         """
 
     @abstractmethod
-    async def give_back(self, *positions: int) -> None:
+    async def nack(self, *positions: int) -> None:
         """Let these records come again, to whoever reads next. Raises as `acknowledge`."""
 
     @abstractmethod
@@ -306,14 +306,14 @@ class StandingSubscription(InForce, AsyncIterator[Kept[T]]):
         """What this reader got. `Service.statistics` has what is kept."""
 
     @abstractmethod
-    async def __anext__(self) -> Kept[T]:
+    async def __anext__(self) -> DurableRecord[T]:
         """The next one; ends when the reader or the service is closed.
 
         Raises DeliveryError when the subscription has ended.
         """
 
     @abstractmethod
-    async def next(self, timeout_s: float | None = None) -> Kept[T]:
+    async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next one, within so many seconds; see `Subscription.next`."""
 
     async def _end(self) -> None:
@@ -337,7 +337,7 @@ class Disseminates(Protocol):
         ...
 
 
-class Service(InForce):
+class Service(AsyncResource):
     """An access point of a publish/subscribe service; use it inside `async with`."""
 
     @abstractmethod
@@ -440,16 +440,16 @@ class Service(InForce):
         self,
         subject: Interest[T],
         where: Subscribable | Predicate[T] | None = None,
-        **standing: Unpack[StandingOptions],
-    ) -> StandingSubscription[T]: ...
+        **standing: Unpack[DurableOptions],
+    ) -> DurableSubscription[T]: ...
 
     @overload
     def subscribe(
         self,
         subject: Subscribable | None = None,
         where: Subscribable | None = None,
-        **standing: Unpack[StandingOptions],
-    ) -> StandingSubscription[Notification]: ...
+        **standing: Unpack[DurableOptions],
+    ) -> DurableSubscription[Notification]: ...
 
     @abstractmethod
     def subscribe(
@@ -471,7 +471,7 @@ class Service(InForce):
         object of its own. `when_full` says what is dropped when the queue is full. The subscription
         is in force only inside `async with`.
 
-        `StandingOptions` make it a standing one: a notification above best effort comes to it once,
+        `DurableOptions` make it a standing one: a notification above best effort comes to it once,
         and is kept until it is acknowledged. A durable one that exists already is read on, whether
         its filters are given again or not. Raises ParseError, InvalidFilterError,
         UnsatisfiableFilterError, ServiceError.

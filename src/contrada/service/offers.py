@@ -14,11 +14,11 @@ from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.routing.router_messages import Advertise, Client, Offer, Unadvertise
 from contrada.routing.tables.poset import form_of
 from contrada.service.advertisements import Advertisements, OfferChange, Offering
-from contrada.service.dispatcher import Exchange
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.loop_guards import check_loop, running_loop
 
 
-class Market(Protocol):
+class OfferBoard(Protocol):
     """Where a service puts what it advertises, and learns what is on offer."""
 
     @property
@@ -43,19 +43,19 @@ class Market(Protocol):
         ...
 
 
-class LocalMarket:
+class LocalOfferBoard:
     """What is on offer in this process."""
 
     def __init__(
-        self, exchange: Exchange, client: Client, require_open: Callable[[], None]
+        self, dispatcher: Dispatcher, client: Client, require_open: Callable[[], None]
     ) -> None:
-        self.on_offer = exchange.on_offer
+        self.on_offer = dispatcher.on_offer
         self._following: dict[FollowedOffers, None] = {}
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._client = client
         self._require_open = require_open
         self._identities = itertools.count(1)
-        exchange.followers[self._changed] = None
+        dispatcher.followers[self._changed] = None
 
     async def advertise(self, offer: Offer) -> str:
         """Put an advertisement in force."""
@@ -91,7 +91,7 @@ class LocalMarket:
 class HeldOffering(Offering):
     """An advertisement of a service."""
 
-    def __init__(self, market: Market, offer: Offer) -> None:
+    def __init__(self, market: OfferBoard, offer: Offer) -> None:
         self._market = market
         self._offer = offer
         self._identity: str | None = None
@@ -126,7 +126,7 @@ class FollowedOffers(Advertisements):
     Invariant: what waits is the difference between what is on offer and what was told.
     """
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: OfferBoard) -> None:
         self._market = market
         self._changes: OrderedDict[Hashable, OfferChange] = OrderedDict()
         self._arrived = asyncio.Event()

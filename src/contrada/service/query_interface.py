@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar
 
 from contrada.routing.aggregation import Aggregate
 from contrada.routing.router_messages import Offer, SourceReport, SourceState
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 from contrada.service.subjects import Offered
 
 T_co = TypeVar("T_co", covariant=True)
@@ -19,7 +19,7 @@ QUESTION_WAIT_S: Final = 10.0
 sources that have not ended are reported."""
 
 
-class Askable(Protocol):
+class Queryable(Protocol):
     """What can be asked."""
 
     def answer(self, question: Any) -> Any:
@@ -27,7 +27,7 @@ class Askable(Protocol):
         ...
 
 
-SourceLike: TypeAlias = Askable | Callable[[Any], Any]
+SourceLike: TypeAlias = Queryable | Callable[[Any], Any]
 """What can be offered: a source, or a function of the question that gives what `answer` does."""
 
 Computed: TypeAlias = Aggregate | str
@@ -70,7 +70,7 @@ class QueryOptions(TypedDict, total=False):
     """The asker's name, told to the sources; without it the asker stays anonymous."""
 
 
-class Answers(InForce, AsyncIterator[T_co]):
+class Answers(AsyncResource, AsyncIterator[T_co]):
     """The answers to a question; iterate them, inside their own `async with` or without.
 
     Answers come as sources give them. Iteration ends when all sources that were asked have ended,
@@ -112,7 +112,7 @@ class Answers(InForce, AsyncIterator[T_co]):
         await self.aclose()
 
 
-class SourceOffer(InForce):
+class SourceOffer(AsyncResource):
     """A source of data that may be asked, from when it is open; use it inside `async with`.
 
     Askable: CU-CS-948-03 §2 (advertisers), §4 (descriptions).

@@ -18,7 +18,7 @@ from contrada.service.interface import Subscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of, running_loop
 from contrada.service.requests import filters_of, is_predicate, narrowing_of, reader_of, residue_of
 from contrada.service.subjects import Predicate, Subscribable
-from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Outlet
+from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, SubscriptionQueue
 
 _LOG: Final = logging.getLogger("contrada.service")
 
@@ -63,14 +63,14 @@ class QueuedSubscription(Subscription[T]):
     def __init__(
         self,
         filters: Filter | FilterSet,
-        outlet: Outlet[Any],
+        queue: SubscriptionQueue[Any],
         reader: Callable[[Any], T] | None,
         residue: Callable[[Any], bool] | None = None,
     ) -> None:
         self._filters = filters
         self._next: Filter | FilterSet | None = None
         self._updating: asyncio.Task[None] | None = None
-        self.outlet = outlet
+        self.queue = queue
         self._reader = reader
         self._residue = residue
         self._opened = False
@@ -90,7 +90,7 @@ class QueuedSubscription(Subscription[T]):
     async def open(self) -> None:
         """Put it in force; returns when the service has acknowledged. Twice is once."""
         async with self._change():
-            if self.outlet.finished:
+            if self.queue.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
                 self._loop = running_loop()
@@ -126,7 +126,7 @@ class QueuedSubscription(Subscription[T]):
         self, filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
     ) -> None:
         async with self._change():
-            if self.outlet.finished:
+            if self.queue.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
                 self._filters, self._residue = filters, residue
@@ -149,7 +149,7 @@ class QueuedSubscription(Subscription[T]):
         """End it. Nothing is delivered afterwards; what still waited is dropped and counted."""
         if self._opened:
             check_loop(self._loop)
-        self.count_dropped(UNSUBSCRIBED, self.outlet.discard())
+        self.count_dropped(UNSUBSCRIBED, self.queue.discard())
         if self._updating is not None:
             self._updating.cancel()
         async with self._change():  # What is just being put in force is taken out then.
@@ -169,7 +169,7 @@ class QueuedSubscription(Subscription[T]):
         before = Counter({QUEUE_FULL: full, EXPIRED: expired})
         dropped = before + (self._dropped or Counter())
         return SubscriptionStatistics(
-            self._delivered, len(self.outlet), dict(dropped), self._failed, self._reconnects
+            self._delivered, len(self.queue), dict(dropped), self._failed, self._reconnects
         )
 
     def count_dropped(self, reason: str, count: int) -> None:
@@ -181,9 +181,9 @@ class QueuedSubscription(Subscription[T]):
 
     def end(self, failure: ContradaError | None = None) -> None:
         """The service has ended: iteration ends after what is held, with the failure if any."""
-        if not self.outlet.finished:
+        if not self.queue.finished:
             self._failure = failure
-            self.outlet.finish()
+            self.queue.finish()
 
     def is_asked(self, found: Notification) -> bool:
         """Whether a filter matches what was not decided elsewhere."""
@@ -192,9 +192,9 @@ class QueuedSubscription(Subscription[T]):
         )
 
     async def __anext__(self) -> T:
-        outlet, reader = self.outlet, self._reader
+        queue, reader = self.queue, self._reader
         while True:
-            while (taken := outlet.take()) is not None:
+            while (taken := queue.take()) is not None:
                 item, size = taken
                 self._taken(size)
                 residue = self._residue  # It may have been updated since this waits.
@@ -209,14 +209,14 @@ class QueuedSubscription(Subscription[T]):
                 self._delivered += 1
                 found: T = item
                 return found
-            if outlet.finished:
+            if queue.finished:
                 if self._failure is not None:
                     raise self._failure
                 raise StopAsyncIteration
             if not self._opened:
                 raise ServiceError("iterate a subscription inside its own `async with`")
             check_loop(self._loop)
-            await outlet.arrival()
+            await queue.arrival()
 
     async def next(self, timeout_s: float | None = None) -> T:
         """The next object; see `Subscription.next`."""

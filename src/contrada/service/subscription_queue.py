@@ -134,7 +134,7 @@ class _PublisherLine:
         self.stalled = False
 
 
-class Outlet(Generic[P]):
+class SubscriptionQueue(Generic[P]):
     """A bounded queue with back-pressure; not for several threads.
 
     What waiting needs is made when somebody waits, so that a queue which is empty, as most are, is

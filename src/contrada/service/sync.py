@@ -15,9 +15,9 @@ from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
 from contrada.service.interface import (
     ConnectionState,
+    DurableOptions,
+    DurableSubscription,
     ServiceStatistics,
-    StandingOptions,
-    StandingSubscription,
     WhenFull,
 )
 from contrada.service.loop_guards import (
@@ -45,12 +45,12 @@ from contrada.service.subjects import (
     Subscribable,
 )
 from contrada.service.sync_subscriptions import (
-    BlockingAdvertisements,
-    BlockingAnswers,
-    BlockingOffering,
-    BlockingSource,
-    BlockingStandingSubscription,
-    BlockingSubscription,
+    SyncAdvertisements,
+    SyncAnswers,
+    SyncDurableSubscription,
+    SyncOffering,
+    SyncSource,
+    SyncSubscription,
 )
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ BATCH_READ: Final = 1_024
 service to take these."""
 
 
-class BlockingService(ServiceThread):
+class SyncService(ServiceThread):
     """A blocking face of a service; use it inside `with`."""
 
     def publish(
@@ -115,7 +115,7 @@ class BlockingService(ServiceThread):
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
-    ) -> BlockingSubscription[T]: ...
+    ) -> SyncSubscription[T]: ...
 
     @overload
     def subscribe(
@@ -125,7 +125,7 @@ class BlockingService(ServiceThread):
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
-    ) -> BlockingSubscription[Match[Pattern]]: ...
+    ) -> SyncSubscription[Match[Pattern]]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
@@ -135,7 +135,7 @@ class BlockingService(ServiceThread):
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
-    ) -> BlockingSubscription[T]: ...
+    ) -> SyncSubscription[T]: ...
 
     @overload
     def subscribe(
@@ -145,7 +145,7 @@ class BlockingService(ServiceThread):
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
-    ) -> BlockingSubscription[T]: ...
+    ) -> SyncSubscription[T]: ...
 
     @overload
     def subscribe(
@@ -155,7 +155,7 @@ class BlockingService(ServiceThread):
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
-    ) -> BlockingSubscription[T]: ...
+    ) -> SyncSubscription[T]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
@@ -165,7 +165,7 @@ class BlockingService(ServiceThread):
         *,
         timeout_s: float | None = None,
         when_full: WhenFull = "block",
-    ) -> BlockingSubscription[Notification]: ...
+    ) -> SyncSubscription[Notification]: ...
 
     @overload
     def subscribe(  # type: ignore[overload-overlap]
@@ -174,8 +174,8 @@ class BlockingService(ServiceThread):
         where: Subscribable | Predicate[T] | None = None,
         *,
         timeout_s: float | None = None,
-        **standing: Unpack[StandingOptions],
-    ) -> BlockingStandingSubscription[T]: ...
+        **standing: Unpack[DurableOptions],
+    ) -> SyncDurableSubscription[T]: ...
 
     @overload
     def subscribe(
@@ -184,8 +184,8 @@ class BlockingService(ServiceThread):
         where: Subscribable | None = None,
         *,
         timeout_s: float | None = None,
-        **standing: Unpack[StandingOptions],
-    ) -> BlockingStandingSubscription[Notification]: ...
+        **standing: Unpack[DurableOptions],
+    ) -> SyncDurableSubscription[Notification]: ...
 
     def subscribe(
         self,
@@ -201,40 +201,40 @@ class BlockingService(ServiceThread):
         Iteration ends when nothing came for `timeout_s`; None waits without end.
         """
         held: Any = self._service.subscribe(subject, where, when_full=when_full, **standing)
-        if isinstance(held, StandingSubscription):
-            return BlockingStandingSubscription(self, held, timeout_s)
-        return BlockingSubscription(self, held, timeout_s)
+        if isinstance(held, DurableSubscription):
+            return SyncDurableSubscription(self, held, timeout_s)
+        return SyncSubscription(self, held, timeout_s)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
         self.run(self._service.unsubscribe(durable))
 
-    def advertise(self, offered: Offered) -> BlockingOffering:
+    def advertise(self, offered: Offered) -> SyncOffering:
         """An advertisement, in force inside `with`; see `Service.advertise`."""
-        return BlockingOffering(self, self._service.advertise(offered))
+        return SyncOffering(self, self._service.advertise(offered))
 
-    def advertisements(self, *, timeout_s: float | None = None) -> BlockingAdvertisements:
+    def advertisements(self, *, timeout_s: float | None = None) -> SyncAdvertisements:
         """What is on offer, as it changes; use it inside `with` and iterate it.
 
         Iteration ends when nothing has changed for `timeout_s`; None waits without end.
         """
-        return BlockingAdvertisements(self, self._service.advertisements(), timeout_s)
+        return SyncAdvertisements(self, self._service.advertisements(), timeout_s)
 
     def offer(
         self, description: Description | None, source: SourceLike, *, name: str = ""
-    ) -> BlockingSource:
+    ) -> SyncSource:
         """A source that answers questions, in force inside `with`; see `Service.offer`."""
-        return BlockingSource(self, self._service.offer(description, source, name=name))
+        return SyncSource(self, self._service.offer(description, source, name=name))
 
     @overload
     def query(  # type: ignore[overload-overlap]
         self, subject: Interest[T], where: Any = None, **options: Unpack[QueryOptions]
-    ) -> BlockingAnswers[T]: ...
+    ) -> SyncAnswers[T]: ...
 
     @overload
     def query(
         self, subject: type[T], where: Any = None, **options: Unpack[QueryOptions]
-    ) -> BlockingAnswers[T]: ...
+    ) -> SyncAnswers[T]: ...
 
     @overload
     def query(
@@ -242,12 +242,12 @@ class BlockingService(ServiceThread):
         subject: Subscribable,
         where: Subscribable | None = None,
         **options: Unpack[QueryOptions],
-    ) -> BlockingAnswers[Notification]: ...
+    ) -> SyncAnswers[Notification]: ...
 
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
         """Ask all sources that may have an answer; iterate it; see `Service.query`."""
         asked: Any = self.ask(lambda: self._service.query(subject, where, **options))
-        return BlockingAnswers(self, asked, None)
+        return SyncAnswers(self, asked, None)
 
     def compute(
         self,
@@ -255,10 +255,10 @@ class BlockingService(ServiceThread):
         subject: Any,
         where: Any = None,
         **options: Unpack[ComputeOptions],
-    ) -> BlockingAnswers[dict[str, Any]]:
+    ) -> SyncAnswers[dict[str, Any]]:
         """Ask for what is computed of all answers; see `Service.compute`."""
         asked = self.ask(lambda: self._service.compute(aggregates, subject, where, **options))
-        return BlockingAnswers(self, asked, None)
+        return SyncAnswers(self, asked, None)
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""

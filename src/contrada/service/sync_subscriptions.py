@@ -12,8 +12,8 @@ from contrada.routing.router_messages import Offer, SourceReport
 from contrada.service.advertisements import Advertisements, OfferChange, Offering
 from contrada.service.callbacks import checked_concurrency
 from contrada.service.interface import (
-    Kept,
-    StandingSubscription,
+    DurableRecord,
+    DurableSubscription,
     Subscription,
     SubscriptionStatistics,
 )
@@ -24,12 +24,10 @@ from contrada.service.subjects import Predicate, Subscribable
 
 T = TypeVar("T")
 H = TypeVar("H", bound=contextlib.AbstractAsyncContextManager[Any])
-S = TypeVar(
-    "S", bound=Subscription[Any] | StandingSubscription[Any] | Advertisements | Answers[Any]
-)
+S = TypeVar("S", bound=Subscription[Any] | DurableSubscription[Any] | Advertisements | Answers[Any])
 
 
-class _Blocking(Generic[H]):
+class _Sync(Generic[H]):
     """A blocking face of what is in force on the service's loop."""
 
     def __init__(self, service: ServiceThread, held: H) -> None:
@@ -50,7 +48,7 @@ class _Blocking(Generic[H]):
             self._service.run(self._held.__aexit__(*(raised or (None, None, None))))
 
 
-class _BlockingIterator(_Blocking[S], Generic[S, T]):
+class _SyncIterator(_Sync[S], Generic[S, T]):
     """A blocking face of what is iterated, too."""
 
     def __init__(self, service: ServiceThread, held: S, timeout_s: float | None) -> None:
@@ -96,7 +94,7 @@ class _BlockingIterator(_Blocking[S], Generic[S, T]):
             yield found
 
 
-class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
+class SyncSubscription(_SyncIterator[Subscription[T], T]):
     """A blocking face of a subscription; use it inside `with` and iterate it."""
 
     @property
@@ -164,7 +162,7 @@ class BlockingSubscription(_BlockingIterator[Subscription[T], T]):
         return self._service.ask(self._held.statistics)
 
 
-class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Kept[T]]):
+class SyncDurableSubscription(_SyncIterator[DurableSubscription[T], DurableRecord[T]]):
     """A blocking face of a standing subscription; use it inside `with` and iterate it."""
 
     @property
@@ -178,15 +176,15 @@ class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Ke
         return self._held.filters
 
     def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """These are done with; see `StandingSubscription.acknowledge`."""
+        """These are done with; see `DurableSubscription.acknowledge`."""
         self._service.run(self._held.acknowledge(*positions, up_to=up_to))
 
-    def give_back(self, *positions: int) -> None:
-        """These come again; see `StandingSubscription.give_back`."""
-        self._service.run(self._held.give_back(*positions))
+    def nack(self, *positions: int) -> None:
+        """These come again; see `DurableSubscription.nack`."""
+        self._service.run(self._held.nack(*positions))
 
     def close(self) -> None:
-        """Read no longer; see `StandingSubscription.aclose`. Twice is once."""
+        """Read no longer; see `DurableSubscription.aclose`. Twice is once."""
         with contextlib.suppress(ServiceClosedError):  # A closed service has ended it already.
             self._service.run(self._held.aclose())
 
@@ -195,7 +193,7 @@ class BlockingStandingSubscription(_BlockingIterator[StandingSubscription[T], Ke
         return self._service.ask(self._held.statistics)
 
 
-class BlockingOffering(_Blocking[Offering]):
+class SyncOffering(_Sync[Offering]):
     """A blocking face of an advertisement; use it inside `with`."""
 
     @property
@@ -208,7 +206,7 @@ class BlockingOffering(_Blocking[Offering]):
         self._end()
 
 
-class BlockingAdvertisements(_BlockingIterator[Advertisements, OfferChange]):
+class SyncAdvertisements(_SyncIterator[Advertisements, OfferChange]):
     """A blocking face of what is on offer; use it inside `with` and iterate it."""
 
     @property
@@ -217,7 +215,7 @@ class BlockingAdvertisements(_BlockingIterator[Advertisements, OfferChange]):
         return self._service.ask(lambda: self._held.current)
 
 
-class BlockingSource(_Blocking[SourceOffer]):
+class SyncSource(_Sync[SourceOffer]):
     """A blocking face of a source that may be asked; use it inside `with`."""
 
     @property
@@ -239,7 +237,7 @@ class BlockingSource(_Blocking[SourceOffer]):
         self._end()
 
 
-class BlockingAnswers(_BlockingIterator[Answers[T], T]):
+class SyncAnswers(_SyncIterator[Answers[T], T]):
     """A blocking face of a question; iterate it, inside `with` or without."""
 
     def _require_entered(self) -> None:

@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from contrada.service.dispatcher import Exchange
+from contrada.service.dispatcher import Dispatcher
 
 
 class Timekeeper:
     """The clock of one exchange; it runs while something waits for it."""
 
-    def __init__(self, exchange: Exchange, now_us: Callable[[], int], wait_s: float) -> None:
+    def __init__(self, dispatcher: Dispatcher, now_us: Callable[[], int], wait_s: float) -> None:
         """`now_us` never goes back; `wait_s` bounds the wait of a match for a full queue."""
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._now_us = now_us
         self._wait_s = wait_s
         self._task: asyncio.Task[None] | None = None
@@ -40,16 +40,16 @@ class Timekeeper:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _tell_time(self) -> None:
-        exchange = self._exchange
+        dispatcher = self._exchange
         try:
-            while (due_us := exchange.due_us) is not None:
+            while (due_us := dispatcher.due_us) is not None:
                 self._until_us = due_us
                 with suppress(TimeoutError):
                     async with asyncio.timeout(max(0, due_us + 1 - self._now_us()) / 1e6):
                         await self._is_due_before.wait()
                 self._is_due_before.clear()
-                pending = exchange.pass_time(self._now_us())
+                pending = dispatcher.pass_time(self._now_us())
                 if pending:
-                    await exchange.wait(pending, self._wait_s)
+                    await dispatcher.wait(pending, self._wait_s)
         finally:
             self._task = None

@@ -51,7 +51,7 @@ class TotalOrder(Reliable, name="TotalOrder"):
     __slots__ = ()
 
 
-class Timely(Obvent, name="Timely"):
+class Expiring(Obvent, name="Expiring"):
     """It expires `ttl_s` seconds after it was published: a field, a property or a class attribute.
 
     Its birth is the `@time` of its envelope.
@@ -60,7 +60,7 @@ class Timely(Obvent, name="Timely"):
     __slots__ = ()
 
 
-class Prioritary(Obvent, name="Prioritary"):
+class Prioritized(Obvent, name="Prioritized"):
     """What has a higher `priority` goes first, 0 to 9: a field, a property or a class attribute."""
 
     __slots__ = ()

@@ -37,17 +37,17 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.service import (
+    DurableRecord,
+    DurableSubscription,
     Interest,
-    Kept,
     Predicate,
     Service,
-    StandingSubscription,
     Subscribable,
     Subscription,
     SubscriptionStatistics,
 )
 from contrada.service.callbacks import HandlerCalls, called, checked_concurrency
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from contrada.typed.obvent_type import type_of
 from contrada.typed.qos import NOTHING, Qos
 
@@ -133,7 +133,7 @@ class Handle(Generic[T]):
         """
         given: object = service
         # A collection gives what asks as if it were a service.
-        if isinstance(given, BlockingService):
+        if isinstance(given, SyncService):
             raise ServiceError(
                 "a handle is of a service of `connect`; one of `connect_sync` has "
                 "`subscription.handle(function)`"
@@ -145,11 +145,11 @@ class Handle(Generic[T]):
         self._where = where
         self._handler = handler
         self._on_error = on_error
-        self._subscription: Subscription[T] | StandingSubscription[T] | None = None
+        self._subscription: Subscription[T] | DurableSubscription[T] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_activating = False
-        self._last: Subscription[T] | StandingSubscription[T] | None = None
+        self._last: Subscription[T] | DurableSubscription[T] | None = None
         self._failed = 0
 
     @property
@@ -239,7 +239,7 @@ class Handle(Generic[T]):
         Raises CannotSubscribeError for a standing one: it stands for what it was activated with.
         """
         held = self._subscription
-        if isinstance(held, StandingSubscription):
+        if isinstance(held, DurableSubscription):
             raise CannotSubscribeError("what stands is not updated; deactivate it, and end it")
         if held is not None:
             await held.update(self._subject, where)
@@ -259,7 +259,9 @@ class Handle(Generic[T]):
         calls = (_CallsByClass if self.threads.each_class else HandlerCalls)(self.threads.most)
         try:
             async for each in held:
-                item, position = (each.item, each.position) if isinstance(each, Kept) else (each, 0)
+                item, position = (
+                    (each.item, each.position) if isinstance(each, DurableRecord) else (each, 0)
+                )
                 await calls.begin(self._call(held, pool, item, position), type(item))
         except asyncio.CancelledError:
             if self._reads(held):
@@ -272,7 +274,7 @@ class Handle(Generic[T]):
             raise
         finally:
             await calls.finished()
-            if isinstance(held, StandingSubscription):
+            if isinstance(held, DurableSubscription):
                 await held.aclose()
             else:
                 await held.unsubscribe()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.gossip.udp import fragments
-from contrada.gossip.udp.fragments import PIECE_BYTES, Assembling, pieces_of
+from contrada.gossip.udp.fragments import PIECE_BYTES, Reassembly, pieces_of
 
 
 @given(st.integers(0, 6 * PIECE_BYTES), st.randoms(use_true_random=False))
@@ -14,7 +14,7 @@ def test_a_message_is_whole_by_its_last_piece(size: int, rng: object) -> None:
     content = bytes(each % 251 for each in range(size)) or b"-"
     pieces = pieces_of(content, 7)
     rng.shuffle(pieces)  # type: ignore[attr-defined]
-    assembling = Assembling()
+    assembling = Reassembly()
     found = [assembling.take(b"one", "a:1", piece, 0) for piece in pieces]
     assert found == [None] * (len(pieces) - 1) + [content]
     assert (len(assembling), assembling.bytes_) == (0, 0)
@@ -23,7 +23,7 @@ def test_a_message_is_whole_by_its_last_piece(size: int, rng: object) -> None:
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.binary(max_size=40)), max_size=60))
 def test_any_bytes_are_harmless(pieces: list[tuple[bytes, bytes]]) -> None:
     """A participant that is broken would break others."""
-    assembling = Assembling()
+    assembling = Reassembly()
     for sender, piece in pieces:
         assembling.take(sender, "a:1", piece, 0)
     assert len(assembling) <= 2 * fragments.INCOMPLETE_OF_SENDER_MAX
@@ -33,7 +33,7 @@ def test_what_is_no_piece_is_refused() -> None:
     """Pieces would overlap, or be of a message without end."""
     head = fragments._HEAD
     full = bytes(PIECE_BYTES)
-    assembling = Assembling()
+    assembling = Reassembly()
     bad = [
         head.pack(1, 0, 0) + b"x",
         head.pack(1, 2, 2) + full,
@@ -55,7 +55,7 @@ def test_what_is_no_piece_is_refused() -> None:
 def test_a_flood_of_pieces_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends beginnings only would fill the memory, or keep others from being heard."""
     monkeypatch.setattr(fragments, "INCOMPLETE_BYTES_MAX", 20 * PIECE_BYTES)
-    assembling = Assembling()
+    assembling = Reassembly()
     first = [pieces_of(bytes(3 * PIECE_BYTES), number)[0] for number in range(100)]
     kept = pieces_of(b"k" * 2 * PIECE_BYTES, 1)
     assembling.take(b"quiet", "b:1", kept[0], 0)

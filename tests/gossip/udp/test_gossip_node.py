@@ -142,8 +142,8 @@ async def test_who_does_not_read_loses_and_knows_it() -> None:
     """Memory would grow with what nobody reads; or what is lost would not be counted."""
     async with node() as one, one.subscribe("a any", when_full="disconnect") as strict:
         async with one.subscribe("a any", when_full="block") as slow:
-            slow.outlet._bounds = replace(slow.outlet._bounds, notifications=2)
-            strict.outlet._bounds = replace(strict.outlet._bounds, notifications=1)
+            slow.queue._bounds = replace(slow.queue._bounds, notifications=2)
+            strict.queue._bounds = replace(strict.queue._bounds, notifications=1)
             for value in range(4):
                 await one.publish({"a": value})
             assert slow.statistics().dropped == {"queue full": 2}

@@ -44,7 +44,7 @@ async def test_events_go_over_once_and_never_back() -> None:
         assert (await at_service.next(20))["b"] == 3
         await until(lambda: bridge.counts["went over already"] >= 2)
         await two.spread()
-        assert (len(in_group.outlet), at_service.statistics().queued) == (0, 0)
+        assert (len(in_group.queue), at_service.statistics().queued) == (0, 0)
         assert (bridge.counts[TO_GROUP], bridge.counts[TO_SERVICE]) == (1, 2)
         carrying.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from contrada.errors import InputError
 from contrada.integrations.documents import DOCUMENT_DEPTH_MAX, SHAPE_TYPE, document_of, names_in
-from contrada.integrations.files import BadRecord, Reading, Record, Renderer
+from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from tests.integrations.documents.documents import (
@@ -27,7 +27,7 @@ from tests.integrations.documents.documents import (
 KEEPING = st.sampled_from(("index", "daemon", "pattern"))
 
 
-def rendered(data: bytes, reading: Reading, form: str = "xml") -> list[Notification]:
+def rendered(data: bytes, reading: ReadOptions, form: str = "xml") -> list[Notification]:
     found = list(Renderer(reading, form).render(data))
     assert not [each for each in found if isinstance(each, BadRecord)]
     return [each.notification for each in found if isinstance(each, Record)]
@@ -36,7 +36,7 @@ def rendered(data: bytes, reading: Reading, form: str = "xml") -> list[Notificat
 @given(documents(), KEEPING)
 def test_a_document_comes_back(data: bytes, strategy: str) -> None:
     """Else what a document says beside its values would be lost, or values be put elsewhere."""
-    (made,) = rendered(data, Reading(strategy=strategy))
+    (made,) = rendered(data, ReadOptions(strategy=strategy))
     sent = notification_from_msgpack(to_msgpack(made))
     assert canonical_with_beside(document_of(sent)) == canonical_with_beside(data)
     assert all(not isinstance(value, tuple) for value in made.attributes.values())
@@ -45,7 +45,7 @@ def test_a_document_comes_back(data: bytes, strategy: str) -> None:
 @given(documents(), KEEPING)
 def test_it_comes_back_whatever_options_say(data: bytes, strategy: str) -> None:
     """Else a renamed, typed, absent or added attribute would change the document."""
-    reading = Reading(
+    reading = ReadOptions(
         strategy=strategy,
         rename={"root.a": "other", "root.b": "root.p:a"},
         types={"root.a": "text", "root.a.b": "text"},
@@ -63,14 +63,14 @@ def test_an_object_comes_back(content: dict[str, Any], strategy: str) -> None:
     if "" in content and not isinstance(content[""], dict):
         content = {f"k{key}": each for key, each in content.items()}
         data = json.dumps(content).encode()
-    (made,) = rendered(data, Reading(strategy=strategy), "json")
+    (made,) = rendered(data, ReadOptions(strategy=strategy), "json")
     back = json.loads(document_of(notification_from_msgpack(to_msgpack(made))))
     assert json.dumps(back) == json.dumps(content)
 
 
 def test_values_are_not_in_the_shape() -> None:
     """Else each would travel twice; those that an attribute spells otherwise must be there."""
-    (made,) = rendered(STORIES, Reading(strategy="index"))
+    (made,) = rendered(STORIES, ReadOptions(strategy="index"))
     assert made.content_type == SHAPE_TYPE
     assert b"Game" not in made.body
     assert b"2001" not in made.body
@@ -79,7 +79,7 @@ def test_values_are_not_in_the_shape() -> None:
 
 def test_what_is_changed_on_the_way_changes_the_document() -> None:
     """Else attributes would be shown beside a document that says otherwise."""
-    (made,) = rendered(STORIES, Reading(strategy="daemon"))
+    (made,) = rendered(STORIES, ReadOptions(strategy="daemon"))
     attributes = {**made.attributes, "backslash.story.title~2": "Three"}
     changed = Notification(attributes, body=made.body, content_type=made.content_type)
     assert b"<title>Three</title>" in document_of(changed)
@@ -92,7 +92,7 @@ def test_what_is_changed_on_the_way_changes_the_document() -> None:
 def test_what_is_dropped_is_nowhere() -> None:
     """Else who may not see a part would read it in the body."""
     for strategy in ("index", "daemon"):
-        reading = Reading(strategy=strategy, drop=frozenset({"backslash.story"}))
+        reading = ReadOptions(strategy=strategy, drop=frozenset({"backslash.story"}))
         (made,) = rendered(STORIES, reading)
         assert not [name for name in made.attributes if "story" in name]
         assert not [word for word in (b"Game", b"said", b"again") if word in made.body]
@@ -100,12 +100,12 @@ def test_what_is_dropped_is_nowhere() -> None:
         assert b"<title></title>" in back
         assert b"<e a.b=" in back
     mixed = b"<r><a>secret<?p i?>more</a><b c='secret'>kept</b></r>"
-    (made,) = rendered(mixed, Reading(strategy="index", drop=frozenset({"r.a", "r.b.c"})))
+    (made,) = rendered(mixed, ReadOptions(strategy="index", drop=frozenset({"r.a", "r.b.c"})))
     assert b"secret" not in made.body
     assert document_of(made) == b'<r><a><?p i?></a><b c="">kept</b></r>'
     content = {"a": {"b": "secret"}, "c": [{"b": "secret", "d": 1}]}
     data = json.dumps(content).encode()
-    reading = Reading(strategy="index", drop=frozenset({"a", "c.b"}))
+    reading = ReadOptions(strategy="index", drop=frozenset({"a", "c.b"}))
     (made,) = rendered(data, reading, "json")
     assert b"secret" not in made.body
     assert json.loads(document_of(made)) == {"c": [{"d": 1}]}
@@ -114,7 +114,7 @@ def test_what_is_dropped_is_nowhere() -> None:
 def test_with_entries_the_entry_comes_back() -> None:
     """Else a reader of one entry could not have it as it was."""
     for strategy in ("index", "daemon"):
-        _, second = rendered(STORIES, Reading(strategy=strategy, entries="story"))
+        _, second = rendered(STORIES, ReadOptions(strategy=strategy, entries="story"))
         assert canonical(document_of(second)) == canonical(
             b'<story xmlns:b="urn:b"><title>Two</title>said <b>here</b> again</story>'
         )
@@ -123,13 +123,13 @@ def test_with_entries_the_entry_comes_back() -> None:
 def test_two_prefixes_of_one_namespace() -> None:
     """Else an attribute would come back under another prefix than it was written with."""
     data = b'<a xmlns:x="urn:1" xmlns:y="urn:1" y:n="1" x:m="2"/>'
-    (made,) = rendered(data, Reading(strategy="index"))
+    (made,) = rendered(data, ReadOptions(strategy="index"))
     assert canonical(document_of(made)) == canonical(data)
 
 
 def test_names_say_what_they_stand_for() -> None:
     """Else a naming service would have nothing to record."""
-    (made,) = rendered(STORIES, Reading(strategy="daemon"))
+    (made,) = rendered(STORIES, ReadOptions(strategy="daemon"))
     found = names_in(made)
     assert found is not None
     assert found.kind == "backslash"
@@ -138,7 +138,7 @@ def test_names_say_what_they_stand_for() -> None:
         "backslash.story~2_2": ("backslash.story", "backslash.story[2].text()[2]"),
     }
     feed = b'<f xmlns="urn:f"><l h="1"/><l h="2"/><e><t/><t>x</t><t>y</t></e></f>'
-    (made,) = rendered(feed, Reading(strategy="index", entries="e"))
+    (made,) = rendered(feed, ReadOptions(strategy="index", entries="e"))
     found = names_in(made)
     assert found is not None
     assert found.kind == "{urn:f}f"
@@ -153,8 +153,8 @@ def test_names_say_what_they_stand_for() -> None:
 
 def test_a_shape_that_is_damaged_is_refused() -> None:
     """Else bytes of a stranger would raise what nobody expects."""
-    (made,) = rendered(STORIES, Reading(strategy="index"))
-    (of_json,) = rendered(b'{"a":[1,"x"]}', Reading(strategy="index"), "json")
+    (made,) = rendered(STORIES, ReadOptions(strategy="index"))
+    (of_json,) = rendered(b'{"a":[1,"x"]}', ReadOptions(strategy="index"), "json")
     with pytest.raises(InputError, match="shape"):
         document_of(Notification({"a": 1}))
     for body in _damaged(made.body, of_json.body):
@@ -180,13 +180,13 @@ def _damaged(*bodies: bytes) -> list[bytes]:
 def test_the_deepest_document_comes_back() -> None:
     """Else what may be read could not be given back."""
     data = b"<a>" * DOCUMENT_DEPTH_MAX + b"x" + b"</a>" * DOCUMENT_DEPTH_MAX
-    (made,) = rendered(data, Reading(strategy="daemon", rename={".".join("a" * 64): "deep"}))
+    (made,) = rendered(data, ReadOptions(strategy="daemon", rename={".".join("a" * 64): "deep"}))
     assert document_of(made) == data
 
 
 def test_frozen_readings_can_be_changed() -> None:
     """Else one reading could not be made of another."""
-    assert replace(Reading(), strategy="last").strategy == "last"
+    assert replace(ReadOptions(), strategy="last").strategy == "last"
 
 
 def shaped(content: Any, *texts: str, form: str = "xml", strategy: str = "index") -> Notification:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.integrations.files import BadRecord, Reading, Record, read_file
+from contrada.integrations.files import BadRecord, ReadOptions, Record, read_file
 from contrada.model import Filter
 
 FEEDS = [
@@ -25,7 +25,7 @@ def test_every_entry_is_read(
 ) -> None:
     """Else alerts would be lost."""
     path = shared_data("xml_feeds", *name.split("/"))
-    found = list(read_file(path, "xml", Reading(entries=entries)))
+    found = list(read_file(path, "xml", ReadOptions(entries=entries)))
     assert len(found) == count
     assert all(isinstance(each, Record) for each in found)
 
@@ -33,7 +33,7 @@ def test_every_entry_is_read(
 def test_alerts_can_be_filtered(shared_data: Callable[..., Path]) -> None:
     """Else the names and values of an alert would not be what its reader expects."""
     path = shared_data("xml_feeds", "nws_cap_atom_2018-08-15.xml")
-    reading = Reading(
+    reading = ReadOptions(
         entries="entry", types={"feed.entry.cap:effective": "time"}, time="feed.entry.cap:effective"
     )
     wanted = Filter(
@@ -50,5 +50,5 @@ def test_single_documents(shared_data: Callable[..., Path]) -> None:
     folder = shared_data("xml_feeds")
     paths = [*(folder / "cap_messages").iterdir(), *(folder / "newsml_g2_dpa").iterdir()]
     for path in paths:
-        (found,) = read_file(path, "xml", Reading())
+        (found,) = read_file(path, "xml", ReadOptions())
         assert isinstance(found, BadRecord) == (path.name == "xee.cap"), path.name

@@ -11,7 +11,7 @@ import pytest
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents import text_names, xml_slots
 from contrada.integrations.documents.stylesheet import compiled
-from contrada.integrations.files import BadRecord, Reading, Record, Renderer
+from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 
 SECONDS_MAX = 10.0
 GROWTH_KIB_MAX = 600 * 2**10
@@ -70,7 +70,7 @@ def test_a_small_document_does_not_become_much(
     monkeypatch.setattr(text_names, "CONTEXT_ADDED_MAX", 50_000)
     head, entries = b"<r>" + b"<n>1</n>" * 900, b"<e/>" * 500
     data = head + entries + b"</r>"
-    renderer = Renderer(Reading(strategy=strategy, entries="e"))
+    renderer = Renderer(ReadOptions(strategy=strategy, entries="e"))
     whole = list(renderer.render(data))
     pieces = list(renderer.render(io.BytesIO(data)))
     for found in (whole, pieces):
@@ -98,7 +98,7 @@ def test_hostile_documents(
     data = DOCUMENTS[name](secret)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = process_time()
-    renderer = Renderer(Reading(strategy=strategy, entries="e"))
+    renderer = Renderer(ReadOptions(strategy=strategy, entries="e"))
     whole = list(renderer.render(data))
     pieces = list(renderer.render(io.BytesIO(data)))
     spent = process_time() - begin
@@ -115,7 +115,7 @@ def test_what_is_between_entries_is_let_go() -> None:
     """Else a stream of other elements would be held, and looked through for each entry."""
     data = b"<r>" + b"<e>1</e><n/><m><k>1</k></m>" * 30_000 + b"</r>"
     begin = process_time()
-    found = list(Renderer(Reading(entries="e")).render(io.BytesIO(data)))
+    found = list(Renderer(ReadOptions(entries="e")).render(io.BytesIO(data)))
     assert len(found) == 30_000
     assert all(isinstance(each, Record) for each in found)
     assert process_time() - begin < SECONDS_MAX
@@ -135,12 +135,12 @@ def test_a_stylesheet_comes_first() -> None:
     """Erenkrantz 2001 §6.3: else repetition could not be taken out in one's own way."""
     template = sheet(b'<t><xsl:value-of select="count(//e)"/></t>')
     for strategy in ("xslt", "multi", "index"):
-        reading = Reading(strategy=strategy, stylesheet=template)
+        reading = ReadOptions(strategy=strategy, stylesheet=template)
         (found,) = Renderer(reading).render(b"<r><e/><e/></r>")
         assert isinstance(found, Record)
         assert dict(found.notification) == {"o.t": 2}
     (bad,) = Renderer(
-        Reading(stylesheet=SHEET % b'<xsl:template match="/">x</xsl:template>')
+        ReadOptions(stylesheet=SHEET % b'<xsl:template match="/">x</xsl:template>')
     ).render(b"<r/>")
     assert isinstance(bad, BadRecord)
 
@@ -158,7 +158,7 @@ def test_a_stylesheet_opens_nothing(tmp_path: Path) -> None:
         sheet(b'<exsl:document href="%s"><a/></exsl:document>' % written),
     ):
         try:
-            found = list(Renderer(Reading(stylesheet=text)).render(b"<r/>"))
+            found = list(Renderer(ReadOptions(stylesheet=text)).render(b"<r/>"))
         except InputError:
             continue
         assert "S3CRET" not in repr(found)
@@ -171,7 +171,7 @@ def test_a_stylesheet_is_bounded_and_checked() -> None:
         b'<xsl:template match="/"><xsl:call-template name="n"/></xsl:template>'
         b'<xsl:template name="n"><a><xsl:call-template name="n"/></a></xsl:template>'
     )
-    (bad,) = Renderer(Reading(stylesheet=recursive)).render(b"<r/>")
+    (bad,) = Renderer(ReadOptions(stylesheet=recursive)).render(b"<r/>")
     assert isinstance(bad, BadRecord)
     for text in (b"", b"<a/>", b"<a>", SHEET % b"<xsl:nothing/>" + b"x"):
         with pytest.raises(InputError, match="stylesheet"):
@@ -193,7 +193,7 @@ DTD = b"<!ELEMENT r (n+)><!ELEMENT n (#PCDATA)>"
 def test_a_schema_says_types_and_validates() -> None:
     """Erenkrantz 2001 §3.3: else a text would be a number by its looks, or nonsense pass."""
     data = b"<r id='a1'><n>+1.50</n><n>02</n><s>007</s><b>1</b><t>2013-01-01T00:00:00Z</t></r>"
-    (found,) = Renderer(Reading(schema=XSD)).render(data)
+    (found,) = Renderer(ReadOptions(schema=XSD)).render(data)
     assert isinstance(found, Record)
     shown = {name: str(value) for name, value in found.notification.items()}
     assert shown == {
@@ -203,7 +203,7 @@ def test_a_schema_says_types_and_validates() -> None:
         "r.b": "True",
         "r.t": "2013-01-01 00:00:00+00:00",
     }
-    (found,) = Renderer(Reading(schema=XSD, strategy="index", types={"r.s": "number"})).render(
+    (found,) = Renderer(ReadOptions(schema=XSD, strategy="index", types={"r.s": "number"})).render(
         data.replace(b"007", b"7")
     )
     assert isinstance(found, Record)
@@ -213,9 +213,9 @@ def test_a_schema_says_types_and_validates() -> None:
         (RELAX, b"<r><n>1</n></r>", b"<r>\n<m>1</m></r>"),
         (DTD, b"<r><n>1</n></r>", b"<r>\n</r>"),
     ):
-        (read,) = Renderer(Reading(schema=schema)).render(good)
+        (read,) = Renderer(ReadOptions(schema=schema)).render(good)
         assert isinstance(read, Record), schema
-        (bad,) = Renderer(Reading(schema=schema)).render(wrong)
+        (bad,) = Renderer(ReadOptions(schema=schema)).render(wrong)
         assert isinstance(bad, BadRecord), schema
         assert bad.line is not None
         assert "schema" in bad.reason
@@ -243,7 +243,7 @@ def test_relax_ng_says_types() -> None:
         b"<x y='1'><y>02</y><u>3</u></x></r>"
     )
     schema = TYPED_RELAX
-    (found,) = Renderer(Reading(schema=schema)).render(data)
+    (found,) = Renderer(ReadOptions(schema=schema)).render(data)
     assert isinstance(found, Record), found
     assert {name: str(value) for name, value in found.notification.items()} == {
         "r.id": "07",
@@ -255,15 +255,15 @@ def test_relax_ng_says_types() -> None:
         "r.x.u": "3",
     }
     recursive = schema.replace(b'<data type="int"/>', b'<choice><data type="int"/><text/></choice>')
-    (found,) = Renderer(Reading(schema=recursive)).render(data.replace(b"+1.50", b"+1"))
+    (found,) = Renderer(ReadOptions(schema=recursive)).render(data.replace(b"+1.50", b"+1"))
     assert isinstance(found, Record)
     assert found.notification["r.n"] == "+1"
     any_name = schema.replace(b"<name>t</name>", b"<anyName/>")
-    (found,) = Renderer(Reading(schema=any_name)).render(data)
+    (found,) = Renderer(ReadOptions(schema=any_name)).render(data)
     assert isinstance(found, Record)
     assert found.notification["r.b"] is not True
     other = schema.replace(b'<data type="string"/>', b'<data type="string" datatypeLibrary=""/>', 1)
-    (found,) = Renderer(Reading(schema=other)).render(b"<r id='07'><s>7</s></r>")
+    (found,) = Renderer(ReadOptions(schema=other)).render(b"<r id='07'><s>7</s></r>")
     assert isinstance(found, Record)
     assert found.notification["r.s"] == 7
 
@@ -284,4 +284,4 @@ def test_a_schema_opens_nothing(tmp_path: Path) -> None:
         b"<!ELEMENT r (",
     ):
         with pytest.raises(ContradaError):
-            Renderer(Reading(schema=schema))
+            Renderer(ReadOptions(schema=schema))

@@ -8,12 +8,12 @@ from hypothesis import given
 
 from contrada.errors import InputError
 from contrada.integrations.documents import STRATEGIES
-from contrada.integrations.files import BadRecord, Reading, Record, Renderer
+from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from tests.integrations.documents.documents import STORIES, documents
 
 
 def rendered(data: bytes, form: str = "xml", **options: Any) -> list[dict[str, Any]]:
-    renderer = Renderer(Reading(**options), form)
+    renderer = Renderer(ReadOptions(**options), form)
     found = list(renderer.render(data))
     assert not [each for each in found if isinstance(each, BadRecord)]
     return [dict(each.notification) for each in found if isinstance(each, Record)]
@@ -80,12 +80,12 @@ def test_the_strategies_of_the_paper() -> None:
 
 def test_what_is_lost_and_what_is_repeated_is_told() -> None:
     """Erenkrantz 2001 §6.1, §6.2: else a source could not be changed, and loss be silent."""
-    renderer = Renderer(Reading(strategy="last"))
+    renderer = Renderer(ReadOptions(strategy="last"))
     list(renderer.render(STORIES))
     assert renderer.lost == {"backslash.story.title": 1, "backslash.story": 1}
     for strategy in STRATEGIES:
         if strategy != "xslt":
-            renderer = Renderer(Reading(strategy=strategy))
+            renderer = Renderer(ReadOptions(strategy=strategy))
             list(renderer.render(STORIES))
             assert renderer.repeated == {"backslash.story": 2}, strategy
 
@@ -117,7 +117,7 @@ def test_which_element_is_split() -> None:
         (b"<r><a>1</a><b/><b/><b>3</b><a/></r>", "r.b", 3),
         (b"<r><a>1</a><b>2</b><b>3</b><a>4</a></r>", "r.a", 2),
     ):
-        renderer = Renderer(Reading(strategy="split"))
+        renderer = Renderer(ReadOptions(strategy="split"))
         assert len(list(renderer.render(data))) == count
         assert name in renderer.repeated
     assert rendered(b"<r><a n='1'><b/></a></r>", strategy="split") == [{"r.a.n": 1}]
@@ -160,10 +160,10 @@ def test_a_type_of_a_plain_name_holds_for_all() -> None:
 def test_what_is_refused() -> None:
     """Else a slip would be found out when events are missing."""
     with pytest.raises(InputError, match="expected one of multi, last"):
-        Reading(strategy="first")
+        ReadOptions(strategy="first")
     with pytest.raises(InputError, match="needs a stylesheet"):
-        Reading(strategy="xslt")
+        ReadOptions(strategy="xslt")
     with pytest.raises(InputError, match="for XML"):
-        Renderer(Reading(schema=b"<!ELEMENT a ANY>"), "json")
+        Renderer(ReadOptions(schema=b"<!ELEMENT a ANY>"), "json")
     with pytest.raises(InputError, match="expected xml or json"):
-        Renderer(Reading(), "csv")
+        Renderer(ReadOptions(), "csv")

@@ -12,9 +12,9 @@ from contrada.integrations.feeds.document_receiver import Receiver
 from contrada.integrations.feeds.document_sender import Sendable, Sender
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
-from contrada.integrations.files import BadRecord, Reading, Record, Renderer
+from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.model import Notification
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.service.embedded_service import EmbeddedService
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network
@@ -27,7 +27,7 @@ TITLE = "backslash.story.title"
 
 def made(strategy: str = "daemon", data: bytes = STORIES) -> list[Record | BadRecord]:
     """What a document becomes."""
-    return list(Renderer(Reading(strategy=strategy)).render(data))
+    return list(Renderer(ReadOptions(strategy=strategy)).render(data))
 
 
 @on_loop

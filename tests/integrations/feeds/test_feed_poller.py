@@ -15,7 +15,7 @@ from contrada.integrations.feeds import fetcher as fetching
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.fetcher import Fetcher, shown_source
-from contrada.integrations.files import BadRecord, Reading, Record
+from contrada.integrations.files import BadRecord, ReadOptions, Record
 from tests.asynchronous import on_loop
 from tests.integrations.feeds.web import Answer, answering, website
 
@@ -137,7 +137,7 @@ async def test_another_reading_asks_for_the_whole() -> None:
             ("item", (1, 0, 0, 0)),
             ("item", (0, 0, 1, 0)),
         ):
-            reading = Reading(entries=entries)
+            reading = ReadOptions(entries=entries)
             poller = FeedPoller([f"{address}/feed"], reading, states=states)
             (poll,) = await polled(poller)
             assert counts(poll) == expected
@@ -299,14 +299,14 @@ async def test_options_of_reading_count(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     path.write_bytes(rss("1", "x", "3"))
     types = {"rss.channel.item.title": "number"}
-    (poll,) = await polled(FeedPoller([str(path)], Reading(types=types)))
+    (poll,) = await polled(FeedPoller([str(path)], ReadOptions(types=types)))
     assert titles(poll) == [1, 3]
     assert counts(poll) == (3, 0, 0, 1)
-    index = Reading(strategy="index")
+    index = ReadOptions(strategy="index")
     (poll,) = await polled(FeedPoller([str(path)], index))
     assert len(poll.records) == 3
     with pytest.raises(InputError):
-        FeedPoller([str(path)], Reading(strategy="xslt", stylesheet=b"<no/>"))
+        FeedPoller([str(path)], ReadOptions(strategy="xslt", stylesheet=b"<no/>"))
 
 
 @on_loop
@@ -328,7 +328,7 @@ async def test_other_xml_with_entries_and_what_makes_them_the_same(tmp_path: Pat
     path.write_bytes(b"<g><p id='1'>a</p><p id='2'>b</p></g>")
     (poll,) = await polled(FeedPoller([str(path)]))
     assert "which is no feed's" in str(poll.error)
-    poller = FeedPoller([str(path)], Reading(entries="p"), identity="id")
+    poller = FeedPoller([str(path)], ReadOptions(entries="p"), identity="id")
     assert [counts(each) for each in await polled(poller)] == [(2, 0, 0, 0)]
     path.write_bytes(b"<g><p id='1'>A</p><p id='2'>b</p></g>")
     assert [counts(each) for each in await polled(poller)] == [(0, 1, 1, 0)]

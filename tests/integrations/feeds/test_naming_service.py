@@ -13,7 +13,7 @@ from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.service import backoff
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.stores.sqlite_store import SqliteStore

@@ -12,7 +12,7 @@ from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.feeds.wild_subscription import WildSubscription
 from contrada.model import FilterSet
 from contrada.net.broker.broker import Broker
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.service.embedded_service import EmbeddedService
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contrada.errors import InputError, InvalidValueError
-from contrada.integrations.files import Reading
+from contrada.integrations.files import ReadOptions
 from contrada.integrations.files.cells import CONVERTERS, untyped_value
 from contrada.model import Value
 
@@ -97,7 +97,7 @@ def test_what_is_not_of_the_declared_type_is_refused(kind: str, text: str) -> No
 
 def test_times_without_a_zone_are_in_the_zone_of_the_source() -> None:
     """Else local times could not be read, or would be taken for UTC."""
-    convert = Reading(types={"t": "time"}, zone="Europe/Rome").converter("t")
+    convert = ReadOptions(types={"t": "time"}, zone="Europe/Rome").converter("t")
     assert convert("2013-07-01 05:00") == datetime(2013, 7, 1, 3, tzinfo=UTC)
     assert convert("2013-07-01") == datetime(2013, 6, 30, 22, tzinfo=UTC)
     assert convert("2013-07-01T05:00Z") == datetime(2013, 7, 1, 5, tzinfo=UTC)
@@ -106,7 +106,7 @@ def test_times_without_a_zone_are_in_the_zone_of_the_source() -> None:
         with pytest.raises(InvalidValueError):
             convert(text)
     with pytest.raises(InputError, match="'Europe/Nowhere', expected a zone"):
-        Reading(zone="Europe/Nowhere")
+        ReadOptions(zone="Europe/Nowhere")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import pytest
 
 from contrada.errors import InvalidNameError, ParseError
-from contrada.integrations.files import BadRecord, Reading, Record, Rows, read_rows
+from contrada.integrations.files import BadRecord, CsvRows, ReadOptions, Record, read_rows
 from contrada.model import Notification
 
 
-def read(*lines: str, reading: Reading | None = None) -> list[Record | BadRecord]:
-    return list(read_rows(lines, "f.csv", reading or Reading()))
+def read(*lines: str, reading: ReadOptions | None = None) -> list[Record | BadRecord]:
+    return list(read_rows(lines, "f.csv", reading or ReadOptions()))
 
 
 def test_cells_become_attributes_and_empty_ones_are_absent() -> None:
@@ -20,7 +20,7 @@ def test_cells_become_attributes_and_empty_ones_are_absent() -> None:
 
 def test_markers_of_no_value() -> None:
     """Else NA would be a text, in one column of numbers."""
-    reading = Reading(absent=frozenset({"NA"}))
+    reading = ReadOptions(absent=frozenset({"NA"}))
     assert read("a,b", "NA,NB", reading=reading) == [
         Record("f.csv", 2, Notification({"b": "NB"})),
     ]
@@ -45,7 +45,7 @@ def test_bad_rows_are_reported_and_the_others_read() -> None:
 
 def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
     """Else the user would search a row of many cells for the wrong one."""
-    (found,) = read("a,b", "1,x", reading=Reading(types={"b": "number"}))
+    (found,) = read("a,b", "1,x", reading=ReadOptions(types={"b": "number"}))
     assert isinstance(found, BadRecord)
     assert found.reason == "column 'b': 'x': expected a number of 64 bits"
 
@@ -53,7 +53,7 @@ def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
 @pytest.mark.parametrize("text", ["007", "-01.5", "+5"])
 def test_a_number_that_is_written_otherwise_says_so(text: str) -> None:
     """Else one would wonder why so small a number does not fit into 64 bits."""
-    (found,) = read("a", text, reading=Reading(types={"a": "number"}))
+    (found,) = read("a", text, reading=ReadOptions(types={"a": "number"}))
     assert isinstance(found, BadRecord)
     assert found.reason.endswith("expected a number of 64 bits without `+` or leading zeros")
 
@@ -76,7 +76,7 @@ def test_an_empty_file_is_malformed() -> None:
 def test_header_errors_carry_what_is_wrong() -> None:
     """Else the one line about the file would not say which name it is."""
     with pytest.raises(ParseError, match="'a' twice"):
-        Rows("a,a", Reading())
+        CsvRows("a,a", ReadOptions())
     with pytest.raises(InvalidNameError) as caught:
-        Rows("a,@id", Reading())
+        CsvRows("a,@id", ReadOptions())
     assert caught.value.name == "@id"

@@ -2,7 +2,13 @@
 
 import pytest
 
-from contrada.integrations.files import BadRecord, Reading, Record, document_records, read_document
+from contrada.integrations.files import (
+    BadRecord,
+    ReadOptions,
+    Record,
+    document_records,
+    read_document,
+)
 from contrada.model import Notification
 
 FEED = b"""<?xml version="1.0"?>
@@ -15,10 +21,10 @@ FEED = b"""<?xml version="1.0"?>
 </feed>
 """
 
-ENTRIES = Reading(entries="entry", types={"feed.entry.id": "text"})
+ENTRIES = ReadOptions(entries="entry", types={"feed.entry.id": "text"})
 
 
-def read(data: bytes, reading: Reading = ENTRIES) -> tuple[list[Record], list[BadRecord]]:
+def read(data: bytes, reading: ReadOptions = ENTRIES) -> tuple[list[Record], list[BadRecord]]:
     found = list(read_document(data, "f", reading))
     records = [each for each in found if isinstance(each, Record)]
     return records, [each for each in found if isinstance(each, BadRecord)]
@@ -48,7 +54,7 @@ def test_one_notification_per_entry() -> None:
 
 def test_without_entries_the_document_is_one_notification() -> None:
     """Else repeated elements would be lost, as in the paper's own system."""
-    ((record,), _) = read(FEED, Reading())
+    ((record,), _) = read(FEED, ReadOptions())
     assert record.notification["feed.entry.id"] == (1, 2, 4)
 
 
@@ -110,7 +116,7 @@ def test_what_is_not_guessed_at(data: bytes) -> None:
 
 def test_a_value_not_of_its_type_is_the_fault_of_its_entry() -> None:
     """Else one wrong value would cost the document."""
-    reading = Reading(entries="entry", types={"feed.entry.id": "bool"}, absent=frozenset({"1"}))
+    reading = ReadOptions(entries="entry", types={"feed.entry.id": "bool"}, absent=frozenset({"1"}))
     records, bad = read(FEED, reading)
     assert [each.number for each in records] == [1, 3]
     assert bad[0].reason.startswith("entry 2: attribute 'feed.entry.id'")

@@ -7,7 +7,7 @@ import pytest
 
 from contrada.integrations.files import (
     BadRecord,
-    Reading,
+    ReadOptions,
     Record,
     notification_of_object,
     read_objects,
@@ -16,8 +16,8 @@ from contrada.integrations.files.json_objects import read_array
 from contrada.model import Notification
 
 
-def made(line: str, reading: Reading | None = None) -> Notification:
-    return notification_of_object(line, reading or Reading())
+def made(line: str, reading: ReadOptions | None = None) -> Notification:
+    return notification_of_object(line, reading or ReadOptions())
 
 
 def test_objects_are_flattened_by_dots() -> None:
@@ -48,7 +48,7 @@ def test_integers_are_exact() -> None:
 
 def test_declared_types_are_applied_to_texts() -> None:
     """Else times and NaN could not come in by JSON."""
-    found = made('{"a":"NaN","b":"12","c":12,"d":["1","x"]}', Reading(types={"a": "number"}))
+    found = made('{"a":"NaN","b":"12","c":12,"d":["1","x"]}', ReadOptions(types={"a": "number"}))
     value = found["a"]
     assert isinstance(value, float)
     assert math.isnan(value)
@@ -78,7 +78,7 @@ BAD = [
 @pytest.mark.parametrize(("line", "column", "reason"), BAD)
 def test_bad_records(line: str, column: int | None, reason: str) -> None:
     """Else something that is not the record would be matched in its place."""
-    first, second = read_objects([line, '{"a":1}'], "f.json", Reading())
+    first, second = read_objects([line, '{"a":1}'], "f.json", ReadOptions())
     assert isinstance(first, BadRecord)
     assert (first.line, first.column) == (1, column)
     assert reason in first.reason
@@ -92,7 +92,7 @@ QUAKES = (
 
 def test_an_array_in_a_document_is_read_by_its_name() -> None:
     """Else GeoJSON and what else comes as one document could not be read."""
-    first, second, third = read_array(QUAKES, "f.json", Reading(entries="x.features"))
+    first, second, third = read_array(QUAKES, "f.json", ReadOptions(entries="x.features"))
     assert isinstance(first, Record)
     assert (first.number, dict(first.notification)) == (1, {"p.mag": 5.1})
     assert first.notification.body == b'{"p": {"mag": 5.1}, "c": [1, [2]]}'
@@ -100,7 +100,7 @@ def test_an_array_in_a_document_is_read_by_its_name() -> None:
     assert second.reason == "x.features 2: found a JSON number, expected a JSON object"
     assert isinstance(third, Record)
     assert (third.number, dict(third.notification)) == (3, {"p": None})
-    (found,) = read_array(b'\n[{"a": 1}]', "f.json", Reading(entries="."))
+    (found,) = read_array(b'\n[{"a": 1}]', "f.json", ReadOptions(entries="."))
     assert isinstance(found, Record)
 
 
@@ -120,7 +120,7 @@ def test_a_document_without_the_array_is_one_bad_record(
     data: bytes, entries: str, said: str
 ) -> None:
     """Else a slip in a name would look as if there were no records."""
-    (found,) = read_array(data, "f.json", Reading(entries=entries))
+    (found,) = read_array(data, "f.json", ReadOptions(entries=entries))
     assert isinstance(found, BadRecord)
     assert said in found.reason
     if b"\n" in data and data != QUAKES:
@@ -129,7 +129,7 @@ def test_a_document_without_the_array_is_one_bad_record(
 
 def test_names_are_dropped_and_changed_before_all_else() -> None:
     """Else records with names that no attribute can have could not be read at all."""
-    reading = Reading(
+    reading = ReadOptions(
         rename={"@id": "id", "t.at": "at"}, drop=frozenset({"agent"}), types={"at": "time"}
     )
     line = '{"@id": "x", "agent": {"id": 1, "l": [{}]}, "agents": 2, "t": {"at": "2013-01-01"}}'
@@ -142,7 +142,7 @@ def test_names_are_dropped_and_changed_before_all_else() -> None:
 
 def test_what_is_dropped_is_not_in_the_body_either() -> None:
     """A password would travel on in the body of those records that have one."""
-    reading = Reading(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
+    reading = ReadOptions(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
     # pragma: allowlist nextline secret
     line = '{"user": "x", "password": "pw", "legs": [{"a": 1, "pin": {"x": 2}}, [{"pin": 3}]]}'
     for keep in (False, True):

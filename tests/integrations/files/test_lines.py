@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import InputError
-from contrada.integrations.files import BadRecord, Reading, lines, open_lines, read_file
+from contrada.integrations.files import BadRecord, ReadOptions, lines, open_lines, read_file
 
 
 def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_compressed_and_damaged(tmp_path: Path) -> None:
     path.write_bytes(whole)
     assert len(list(open_lines(path))) == 10_001
     path.write_bytes(whole[: len(whole) // 2])
-    *records, last = read_file(path, "csv", Reading())
+    *records, last = read_file(path, "csv", ReadOptions())
     assert isinstance(last, BadRecord)
     assert "damaged compressed data" in last.reason
     assert last.line == len(records) + 2
@@ -67,7 +67,7 @@ def test_a_line_too_long_is_bad_and_the_next_is_read(
     monkeypatch.setattr("contrada.integrations.files.record.LINE_CHARS_MAX", 10)
     path = tmp_path / "a.csv"
     path.write_text("a\n" + "x" * 35 + "\n" + "y" * 10 + "\n1")
-    first, second, third = read_file(path, "csv", Reading())
+    first, second, third = read_file(path, "csv", ReadOptions())
     assert isinstance(first, BadRecord)
     assert first.line == 2
     assert "LINE_CHARS_MAX" in first.reason

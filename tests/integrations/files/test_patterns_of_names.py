@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError
 from contrada.integrations.documents.name_patterns import expand
-from contrada.integrations.files import Matcher, Reading, Record, Renderer
+from contrada.integrations.files import Matcher, ReadOptions, Record, Renderer
 from contrada.model import FilterSet
 
 STORIES = b"""<b><story><title>x</title><n>1</n></story><story><title>y</title></story>
@@ -17,7 +17,7 @@ STORIES = b"""<b><story><title>x</title><n>1</n></story><story><title>y</title><
 
 def matched(path: Path, wanted: list[str], **options: str) -> list[tuple[int, list[int]]]:
     """By record of a file what it matches."""
-    matcher = Matcher([FilterSet(each) for each in wanted], Reading(**options))  # type: ignore[arg-type]
+    matcher = Matcher([FilterSet(each) for each in wanted], ReadOptions(**options))  # type: ignore[arg-type]
     return [
         (each.record.number, each.positions)
         for outcomes in matcher.file(path, path.suffix[1:], path.name)
@@ -42,7 +42,7 @@ def test_names_stand_for_what_documents_have(tmp_path: Path) -> None:
     path.write_bytes(STORIES)
     assert matched(path, WANTED, strategy="pattern") == [(1, [0, 1, 4, 5])]
     assert matched(path, WANTED, strategy="index") == [(1, [4])]
-    (record,) = Renderer(Reading(strategy="index")).render(STORIES)
+    (record,) = Renderer(ReadOptions(strategy="index")).render(STORIES)
     assert isinstance(record, Record)
     of = record.notification
     by_names = [position for position, text in enumerate(WANTED) if expand(text, of).matches(of)]
@@ -57,12 +57,12 @@ def test_each_document_is_matched_by_its_own_names(documents: list[list[str]]) -
     """The first document with a new name would be missed."""
     for stories in documents:
         data = "".join(f"<s><t>{title}</t></s>" for title in stories)
-        records = Renderer(Reading(strategy="pattern")).render(f"<b a='1'>{data}</b>".encode())
+        records = Renderer(ReadOptions(strategy="pattern")).render(f"<b a='1'>{data}</b>".encode())
         (record,) = records
         assert isinstance(record, Record)
         matcher = Matcher(
             [FilterSet("`b.s.<0-9>.t` = 'x'"), FilterSet("`b.s*.t` = 'x'")],
-            Reading(strategy="pattern"),
+            ReadOptions(strategy="pattern"),
         )
         several = len(stories) > 1 and "x" in stories
         alone = stories == ["x"]
@@ -79,4 +79,4 @@ def test_lines_of_json_have_patterns_too(tmp_path: Path) -> None:
 def test_wrong_patterns_are_refused() -> None:
     """They would match nothing, in silence."""
     with pytest.raises(InvalidFilterError, match="pattern of names"):
-        Matcher([FilterSet("`a.*` absent")], Reading(strategy="pattern"))
+        Matcher([FilterSet("`a.*` absent")], ReadOptions(strategy="pattern"))

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from contrada.errors import ContradaError, InvalidNotificationError
-from contrada.integrations.files import Reading, plain_attributes, plain_time
+from contrada.integrations.files import ReadOptions, plain_attributes, plain_time
 from contrada.model import Envelope, Notification
 
 
 def test_constants_and_the_time_of_the_envelope() -> None:
     """Else a pattern over the stream would order events by when they were read."""
     time = datetime(2013, 1, 1, tzinfo=UTC)
-    found = Reading(add={"kind": "flight"}, time="at").notification({"kind": "x", "at": [time]})
+    found = ReadOptions(add={"kind": "flight"}, time="at").notification({"kind": "x", "at": [time]})
     assert found == Notification(
         {"kind": "flight", "at": time}, envelope=Envelope(time_us=1_356_998_400_000_000)
     )
@@ -25,13 +25,13 @@ def test_constants_and_the_time_of_the_envelope() -> None:
 def test_a_record_without_its_time_is_refused(stamp: str | int | list[object] | None) -> None:
     """Else it would silently be an event of 1970."""
     with pytest.raises(InvalidNotificationError) as caught:
-        Reading(time="at").notification({"at": stamp})  # type: ignore[dict-item]
+        ReadOptions(time="at").notification({"at": stamp})  # type: ignore[dict-item]
     assert caught.value.name == "at"
 
 
 def test_type_marks() -> None:
     """Else a typed subscriber would not see what a pipeline publishes."""
-    found = Reading(marks=("StockObvent", "StockQuote")).notification({"price": 1})
+    found = ReadOptions(marks=("StockObvent", "StockQuote")).notification({"price": 1})
     assert found["@is.StockObvent"] is True
     assert found["@is.StockQuote"] is True
 
@@ -49,12 +49,12 @@ def test_type_marks() -> None:
 def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
     """Else every record would be bad for a fault of the options."""
     with pytest.raises(ContradaError):
-        Reading(**options)
+        ReadOptions(**options)
 
 
 def test_options_travel_to_other_processes() -> None:
     """Else a task on Spark would read in another way than the driver says."""
-    reading = Reading(types={"a": "time"}, absent=frozenset({"NA"}), entries="e", marks=("T",))
+    reading = ReadOptions(types={"a": "time"}, absent=frozenset({"NA"}), entries="e", marks=("T",))
     assert pickle.loads(pickle.dumps(reading)) == reading
 
 

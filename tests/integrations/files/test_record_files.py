@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import InputError
-from contrada.integrations.files import BadRecord, Reading, check_name_of, format_of, read_file
+from contrada.integrations.files import BadRecord, ReadOptions, check_name_of, format_of, read_file
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_unknown_suffix() -> None:
 @pytest.mark.parametrize("format_name", ["csv", "json", "xml"])
 def test_a_file_that_cannot_be_read_is_one_bad_record(tmp_path: Path, format_name: str) -> None:
     """Else one missing file would cost all others."""
-    (found,) = read_file(tmp_path / "none", format_name, Reading(), "shown")
+    (found,) = read_file(tmp_path / "none", format_name, ReadOptions(), "shown")
     assert isinstance(found, BadRecord)
     assert "cannot be read" in found.reason
 

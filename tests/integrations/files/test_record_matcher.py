@@ -15,7 +15,7 @@ from contrada.integrations.files import (
     BadRecord,
     Matcher,
     Outcomes,
-    Reading,
+    ReadOptions,
     csv_batch,
     json_scan,
     lines,
@@ -23,7 +23,7 @@ from contrada.integrations.files import (
     read_file,
     record_matcher,
 )
-from contrada.integrations.files.json_batch import Decoder
+from contrada.integrations.files.json_batch import JsonBatchReader
 from contrada.matching.kernels import jit
 from contrada.model import Filter, FilterSet, parse, to_msgpack
 
@@ -54,16 +54,16 @@ WANTED: tuple[Filter | FilterSet, ...] = tuple(
 """What one may ask of the names below, and of what all records have in common."""
 
 READINGS = (
-    Reading(),
-    Reading(absent=frozenset({"NA", "x"}), add={"kind": "row"}, marks=("Row",)),
-    Reading(types={"t": "time", "n": "number", "b": "text"}, absent=frozenset({"NA"})),
-    Reading(types={"t": "time"}, time="t"),
-    Reading(types={"a": "bool"}, add={"a": 1, "kind": 2}),
-    Reading(time="a"),
-    Reading(rename={"a": "b", "@id": "a"}, drop=frozenset({"o", "c", ""})),
-    Reading(types={"a": "epoch", "t": "time"}, zone="Europe/Rome", rename={"o.p": "t"}),
-    Reading(types={"a": "epoch"}, time="a"),
-    Reading(add={"t": datetime(1969, 7, 20, tzinfo=UTC)}, time="t"),
+    ReadOptions(),
+    ReadOptions(absent=frozenset({"NA", "x"}), add={"kind": "row"}, marks=("Row",)),
+    ReadOptions(types={"t": "time", "n": "number", "b": "text"}, absent=frozenset({"NA"})),
+    ReadOptions(types={"t": "time"}, time="t"),
+    ReadOptions(types={"a": "bool"}, add={"a": 1, "kind": 2}),
+    ReadOptions(time="a"),
+    ReadOptions(rename={"a": "b", "@id": "a"}, drop=frozenset({"o", "c", ""})),
+    ReadOptions(types={"a": "epoch", "t": "time"}, zone="Europe/Rome", rename={"o.p": "t"}),
+    ReadOptions(types={"a": "epoch"}, time="a"),
+    ReadOptions(add={"t": datetime(1969, 7, 20, tzinfo=UTC)}, time="t"),
 )
 
 NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "@version", "ü", "\x1f")
@@ -212,7 +212,7 @@ def like_texts(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def quoted_texts(draw: st.DrawFn) -> tuple[str, Reading]:
+def quoted_texts(draw: st.DrawFn) -> tuple[str, ReadOptions]:
     """Files of rows whose cells have line breaks, delimiters and quotes, some of them broken."""
     delimiter = draw(st.sampled_from(",;\t |"))
     quote = draw(st.sampled_from(['"', '"', "'", ""]))
@@ -228,13 +228,13 @@ def quoted_texts(draw: st.DrawFn) -> tuple[str, Reading]:
     odd_heads = [[f"{quote}a\nb{quote}", "b"], [f"{quote}a", "b"]]
     head = draw(st.sampled_from([["a", "b"]] * 5 + odd_heads))
     text = "".join(delimiter.join(row) + draw(ENDS) for row in [head, *rows])
-    return text, Reading(delimiter=delimiter, quote=quote, absent=frozenset({"NA"}))
+    return text, ReadOptions(delimiter=delimiter, quote=quote, absent=frozenset({"NA"}))
 
 
 Found = tuple[int, int | None, list[Any]]
 
 
-def outcomes(path: Path, kind: str, reading: Reading, *, bulk: bool) -> Found:
+def outcomes(path: Path, kind: str, reading: ReadOptions, *, bulk: bool) -> Found:
     """How many records were read, the largest time, and all that is told of them, in order."""
     subject = Matcher(WANTED, reading, 0 if bulk else 2**62)
     found: list[Outcomes] = list(subject.file(path, kind, "f"))
@@ -242,7 +242,7 @@ def outcomes(path: Path, kind: str, reading: Reading, *, bulk: bool) -> Found:
     return sum(each.read for each in found), subject.latest_us, told
 
 
-def expected(path: Path, kind: str, reading: Reading) -> Found:
+def expected(path: Path, kind: str, reading: ReadOptions) -> Found:
     """The same by the plain readers and by the filters themselves."""
     times: list[int] = []
     told: list[Any] = []
@@ -262,7 +262,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lines") / "file"
 
 
-def in_columns(path: Path, kind: str, reading: Reading) -> Found:
+def in_columns(path: Path, kind: str, reading: ReadOptions) -> Found:
     """The same of a matcher that tells of what matched in columns, one record after another."""
     subject = Matcher(WANTED, reading, 0)
     subject.packs = True
@@ -288,7 +288,7 @@ def in_order(told: Any) -> Any:
     return told.record.number, told.positions, time_us, shown, to_msgpack(notification)
 
 
-def check(path: Path, text: str, kind: str, reading: Reading) -> None:
+def check(path: Path, text: str, kind: str, reading: ReadOptions) -> None:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     *read, told = expected(path, kind, reading)
     assert outcomes(path, kind, reading, bulk=False) == (*read, told)
@@ -303,7 +303,7 @@ def check(path: Path, text: str, kind: str, reading: Reading) -> None:
 
 @given(quoted_texts())
 def test_rows_of_several_lines_at_once_are_those_one_by_one(
-    file: Path, case: tuple[str, Reading]
+    file: Path, case: tuple[str, ReadOptions]
 ) -> None:
     """Else a cell with a line break would be another in a large file."""
     check(file, case[0], "csv", case[1])
@@ -323,7 +323,7 @@ CELLS_OF_COLUMNS = (
 
 
 @st.composite
-def like_rows(draw: st.DrawFn) -> tuple[str, Reading]:
+def like_rows(draw: st.DrawFn) -> tuple[str, ReadOptions]:
     """Files of rows that are alike, but for a few cells; with columns that nobody asks for."""
     delimiter, quote = draw(st.sampled_from(",;\t |1")), draw(st.sampled_from(['"', "'", ""]))
     names = draw(st.lists(st.sampled_from(["a", "b", "t", "y", "z"]), min_size=1, unique=True))
@@ -336,7 +336,7 @@ def like_rows(draw: st.DrawFn) -> tuple[str, Reading]:
     if draw(st.integers(0, 2)) == 0:
         lines[-1] = draw(st.sampled_from([[], *lines, lines[-1][:-1], [*lines[-1], "x"]]))
     time = draw(st.sampled_from([None, None, "t"]))
-    reading = Reading(
+    reading = ReadOptions(
         delimiter=delimiter,
         quote=quote,
         types=draw(st.sampled_from([{}, {"z": "number", "t": "time", "a": "number", "b": "text"}])),
@@ -351,7 +351,9 @@ def like_rows(draw: st.DrawFn) -> tuple[str, Reading]:
 
 
 @given(like_rows())
-def test_rows_that_are_alike_are_those_one_by_one(file: Path, case: tuple[str, Reading]) -> None:
+def test_rows_that_are_alike_are_those_one_by_one(
+    file: Path, case: tuple[str, ReadOptions]
+) -> None:
     """Else a cell would end elsewhere, or be another value, where a kernel parts it."""
     check(file, case[0], "csv", case[1])
 
@@ -359,20 +361,20 @@ def test_rows_that_are_alike_are_those_one_by_one(file: Path, case: tuple[str, R
 def test_cells_that_nobody_asks_for_are_looked_at(file: Path) -> None:
     """Else a row with a number that is none would be good."""
     for names, kinds in (("z", "number"), ("z", "bool"), ("t", "time"), ("z", "epoch")):
-        reading = Reading(types={names: kinds}, absent=frozenset({"NA", "-999"}))
+        reading = ReadOptions(types={names: kinds}, absent=frozenset({"NA", "-999"}))
         check(file, f"y,{names},a\n" + "".join(f"1,{c},1\n" for c in HOSTILE_CELLS), "csv", reading)
 
 
 def test_a_block_of_many_columns_and_short_lines_takes_little(file: Path) -> None:
     """A file of a wide header and empty lines would take gigabytes."""
     head = ",".join(["a", *(f"x{n}" for n in range(2_000))])
-    check(file, f"{head}\n" + "\n" * 2_000 + "1" + "," * 2_000 + "\n", "csv", Reading())
+    check(file, f"{head}\n" + "\n" * 2_000 + "1" + "," * 2_000 + "\n", "csv", ReadOptions())
 
 
 def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
     """Each cell would be compared with thousands of texts, or with some of them alone."""
     for count in (csv_batch.ABSENT_PARTED_MAX, csv_batch.ABSENT_PARTED_MAX + 1):
-        reading = Reading(absent=frozenset(f"{n}" for n in range(count)))
+        reading = ReadOptions(absent=frozenset(f"{n}" for n in range(count)))
         check(file, f"a,b\n1,{count - 1}\n{count},x\n", "csv", reading)
 
 
@@ -380,7 +382,7 @@ def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("block_bytes", [lines.BLOCK_BYTES, 50])
 def test_hostile_cells_beside_others(
-    file: Path, monkeypatch: pytest.MonkeyPatch, reading: Reading, block_bytes: int
+    file: Path, monkeypatch: pytest.MonkeyPatch, reading: ReadOptions, block_bytes: int
 ) -> None:
     """Else a cell would be read in another way where it stands among many."""
     monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
@@ -408,7 +410,7 @@ def hostile_objects() -> Iterator[str]:
 
 @pytest.mark.quick_first
 @pytest.mark.parametrize("reading", READINGS)
-def test_hostile_literals_beside_others(file: Path, reading: Reading) -> None:
+def test_hostile_literals_beside_others(file: Path, reading: ReadOptions) -> None:
     """Else a member of an object would be read in another way where it stands among many."""
     check(file, "".join(hostile_objects()), "json", reading)
     clean = [each for each in hostile_objects() if "\udcff" not in each]
@@ -450,14 +452,14 @@ def test_hostile_literals_alone(file: Path) -> None:
 
 
 @given(text=csv_texts(), reading=st.sampled_from(READINGS))
-def test_rows_at_once_are_the_rows_one_by_one(file: Path, text: str, reading: Reading) -> None:
+def test_rows_at_once_are_the_rows_one_by_one(file: Path, text: str, reading: ReadOptions) -> None:
     """Else a value, a fault or its place would depend on how much there is to read."""
     check(file, text, "csv", reading)
 
 
 @given(text=json_texts(), reading=st.sampled_from(READINGS))
 def test_objects_at_once_are_the_objects_one_by_one(
-    file: Path, text: str, reading: Reading
+    file: Path, text: str, reading: ReadOptions
 ) -> None:
     """Else the same line would be a record in a large file and a bad record in a small one."""
     check(file, text, "json", reading)
@@ -465,7 +467,7 @@ def test_objects_at_once_are_the_objects_one_by_one(
 
 @given(text=like_texts(), reading=st.sampled_from(READINGS))
 def test_objects_that_are_alike_are_those_one_by_one(
-    file: Path, text: str, reading: Reading
+    file: Path, text: str, reading: ReadOptions
 ) -> None:
     """Else a line would be read as the one before it, or a number be the one next to it."""
     check(file, text, "json", reading)
@@ -489,8 +491,8 @@ NUMBERS = [
 )
 def test_numbers_are_told_of_as_they_are_written(file: Path, numbers: list[str]) -> None:
     """An integer would be told of as a double, or -0.0 as 0.0, where others stand in its column."""
-    check(file, "".join(f'{{"a":2,"n":{each}}}\n' for each in numbers), "json", Reading())
-    check(file, "".join(f'{{"a":{each}}}\n' for each in numbers), "json", Reading())
+    check(file, "".join(f'{{"a":2,"n":{each}}}\n' for each in numbers), "json", ReadOptions())
+    check(file, "".join(f'{{"a":{each}}}\n' for each in numbers), "json", ReadOptions())
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -502,30 +504,30 @@ def test_what_matched_is_told_of_in_pieces(
     monkeypatch.setattr(record_matcher, f"TOLD_{limit}", 4 if limit == "AT_ONCE" else 1)
     lines = {"csv": ["a"] + ["1"] * 10, "json": ['{"a":1}'] * 10}[kind]
     file.write_text("\n".join([*lines, ""]))
-    subject = Matcher(WANTED, Reading(), 0)
+    subject = Matcher(WANTED, ReadOptions(), 0)
     subject.packs = True
     found = [each.packed for each in subject.file(file, kind, "f") if each.packed]
     assert [len(each.numbers) for each in found] == sizes
-    assert in_columns(file, kind, Reading()) == (
+    assert in_columns(file, kind, ReadOptions()) == (
         10,
         0,
-        sorted(map(in_order, expected(file, kind, Reading())[-1]), key=repr),
+        sorted(map(in_order, expected(file, kind, ReadOptions())[-1]), key=repr),
     )
 
 
 def test_objects_that_are_too_long_are_bad(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that is refused alone would be a record among others."""
-    for module in ("lines", "record", "scanning", "decoding"):
+    for module in ("lines", "record", "json_scan", "json_batch"):
         monkeypatch.setattr(f"contrada.integrations.files.{module}.LINE_CHARS_MAX", 30)
     short = '{"a":1}\n' * 20
-    check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", Reading())
+    check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", ReadOptions())
 
 
 def test_a_time_that_means_none_is_missing(file: Path) -> None:
     """A record would have a time that its source says is none, or be stamped without one."""
     for time in (None, "t"):
         for absent in ((), ("2013-01-01",), ("NA", "2013-01-01T00:00Z")):
-            reading = Reading(types={"t": "time"}, absent=frozenset(absent), time=time)
+            reading = ReadOptions(types={"t": "time"}, absent=frozenset(absent), time=time)
             times = ["2013-01-01", "2013-01-01T00:00Z", "2013-06-01 05:00Z"] * 3
             check(file, "a,t\n" + "".join(f"1,{t}\n" for t in [*times, ""]), "csv", reading)
             lines = [f'{{"a":1,"t":"{each}"}}\n' for each in times]
@@ -534,9 +536,9 @@ def test_a_time_that_means_none_is_missing(file: Path) -> None:
 
 def test_objects_without_a_time_are_bad(file: Path) -> None:
     """Lines would be records where none of them has the time that each needs."""
-    check(file, '{"a":1}\n' * 20, "json", Reading(types={"t": "time"}, time="t"))
+    check(file, '{"a":1}\n' * 20, "json", ReadOptions(types={"t": "time"}, time="t"))
     for kind in ("text", "number", "bool"):  # A stamp that can be no time.
-        check(file, "a,t\n" + "1,1\n" * 20, "csv", Reading(types={"t": kind}, time="t"))
+        check(file, "a,t\n" + "1,1\n" * 20, "csv", ReadOptions(types={"t": kind}, time="t"))
 
 
 def test_only_names_that_are_there_take_room() -> None:
@@ -545,10 +547,10 @@ def test_only_names_that_are_there_take_room() -> None:
         pytest.skip("lines are scanned by compiled kernels")
     block = lines.Block.of(1, b'{"a":1,"b":2}\n{"c":3}\n')
     asked = {"a", "c", *map(str, range(10_000))}
-    scanned = json_scan.ObjectScanner(lambda name: True).scan(block, asked)
+    scanned = json_scan.JsonScanner(lambda name: True).scan(block, asked)
     assert scanned is not None
     assert scanned.names == ["a", "c"]
-    decoder = Decoder(asked, Reading(rename={"b": "d"}), set())
+    decoder = JsonBatchReader(asked, ReadOptions(rename={"b": "d"}), set())
     assert decoder.read(block).columns.keys() == {"a", "c"}
 
 
@@ -572,10 +574,10 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
     for text in (f"<d>{''.join(members)}</d>", f"<d>{wide}{many}</d>", "<d><e><a>1</e></d>"):
         for wish in ("d.e.a = 1", "d.e.c > 7", "d.e.b absent", "d.e.n > 1", "@is.Row absent"):
             for reading in (
-                Reading(entries=entries),
-                Reading(entries=entries, types=types, absent=frozenset({"NA"})),
-                Reading(entries=entries, types={"d.e.t": "time"}, time="d.e.t"),
-                Reading(entries=entries, add={"d.e.c": 9}, marks=("Row",)),
+                ReadOptions(entries=entries),
+                ReadOptions(entries=entries, types=types, absent=frozenset({"NA"})),
+                ReadOptions(entries=entries, types={"d.e.t": "time"}, time="d.e.t"),
+                ReadOptions(entries=entries, add={"d.e.c": 9}, marks=("Row",)),
             ):
                 file.write_text(text)
                 wanted = [parse(wish)]

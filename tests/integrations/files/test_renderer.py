@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from contrada.integrations.documents import entry_splitter
 from contrada.integrations.files import (
     BadRecord,
-    Reading,
+    ReadOptions,
     Record,
     Renderer,
     read_file,
@@ -55,7 +55,7 @@ class Trickle(io.RawIOBase):
 
 
 def streamed(data: bytes, size: int = 2**16, **options: Any) -> list[Any]:
-    renderer = Renderer(Reading(**options))
+    renderer = Renderer(ReadOptions(**options))
     return taken(renderer.render(Trickle(data, size), "f"))  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def streamed(data: bytes, size: int = 2**16, **options: Any) -> list[Any]:
 def test_pieces_give_what_the_whole_gives(strategy: str, size: int) -> None:
     """Else an event would depend on how it came."""
     options = {"strategy": strategy, "entries": "entry"}
-    whole = taken(Renderer(Reading(**options)).render(FEED, "f"))  # type: ignore[arg-type]
+    whole = taken(Renderer(ReadOptions(**options)).render(FEED, "f"))  # type: ignore[arg-type]
     assert len(whole) == 4
     assert streamed(FEED, size, **options) == whole
 
@@ -75,7 +75,7 @@ def test_any_entries_in_pieces(found: list[bytes], strategy: str) -> None:
     entries = [each[each.index(b"<root") : each.rindex(b"</root>") + 7] for each in found]
     data = b"<all a='1'>x<t>y</t>" + b"<u/>".join(entries) + b"</all>"
     options = {"strategy": strategy, "entries": "root"}
-    whole = taken(Renderer(Reading(**options)).render(data, "f"))  # type: ignore[arg-type]
+    whole = taken(Renderer(ReadOptions(**options)).render(data, "f"))  # type: ignore[arg-type]
     assert streamed(data, 50, **options) == whole
 
 
@@ -91,7 +91,7 @@ def test_options_hold_for_pieces_too() -> None:
         {"rename": {"feed.entry.id": "@x"}},
         {"drop": frozenset({"feed.entry"})},
     ):
-        whole = taken(Renderer(Reading(entries="entry", **options)).render(FEED, "f"))
+        whole = taken(Renderer(ReadOptions(entries="entry", **options)).render(FEED, "f"))
         pieces = streamed(FEED, 64, entries="entry", **options)
         reasons = [each.reason if isinstance(each, BadRecord) else each for each in whole]
         assert [e.reason if isinstance(e, BadRecord) else e for e in pieces] == reasons
@@ -129,13 +129,13 @@ def test_a_large_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     plain, packed = tmp_path / "f.xml", tmp_path / "f.xml.gz"
     plain.write_bytes(FEED)
     packed.write_bytes(gzip.compress(FEED))
-    whole = taken(read_file(plain, "xml", Reading(entries="entry"), "f"))
-    assert taken(read_file(packed, "xml", Reading(entries="entry"), "f")) == whole
+    whole = taken(read_file(plain, "xml", ReadOptions(entries="entry"), "f"))
+    assert taken(read_file(packed, "xml", ReadOptions(entries="entry"), "f")) == whole
     monkeypatch.setattr(rendering, "DOCUMENT_BYTES_MAX", 100)
     monkeypatch.setattr("contrada.integrations.files.document_records.DOCUMENT_BYTES_MAX", 100)
     for path in (plain, packed):
-        assert taken(read_file(path, "xml", Reading(entries="entry"), "f")) == whole
-        (bad,) = read_file(path, "xml", Reading(), "f")
+        assert taken(read_file(path, "xml", ReadOptions(entries="entry"), "f")) == whole
+        (bad,) = read_file(path, "xml", ReadOptions(), "f")
         assert isinstance(bad, BadRecord)
         assert "DOCUMENT_BYTES_MAX" in bad.reason
 
@@ -169,7 +169,7 @@ def test_real_feeds_in_pieces(shared_data: Callable[..., Path], name: str) -> No
     data = shared_data("xml_feeds", *name.split("/")).read_bytes()
     for strategy in ("multi", "last", "index", "daemon"):
         options = {"strategy": strategy, "entries": ENTRIES[name]}
-        whole = taken(Renderer(Reading(**options)).render(data, "f"))  # type: ignore[arg-type]
+        whole = taken(Renderer(ReadOptions(**options)).render(data, "f"))  # type: ignore[arg-type]
         assert streamed(data, 1_000, **options) == whole
 
 
@@ -177,7 +177,7 @@ def test_repetition_is_told_of_pieces_too() -> None:
     """Erenkrantz 2001 §6.2: else a large source could not be changed."""
     expected = {"feed.link": 2, "feed.entry": 4, "feed.entry.n": 2}
     for strategy in ("multi", "index"):
-        renderer = Renderer(Reading(strategy=strategy, entries="entry"))
+        renderer = Renderer(ReadOptions(strategy=strategy, entries="entry"))
         list(renderer.render(Trickle(FEED, 64)))  # type: ignore[arg-type]
         assert renderer.repeated == expected, strategy
 
@@ -193,7 +193,7 @@ OWN_ENTITIES = b"""<?xml version="1.0" encoding="ISO-8859-1"?>
 def test_entities_of_its_own_stand_for_texts_everywhere(strategy: str) -> None:
     """Else an event would depend on how a document came, or on a fault in another entry."""
     options = {"strategy": strategy, "entries": "e"}
-    render = Renderer(Reading(**options)).render  # type: ignore[arg-type]
+    render = Renderer(ReadOptions(**options)).render  # type: ignore[arg-type]
     whole = taken(render(OWN_ENTITIES, "f"))
     assert [each[1].get("r.e") for each in whole] == ["x ACME \xe9", None, "\xe9"]
     assert {each[1]["r.t"] for each in whole} == {"ACME \xe9"}
@@ -208,7 +208,10 @@ def test_entities_of_its_own_stand_for_texts_everywhere(strategy: str) -> None:
 def test_a_long_entity_is_refused_everywhere() -> None:
     """Else a document in pieces could become more than one that is whole."""
     long = b"<!DOCTYPE r [<!ENTITY c '%s'>]><r><e>&c;</e></r>" % (b"x" * 4_097)
-    for found in (taken(Renderer(Reading(entries="e")).render(long)), streamed(long, entries="e")):
+    for found in (
+        taken(Renderer(ReadOptions(entries="e")).render(long)),
+        streamed(long, entries="e"),
+    ):
         (bad,) = found
         assert "ENTITY_CHARS_MAX" in bad.reason
 
@@ -216,20 +219,20 @@ def test_a_long_entity_is_refused_everywhere() -> None:
 def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
     """Else a document that is read whole could not be read in pieces, or with a fault in it."""
     parts = b"<!DOCTYPE r [<!ENTITY % p SYSTEM 'no.dtd'> %p;]><r><e>1</e>\n<e>2</e><e/></r>"
-    whole = taken(Renderer(Reading(entries="e")).render(parts, "f"))
+    whole = taken(Renderer(ReadOptions(entries="e")).render(parts, "f"))
     assert [dict(each[1]) for each in whole[:2]] == [{"r.e": 1}, {"r.e": 2}]
     for size in (1, 2**16):
         assert streamed(parts, size, entries="e") == whole
     bad, *rest = taken(
-        Renderer(Reading(entries="e")).render(parts.replace(b"<e/>", b"<e></x></e>"))
+        Renderer(ReadOptions(entries="e")).render(parts.replace(b"<e/>", b"<e></x></e>"))
     )
     assert (bad.line, [each[1] for each in rest]) == (2, [each[1] for each in whole[:2]])
     used = parts.replace(b"2<", b"&p;<")
-    assert isinstance(taken(Renderer(Reading(entries="e")).render(used))[-1], BadRecord)
+    assert isinstance(taken(Renderer(ReadOptions(entries="e")).render(used))[-1], BadRecord)
     assert isinstance(streamed(used, entries="e")[-1], BadRecord)
     for use in (b"<e>&p;2</e>", b"<e n='&p;'/>"):
         unknown = b"<!DOCTYPE r SYSTEM 'no.dtd'><r><e>1</e>" + use + b"<e/></r>"
-        assert isinstance(taken(Renderer(Reading(entries="e")).render(unknown))[0], BadRecord)
+        assert isinstance(taken(Renderer(ReadOptions(entries="e")).render(unknown))[0], BadRecord)
         (bad,) = streamed(unknown, entries="e")
         assert "Entity 'p' not defined" in bad.reason
 
@@ -239,9 +242,11 @@ def test_one_fault_among_many_entries_is_soon_found() -> None:
     """Else the time would be the square of a document's size, or that of all its namespaces."""
     begin = process_time()
     entries = b"<e>\n</e><e></e>" * 20_000 + b"<e></x></e>"
-    *records, bad = taken(Renderer(Reading(entries="e")).render(b"<r>%s</r>" % entries, "f"))[::-1]
+    *records, bad = taken(Renderer(ReadOptions(entries="e")).render(b"<r>%s</r>" % entries, "f"))[
+        ::-1
+    ]
     assert (len(records), bad.line, bad.column) == (40_000, 20_001, 19)
     spaces = b" ".join(b"xmlns:p%d='u'" % n for n in range(5_000))
-    (bad,) = Renderer(Reading(entries="e")).render(b"<r %s>%s</r>" % (spaces, entries))
+    (bad,) = Renderer(ReadOptions(entries="e")).render(b"<r %s>%s</r>" % (spaces, entries))
     assert isinstance(bad, BadRecord)
     assert process_time() - begin < 10

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.integrations.files import Reading, Record, lines, parts_of, read_rows, row_joiner
+from contrada.integrations.files import ReadOptions, Record, lines, parts_of, read_rows, row_joiner
 from contrada.integrations.files.lines import Block
 from contrada.integrations.files.row_joiner import has_open_quote, joined_blocks, joined_lines
 
 
 def read(*given_lines: str) -> list[tuple[int | None, object]]:
     """The number of each record and what it holds, or why it is bad."""
-    found = read_rows(given_lines, "f.csv", Reading())
+    found = read_rows(given_lines, "f.csv", ReadOptions())
     return [
         (each.number, dict(each.notification))
         if isinstance(each, Record)
@@ -50,7 +50,7 @@ def test_a_row_has_a_cell_for_each_column() -> None:
 
 def test_a_header_may_have_line_breaks() -> None:
     """Else spreadsheets with titles of two lines could not be read."""
-    reading = Reading(rename={"b\nc": "b"})
+    reading = ReadOptions(rename={"b\nc": "b"})
     (found,) = read_rows(['a,"b', 'c"', "1,2"], "f.csv", reading)
     assert isinstance(found, Record)
     assert (found.number, dict(found.notification)) == (3, {"a": 1, "b": 2})

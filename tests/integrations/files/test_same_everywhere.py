@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 
 from contrada.integrations.documents import STRATEGIES, document_of
-from contrada.integrations.files import BadRecord, Matcher, Reading, Record, Renderer, read_file
+from contrada.integrations.files import BadRecord, Matcher, ReadOptions, Record, Renderer, read_file
 from contrada.model import Notification, parse
 from tests.integrations.documents.documents import STORIES
 
@@ -27,7 +27,7 @@ def canonized(data: bytes) -> str:
     return ElementTree.canonicalize(from_file=io.BytesIO(data))
 
 
-def matched(path: Path, form: str, reading: Reading) -> list[Notification]:
+def matched(path: Path, form: str, reading: ReadOptions) -> list[Notification]:
     found = Matcher([EVERY], reading, 0).file(path, form, "f")  # type: ignore[list-item]
     return [
         each.record.notification
@@ -45,11 +45,11 @@ def test_match_renders_as_the_renderer(strategy: str, tmp_path: Path) -> None:
     data = json.dumps(CONTENT).encode()
     lines.write_bytes(data + b"\n\n" + data + b"\n")
     for entries in (None, "story"):
-        reading = Reading(strategy=strategy, entries=entries)
+        reading = ReadOptions(strategy=strategy, entries=entries)
         expected = [each for each in Renderer(reading).render(STORIES) if isinstance(each, Record)]
         assert matched(path, "xml", reading) == [each.notification for each in expected]
         assert list(read_file(path, "xml", reading, "document")) == expected
-    reading = Reading(strategy=strategy)
+    reading = ReadOptions(strategy=strategy)
     one = [
         each.notification
         for each in Renderer(reading, "json").render(data)
@@ -81,7 +81,7 @@ def test_every_real_document_renders(shared_data: Callable[..., Path], strategy:
     for name, data in documents.items():
         # These have more values than a notification has attributes.
         entries = "entry" if len(data) > 300_000 else None
-        for found in Renderer(Reading(strategy=strategy, entries=entries)).render(data):
+        for found in Renderer(ReadOptions(strategy=strategy, entries=entries)).render(data):
             if isinstance(found, BadRecord):
                 refused[name] = found.reason
             elif strategy in ("index", "daemon", "pattern") and entries is None:
@@ -99,17 +99,17 @@ def test_values_are_those_of_other_parsers(shared_data: Callable[..., Path]) -> 
     events: Any = root.xpath("a:entry/c:event/text()", namespaces=spaces)
     found: list[Record] = []
     for strategy in ("split", "last", "index", "daemon"):
-        reading = Reading(strategy=strategy, entries="entry")
+        reading = ReadOptions(strategy=strategy, entries="entry")
         found = [each for each in read_file(path, "xml", reading) if isinstance(each, Record)]
         values = [each.notification["feed.entry.cap:event"] for each in found]
         assert values == events
     entries = feedparser.parse(path.read_bytes()).entries
     assert [each.notification["feed.entry.id"] for each in found] == [each.id for each in entries]
-    renderer = Renderer(Reading(strategy="last"))
+    renderer = Renderer(ReadOptions(strategy="last"))
     (one,) = renderer.render(path)
     assert isinstance(one, Record)
     count = root.xpath("count(a:entry/c:geocode/a:value[text()])", namespaces=spaces)
     assert renderer.lost["feed.entry.cap:geocode.value"] + 1 == count
     assert renderer.repeated["feed.entry"] == len(events) == 377
-    (whole,) = Renderer(Reading(strategy="index")).render(path)
+    (whole,) = Renderer(ReadOptions(strategy="index")).render(path)
     assert isinstance(whole, BadRecord)  # Its values are more than a notification has attributes.

@@ -17,9 +17,9 @@ from contrada.model import Filter
 from contrada.model.codec import to_msgpack
 from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.server_connection import WRITE_BUFFER_BYTES
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire import connection
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT
@@ -70,14 +70,14 @@ async def test_links_over_websocket_are_made_again() -> None:
     async with AsyncExitStack() as stack:
         north = await stack.enter_async_context(Broker(port=0, network=Membership("north")))
         port = await stack.enter_async_context(http_port(north))
-        wanted = (Wanted(parse_address(port.address)),)
+        wanted = (WantedLink(parse_address(port.address)),)
         network = Membership("south", neighbours=wanted)
         south = await stack.enter_async_context(Broker(port=0, network=network))
         publisher = await stack.enter_async_context(connect(north.address))
         subscriber = await stack.enter_async_context(connect(south.address))
         events = await stack.enter_async_context(subscriber.subscribe("a >= 0"))
         for _ in range(2):
-            await until(lambda: north.exchange.routing().filters.nodes == 1)
+            await until(lambda: north.dispatcher.routing().filters.nodes == 1)
             sent = [{"a": n, "b": "x" * 1_000} for n in range(3_000)]
             await publisher.publish_batch(sent)
             assert [dict(await anext(events)) for _ in sent] == sent
@@ -111,7 +111,7 @@ async def test_commands_take_addresses_of_websocket() -> None:
         )
         try:
             await until(lambda: len(north.neighbours) == 1 and len(north.clients()) == 1)
-            await until(lambda: north.exchange.routing().filters.nodes == 1)
+            await until(lambda: north.dispatcher.routing().filters.nodes == 1)
             async with connect(to) as publisher:
                 while reader.returncode is None:  # Until the subscription has come there.
                     await publisher.publish({"a": 1})

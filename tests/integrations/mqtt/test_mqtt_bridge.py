@@ -19,7 +19,7 @@ from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
 from contrada.integrations.mqtt.mqtt_session import MqttSession, parse_mqtt_place
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from tests.asynchronous import on_loop, until

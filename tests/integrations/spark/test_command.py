@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from contrada.model import Notification
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.asynchronous import TEST_S_MAX
 
 CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")

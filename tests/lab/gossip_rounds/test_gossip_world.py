@@ -23,7 +23,7 @@ from contrada.gossip.gossip_messages import (
     Update,
     ViewLine,
 )
-from contrada.gossip.group_policy import Conduct, convergence_rounds, silence_rounds
+from contrada.gossip.group_policy import GroupPolicy, convergence_rounds, silence_rounds
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import DelegateChoice
 from contrada.lab.gossip_rounds.gossip_world import START_US, GossipWorld
@@ -145,7 +145,7 @@ def test_who_is_gone_is_forgotten_in_time(how: str, who: str) -> None:
 @pytest.mark.slow
 def test_neighbours_may_be_pinged_before_they_are_given_up() -> None:
     """Who crashed would be probed for ever, or who only was quiet be given up."""
-    world = populated(3, conduct=Conduct(pings_bottom=True))
+    world = populated(3, conduct=GroupPolicy(pings_bottom=True))
     probes: list[str] = []
 
     def look(_: str, sent: SendGossip) -> bool:
@@ -356,12 +356,12 @@ def test_who_lies_changes_little_and_not_for_long() -> None:
 @pytest.mark.parametrize(
     "conduct",
     [
-        Conduct(delegates=DelegateChoice.INTEREST),
-        Conduct(accuracies=(Accuracy.ATTRIBUTES, Accuracy.TYPES)),
+        GroupPolicy(delegates=DelegateChoice.INTEREST),
+        GroupPolicy(accuracies=(Accuracy.ATTRIBUTES, Accuracy.TYPES)),
     ],
     ids=["delegates by interest", "coarser above"],
 )
-def test_whatever_the_conduct_views_converge(conduct: Conduct) -> None:
+def test_whatever_the_conduct_views_converge(conduct: GroupPolicy) -> None:
     """Participants would not agree on delegates, or on what a subsystem wants."""
     world = populated(10, conduct=conduct)
     for address in gone(world, "a share of all"):
@@ -381,7 +381,7 @@ def test_an_audience_of_one_needs_digests_or_a_threshold() -> None:
     given = []
     plain = dataclasses.replace(GROUP, digest=0)
     for group in (plain, dataclasses.replace(plain, audience=3), GROUP):
-        world = GossipWorld(group, 17, conduct=Conduct(is_static=True))
+        world = GossipWorld(group, 17, conduct=GroupPolicy(is_static=True))
         last = (5, 5, 5)
         world.settle({a: WANTS if a == last else OTHER for a in product(range(6), repeat=3)})
         identities = [world.multicast((n % 6, 1, 1), event(n)) for n in range(20)]
@@ -419,12 +419,12 @@ def test_the_interested_are_reached_and_others_only_as_delegates() -> None:
     assert sum(shares) / 3 > 0.85
 
 
-OPTIONS: dict[str, tuple[Conduct, dict[str, Any]]] = {
-    "bytes": (Conduct(), {"as_bytes": True}),
-    "broadcast": (Conduct(broadcasts=True), {}),
-    "flooded bottom": (Conduct(floods_bottom=True), {}),
-    "reliable top": (Conduct(reliable_top=True), {}),
-    "announced": (Conduct(announces=True), {"as_bytes": True}),
+OPTIONS: dict[str, tuple[GroupPolicy, dict[str, Any]]] = {
+    "bytes": (GroupPolicy(), {"as_bytes": True}),
+    "broadcast": (GroupPolicy(broadcasts=True), {}),
+    "flooded bottom": (GroupPolicy(floods_bottom=True), {}),
+    "reliable top": (GroupPolicy(reliable_top=True), {}),
+    "announced": (GroupPolicy(announces=True), {"as_bytes": True}),
 }
 
 
@@ -441,7 +441,7 @@ def test_all_options_reach_the_interested(name: str) -> None:
 
 def test_what_is_only_announced_is_handed_over_whole() -> None:
     """A subscriber would get the part of an event that the filters above ask about."""
-    world = populated(12, conduct=Conduct(announces=True))
+    world = populated(12, conduct=GroupPolicy(announces=True))
     given: list[Notification] = []
     told: list[Notification] = []
 
@@ -471,7 +471,7 @@ def test_a_surer_protocol_at_the_top_tells_all_delegates() -> None:
     """A delegate of an interested subsystem would be left out although it is up."""
     group = Parameters(levels=2, branching=8, redundancy=2, fanout=1, loss=0.3)
     for sure in (False, True):
-        world = populated(13, 60, group, conduct=Conduct(reliable_top=sure, is_static=True))
+        world = populated(13, 60, group, conduct=GroupPolicy(reliable_top=sure, is_static=True))
         tops = {known.contact.address for known in top_of(world) if known.filters.matches(event())}
         missed = 0
         for number in range(8):
@@ -491,7 +491,7 @@ def test_digests_reach_small_audiences() -> None:
     shares = []
     for digest in (0, 9):
         group = Parameters(levels=2, branching=8, redundancy=2, fanout=2, loss=0.1, digest=digest)
-        world = GossipWorld(group, 14, conduct=Conduct(is_static=True))
+        world = GossipWorld(group, 14, conduct=GroupPolicy(is_static=True))
         few = {world.space.of_number(n): WANTS if n % 7 == 0 else OTHER for n in range(64)}
         world.settle(few)
         identities = [world.multicast((n % 8, 3), event(n)) for n in range(30)]

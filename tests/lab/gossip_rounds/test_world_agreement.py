@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 import pytest
 
 from contrada.gossip.addresses import AddressSpace
-from contrada.gossip.group_policy import Conduct
+from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
@@ -35,8 +35,8 @@ PROTOCOLS: dict[GossipProtocol, type[GossipParticipant]] = {
 }
 
 
-def conduct_of(plan: GossipPlan) -> Conduct:
-    return Conduct(
+def conduct_of(plan: GossipPlan) -> GroupPolicy:
+    return GroupPolicy(
         is_static=True,
         skips_first=plan.skip_first,
         broadcasts=plan.broadcast,

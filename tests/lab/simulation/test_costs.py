@@ -5,14 +5,14 @@ from msgspec.structs import replace
 
 from contrada.lab.simulation.script_maker import made
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
     Connect,
     CutLine,
     Kind,
     Move,
-    Notify,
+    PublishStep,
     Script,
     Step,
-    WishFilter,
 )
 from contrada.lab.simulation.script_weaver import woven
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
@@ -21,7 +21,7 @@ from contrada.routing.links.link_states import LinkStates
 from contrada.routing.links.shortest_paths import towards, weights_of
 from contrada.routing.links.topology import Topology
 from contrada.routing.router import Strategy
-from contrada.routing.router_messages import Neighbour, Way
+from contrada.routing.router_messages import Neighbour, NextHop
 
 KIND = Kind("general", Strategy.SUBSCRIPTIONS)
 SETTLED_US = 10_000_000
@@ -44,9 +44,9 @@ def test_what_must_come_goes_by_the_costs_of_links(
         Connect(0, 1, 2, False, SILENCE_US),
         Move(0, "p", 0),
         Move(0, "s", 1),
-        WishFilter(0, "s", "wish", "a any"),
+        AddFilter(0, "s", "wish", "a any"),
         CutLine(SETTLED_US, *cut),
-        Notify(SETTLED_US + SILENCE_US - 1, "p", "n", {"a": 1}),
+        PublishStep(SETTLED_US + SILENCE_US - 1, "p", "n", {"a": 1}),
         Move(SETTLED_US + 10 * SILENCE_US, "s", 1),
     ]
     outcome = run(Script(0, KIND, 3, Faults(), tuple(steps)))
@@ -67,8 +67,8 @@ def test_a_server_for_which_all_links_cost_the_same_is_found(
             used = (edge for edge in states.graph.used if edge.is_between_peers)
             self._mesh = weights_of(replace(edge, cost=1) for edge in used)
             self._trees = {
-                home: frozenset(Way(Neighbour(name), home) for name in below)
-                for home, below in towards(self._mesh, self.name).items()
+                owner: frozenset(NextHop(Neighbour(name), owner) for name in below)
+                for owner, below in towards(self._mesh, self.name).items()
             }
 
     monkeypatch.setattr(Topology, "_choose_links", choose_by_number)

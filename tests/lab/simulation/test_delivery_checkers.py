@@ -15,16 +15,16 @@ from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_messages import LogEntry
 from contrada.delivery.durable_subscription import OnFull, Retention
-from contrada.delivery.durable_table import StandingTable
+from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import Outbox
-from contrada.delivery.owned_logs import Logs
+from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import Publisher, Publishers
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_checkers import Judged, judge_promises
-from contrada.lab.simulation.delivery_history import Sent, Stood
+from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
+from contrada.lab.simulation.delivery_history import DurableSpan, Sent
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_maker import CALM, ROUGH, made
 from contrada.lab.simulation.script_steps import (
@@ -33,15 +33,15 @@ from contrada.lab.simulation.script_steps import (
     Kind,
     Move,
     NetworkShape,
-    Notify,
+    OpenDurable,
     Pass,
+    PublishStep,
     Restart,
     Script,
-    Stand,
     Step,
 )
 from contrada.lab.simulation.simulated_delivery import SYNC_US
-from contrada.lab.simulation.simulated_delivery_clients import Promises
+from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
 from contrada.lab.simulation.world import run
 from contrada.lab.simulation.worlds import SHAPES
 from contrada.model import Envelope, Notification
@@ -67,18 +67,18 @@ def overtaking(order: str, *, moves: bool) -> Script:
     kind = Kind("general", Strategy.SUBSCRIPTIONS, promises=True)
     lines = [(0, 1, 1_000), (1, 2, 1_000), (0, 2, 200_000)]
     begun = 10_000_000
-    second: list[Step] = [Notify(begun + 20_000, "reader", "p2", {"a": 1}, delivery=order)]
+    second: list[Step] = [PublishStep(begun + 20_000, "reader", "p2", {"a": 1}, delivery=order)]
     if moves:
         second = [
             Move(begun + 10_000, "writer", 1),
-            Notify(begun + 20_000, "writer", "p2", {"a": 1}, delivery=order),
+            PublishStep(begun + 20_000, "writer", "p2", {"a": 1}, delivery=order),
         ]
     steps: tuple[Step, ...] = (
         *(Connect(0, a, b, is_parent=False, delay_us=delay_us) for a, b, delay_us in lines),
         *(Move(5_000_000, client, at) for at, client in enumerate(("writer", "reader", "far"))),
-        Stand(5_000_000, "reader", "near", "a > 0", True, 100, OnFull.REFUSE, 0),
-        Stand(5_000_000, "far", "away", "a > 0", True, 100, OnFull.REFUSE, 0),
-        Notify(begun, "writer", "p1", {"a": 1}, delivery=order),
+        OpenDurable(5_000_000, "reader", "near", "a > 0", True, 100, OnFull.REFUSE, 0),
+        OpenDurable(5_000_000, "far", "away", "a > 0", True, 100, OnFull.REFUSE, 0),
+        PublishStep(begun, "writer", "p1", {"a": 1}, delivery=order),
         *second,
     )
     return Script(0, kind, 3, CALM, steps)
@@ -90,7 +90,7 @@ def pair(*steps: Step) -> Script:
     for at, client in enumerate(("near", "far")):
         clients.append(Move(5_000_000, client, at))
         clients.append(
-            Stand(5_000_000, client, f"of {client}", "a > 0", True, 100, OnFull.REFUSE, 0)
+            OpenDurable(5_000_000, client, f"of {client}", "a > 0", True, 100, OnFull.REFUSE, 0)
         )
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS, promises=True)
     line = Connect(0, 0, 1, is_parent=False, delay_us=20_000)
@@ -189,7 +189,7 @@ def sends_nothing_again(_: Way) -> Way:
 
 
 def takes_what_has_no_room(keep: Way) -> Way:
-    def append(self: Logs, *what: Any) -> bool:
+    def append(self: OwnedLogs, *what: Any) -> bool:
         keep(self, *what)
         return True
 
@@ -205,7 +205,7 @@ def says_false(_: Way) -> Way:
 
 
 def does_not_wait_for_its_disk(do: Way) -> Way:
-    def at_once(self: Promises, broker: int, effects: Any) -> None:
+    def at_once(self: SimulatedDeliveryClients, broker: int, effects: Any) -> None:
         self._perform(broker, effects)
         do(self, broker, [])
 
@@ -248,9 +248,11 @@ def passes_on_and_goes_on(move: Way) -> Way:
 
 
 def addresses_all(_: Way) -> Way:
-    def addressees(self: StandingTable, notifications: Sequence[Any]) -> list[Any]:
-        homes = {name: list(home.standing) for name, home in self.homes.items() if home.standing}
-        return [homes] * len(notifications)
+    def addressees(self: DurableTable, notifications: Sequence[Any]) -> list[Any]:
+        owners = {
+            name: list(owner.standing) for name, owner in self.owners.items() if owner.standing
+        }
+        return [owners] * len(notifications)
 
     return addressees
 
@@ -275,7 +277,7 @@ def keeps_in_memory_only(_: Way) -> Way:
 def gives_the_record_before(record: Way) -> Way:
     given: list[Any] = []
 
-    def gives(self: Logs, handed: Any) -> LogEntry:
+    def gives(self: OwnedLogs, handed: Any) -> LogEntry:
         entry: LogEntry = record(self, handed)
         given.append(entry.notification)
         return replace(entry, notification=given[-2:][0])
@@ -286,14 +288,14 @@ def gives_the_record_before(record: Way) -> Way:
 BY_READING = overtaking("reliable causal", moves=False)
 BY_MOVING = overtaking("reliable fifo", moves=True)
 UNTOLD = pair(  # that the other server has taken it: it crashes before that is told
-    Notify(10_000_000, "near", "p", {"a": 1}, delivery="certified"),
+    PublishStep(10_000_000, "near", "p", {"a": 1}, delivery="certified"),
     Crash(10_027_500, 1, keeps_store=True),
     Restart(11_000_000, 1),
 )
 PASSED = pair(
     Pass(10_000_000, 1, "t"),
-    Notify(11_000_000, "near", "p1", {"a": 1}, delivery="reliable total:t"),
-    Notify(11_000_000, "far", "p2", {"a": 1}, delivery="reliable total:t"),
+    PublishStep(11_000_000, "near", "p1", {"a": 1}, delivery="reliable total:t"),
+    PublishStep(11_000_000, "far", "p2", {"a": 1}, delivery="reliable total:t"),
 )
 
 
@@ -302,11 +304,23 @@ PASSED = pair(
     ("owner", "name", "broken", "what", "script"),
     [
         (Outbox, "again", sends_nothing_again, "lost", promising(1, "acyclic")),
-        (Logs, "append", takes_what_has_no_room, "lost", promising(3, "acyclic")),
+        (OwnedLogs, "append", takes_what_has_no_room, "lost", promising(3, "acyclic")),
         (Outbox, "_put_back", does_nothing, "lost", promising(45, "hierarchical")),
         (MemoryStore, "seal", brings_nothing, "lost", promising(0, "central")),
-        (Promises, "do", does_not_wait_for_its_disk, "double", promising(192, "central")),
-        (Promises, "do", does_not_wait_for_its_disk, "replay", promising(192, "central")),
+        (
+            SimulatedDeliveryClients,
+            "do",
+            does_not_wait_for_its_disk,
+            "double",
+            promising(192, "central"),
+        ),
+        (
+            SimulatedDeliveryClients,
+            "do",
+            does_not_wait_for_its_disk,
+            "replay",
+            promising(192, "central"),
+        ),
         (AccessPoint, "_would_overtake", says_false, "lost", promising(24, "acyclic")),
         (Publisher, "fresh", takes_all_for_new, "double", promising(14, "central")),
         (AccessPoint, "await_past", does_nothing, "double", promising(19, "acyclic")),
@@ -321,8 +335,8 @@ PASSED = pair(
         (Causality, "merge", does_nothing, "causal", BY_READING),
         (AccessPoint, "move", passes_on_and_goes_on, "total", PASSED),
         (AccessPoint, "_give_up", publishes_what_it_refuses, "refused", promising(1, "central")),
-        (StandingTable, "addressees", addresses_all, "no match", promising(1, "central")),
-        (Logs, "_record", gives_the_record_before, "replay", promising(3, "central")),
+        (DurableTable, "addressees", addresses_all, "no match", promising(1, "central")),
+        (OwnedLogs, "_record", gives_the_record_before, "replay", promising(3, "central")),
     ],
     ids=[
         "nothing is sent again",
@@ -376,8 +390,8 @@ def test_what_stands_is_known_where_a_link_is_new() -> None:
             Move(3_000_000, "c1", 1),
             Move(3_000_000, "c2", 1),
             Crash(9_718_059, 0, keeps_store=True),
-            Stand(13_214_317, "c2", "d38", "b prefix 'x'", True, 5, OnFull.REFUSE, 0),
-            Notify(13_273_149, "c1", "p45", {"b": "x"}, delivery="reliable total:t"),
+            OpenDurable(13_214_317, "c2", "d38", "b prefix 'x'", True, 5, OnFull.REFUSE, 0),
+            PublishStep(13_273_149, "c1", "p45", {"b": "x"}, delivery="reliable total:t"),
         ),
     )
     outcome = run(script)
@@ -407,14 +421,16 @@ def judged(
     **stood: Any,
 ) -> list[str]:
     """What does not hold; `logs` has what clients have read, from position 1 on."""
-    promises = Promises(1, Schedule(), NO_LINES, 0, ())
+    promises = SimulatedDeliveryClients(1, Schedule(), NO_LINES, 0, ())
     promises.sent = {each.id: each for each in published}
     given: dict[str, Any] = {"broker": 2, "is_durable": True, "retention": Retention(), **stood}
-    promises.stood = {name: Stood(name, parse_filter_set(filters), **given) for name in (X, Y)}
+    promises.stood = {
+        name: DurableSpan(name, parse_filter_set(filters), **given) for name in (X, Y)
+    }
     promises.crashes = list(crashes)
     for reader, ids in logs.items():
         promises.reads[reader].records = dict(enumerate(ids, 1))
-    return [each.what for each in judge_promises(promises, Judged())]
+    return [each.what for each in judge_promises(promises, DeliveryVerdict())]
 
 
 class NoLines:
@@ -531,8 +547,8 @@ def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_tha
         (SYNC_US, 1, 0, ["double"]),
     ):
         schedule = Schedule()
-        promises = Promises(2, schedule, NO_LINES, 0, ())
-        promises.stood[X] = Stood(X, parse_filter_set("a = 1"), 0, True, Retention())
+        promises = SimulatedDeliveryClients(2, schedule, NO_LINES, 0, ())
+        promises.stood[X] = DurableSpan(X, parse_filter_set("a = 1"), 0, True, Retention())
         promises.sent["p1"] = ONE
         read = promises.reads["r", X]
         record = LogEntry(1, 0, ONE.notification, 1)
@@ -541,4 +557,4 @@ def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_tha
         schedule.run(crash_us)
         promises.crash(broker, keeps_store=True)
         promises._read("r", X, read, record)
-        assert [each.what for each in judge_promises(promises, Judged())] == what
+        assert [each.what for each in judge_promises(promises, DeliveryVerdict())] == what

@@ -7,17 +7,17 @@ import pytest
 from contrada.lab.simulation import simulated_network
 from contrada.lab.simulation.script_maker import made
 from contrada.lab.simulation.script_steps import (
+    AddPattern,
+    AdvanceTime,
     Announce,
     Connect,
+    DropPattern,
     Kind,
     Move,
-    Notify,
+    PublishStep,
     Retract,
     Script,
     Step,
-    TellTime,
-    UnwishPattern,
-    WishPattern,
 )
 from contrada.lab.simulation.script_weaver import woven
 from contrada.lab.simulation.simulated_line import Faults
@@ -60,7 +60,7 @@ def test_worlds_demand_most_matches() -> None:
 
 PUBLISHED_US = 3 * SECOND_US
 TOLD_US = PUBLISHED_US + 2 * SLACK_US
-TOLD = TellTime(TOLD_US)
+TOLD = AdvanceTime(TOLD_US)
 
 
 def _played(pattern: str, *steps: Step) -> tuple[int, int]:
@@ -73,16 +73,16 @@ def _played(pattern: str, *steps: Step) -> tuple[int, int]:
         Move(0, "p", 0),
         Move(0, "c", 1),
         Announce(0, "p", "offer", "a any"),
-        WishPattern(SECOND_US, "c", "pattern", pattern),
+        AddPattern(SECOND_US, "c", "pattern", pattern),
     ]
-    gone = UnwishPattern(TOLD_US + SECOND_US, "c", "pattern")
+    gone = DropPattern(TOLD_US + SECOND_US, "c", "pattern")
     outcome = run(Script(0, KIND, 2, Faults(), (*before, *steps, gone)))
     assert not outcome.violations
     return outcome.matches_must, outcome.matches
 
 
-def _said(number: int, at_us: int) -> Notify:
-    return Notify(at_us, "p", f"{number} at {at_us}", {"a": number})
+def _said(number: int, at_us: int) -> PublishStep:
+    return PublishStep(at_us, "p", f"{number} at {at_us}", {"a": number})
 
 
 PAIR = _said(1, PUBLISHED_US), _said(2, PUBLISHED_US + 1)

@@ -4,11 +4,11 @@ import pytest
 
 from contrada.lab.simulation.script_maker import made
 from contrada.lab.simulation.script_steps import (
+    AddPattern,
+    AdvanceTime,
     Connect,
+    DropPattern,
     Kind,
-    TellTime,
-    UnwishPattern,
-    WishPattern,
     from_text,
     to_text,
 )
@@ -38,14 +38,14 @@ def test_patterns_come_and_go_and_the_time_is_told() -> None:
     """Worlds would not look at patterns, or at nothing else."""
     kind = Kind("acyclic", Strategy.ADVERTISEMENTS)
     scripts = [woven(made(seed, kind)) for seed in WORLDS]
-    wishes = [[step for step in each.steps if isinstance(step, WishPattern)] for each in scripts]
+    wishes = [[step for step in each.steps if isinstance(step, AddPattern)] for each in scripts]
     assert len(scripts) / 4 < sum(map(bool, wishes)) < len(scripts)
     patterns = [Pattern(wish.pattern) for each in wishes for wish in each]
     for has in (lambda each: bool(each.by), lambda each: each.every, lambda each: each.within_us):
         assert 0 < sum(bool(has(each)) for each in patterns) < len(patterns)
     steps = [step for each in scripts for step in each.steps]
-    assert any(isinstance(step, UnwishPattern) for step in steps)
-    assert any(isinstance(step, TellTime) for step in steps)
+    assert any(isinstance(step, DropPattern) for step in steps)
+    assert any(isinstance(step, AdvanceTime) for step in steps)
 
 
 def test_what_is_woven_is_a_function_of_the_script_and_can_be_written() -> None:

@@ -11,13 +11,13 @@ from contrada.lab.simulation.script_deadlines import hastened
 from contrada.lab.simulation.script_maker import made
 from contrada.lab.simulation.script_shrinker import shrunk
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
     Kind,
     Move,
-    Notify,
     Pause,
+    PublishStep,
     Resume,
     Script,
-    WishFilter,
     from_text,
     to_text,
 )
@@ -122,16 +122,16 @@ def test_a_client_that_comes_back_reads_what_is_good_by_priority() -> None:
     """The steps would not say what happens, or old scripts would mean something else."""
     steps = (
         Move(0, "c", 0),
-        WishFilter(1, "c", "s", "a any"),
+        AddFilter(1, "c", "s", "a any"),
         Pause(2, "c"),
-        Notify(3, "c", "low", {"a": 1}, None, 0),
-        Notify(4, "c", "over", {"a": 1}, 5, 9),
-        Notify(5, "c", "plain", {"a": 1}),
-        Notify(6, "c", "good", {"a": 1}, 5, 9),
-        Notify(7, "c", "again", {"a": 1}, 5),
+        PublishStep(3, "c", "low", {"a": 1}, None, 0),
+        PublishStep(4, "c", "over", {"a": 1}, 5, 9),
+        PublishStep(5, "c", "plain", {"a": 1}),
+        PublishStep(6, "c", "good", {"a": 1}, 5, 9),
+        PublishStep(7, "c", "again", {"a": 1}, 5),
         Resume(10, "c"),
-        Notify(11, "c", "after", {"a": 1}, 0),
-        Notify(12, "c", "last", {"a": 1}),
+        PublishStep(11, "c", "after", {"a": 1}, 0),
+        PublishStep(12, "c", "last", {"a": 1}),
     )
     script = Script(1, Kind("central", Strategy.SUBSCRIPTIONS), 1, Faults(), steps)
     assert run(script).violations == []
@@ -196,8 +196,8 @@ def test_haste_leaves_the_rest_of_a_script_alone() -> None:
     for seed in range(6):
         script = made(seed, KIND, BROKERS_MAX)
         plain = [
-            Notify(step.at_us, step.client, step.id, step.values)
-            if isinstance(step, Notify)
+            PublishStep(step.at_us, step.client, step.id, step.values)
+            if isinstance(step, PublishStep)
             else step
             for step in script.steps
             if not isinstance(step, Pause | Resume)

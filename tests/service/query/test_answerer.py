@@ -12,7 +12,7 @@ import pytest
 import contrada as ct
 from contrada.errors import ServiceError
 from contrada.model import Query
-from contrada.routing.disjuncts import Alternative
+from contrada.routing.disjuncts import Disjunct
 from contrada.routing.router_messages import (
     Answer,
     Ask,
@@ -62,7 +62,7 @@ class Notes:
 
 
 def question(window: int = 1_000) -> Ask:
-    return Ask((Alternative(Query("a any")),), "", "q", 60_000_000, window)
+    return Ask((Disjunct(Query("a any")),), "", "q", 60_000_000, window)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import CannotPublishError, CannotSubscribeError, InvalidObventError
-from contrada.service import Interest, StandingOptions, Subscription
+from contrada.service import DurableOptions, Interest, Subscription
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.subscription_queue import QUEUE_NOTIFICATIONS_MAX
 from contrada.typed.collections import Arrival, Asked, StrongBag, WeakBag
@@ -34,7 +34,7 @@ class Newest(WeakBag[T]):
     """It drops what is old where a consumer is slow."""
 
     def subscribed(
-        self, asked: Asked[T], options: StandingOptions
+        self, asked: Asked[T], options: DurableOptions
     ) -> Subscription[tuple[Arrival[T], ...]]:
         subject: Interest[tuple[Arrival[T], ...]] = asked
         return self.service.subscribe(subject, when_full="drop-oldest")

@@ -107,9 +107,14 @@ def test_more_is_a_subtype() -> None:
 
 def test_a_class_of_ones_own_promises_what_its_bases_do() -> None:
     """Each combination would have to be in the library."""
-    ledger = Ledger(EmbeddedService(), Everything, name="x")
-    assert ledger.promises == {Quality.RELIABLE, Quality.CERTIFIED, Quality.FIFO, Quality.CAUSAL}
-    assert ledger.is_set
+    registrations = Ledger(EmbeddedService(), Everything, name="x")
+    assert registrations.promises == {
+        Quality.RELIABLE,
+        Quality.CERTIFIED,
+        Quality.FIFO,
+        Quality.CAUSAL,
+    }
+    assert registrations.is_set
     with pytest.raises(InvalidObventError, match="a Ledger promises fifo and causal"):
         Ledger(EmbeddedService(), Kept, name="x")
 

@@ -15,7 +15,7 @@ import contrada as ct
 from contrada.errors import CannotSubscribeError, ServiceClosedError, ServiceError
 from contrada.service import Service
 from contrada.service.embedded_service import EmbeddedService
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from contrada.typed.collections import (
     Collection,
     CollectionStatistics,
@@ -192,7 +192,7 @@ async def test_parts_are_done_with_together(tmp_path: Path, last_first: bool) ->
         async with of.remove(last_first=last_first) as consumer:
             await consumer.get(5)
             await consumer.get(5)
-            await consumer.give_back()
+            await consumer.nack()
             assert sorted([(await consumer.get(5)).number for _ in range(2)]) == [1, 2]
         await of.add(Sure(3))
         async with of.remove() as consumer:
@@ -392,7 +392,7 @@ async def test_a_subscriber_is_for_what_was_asked() -> None:
 
 def test_a_handle_is_of_what_awaits() -> None:
     """A handle of a service that blocks would fail when it is activated, with no word of why."""
-    service: Any = BlockingService(EmbeddedService())
+    service: Any = SyncService(EmbeddedService())
     with pytest.raises(ServiceError, match="connect_sync"):
         ct.Handle(service, Item, print)
 

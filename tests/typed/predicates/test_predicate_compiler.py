@@ -11,7 +11,7 @@ import pytest
 
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.typed import Obvent
-from contrada.typed.predicates import Lifted, lift
+from contrada.typed.predicates import CompiledPredicate, lift
 from contrada.typed.predicates.captured_constants import CONSTANT_ITEMS_MAX
 from contrada.typed.predicates.path_explorer import FORKS_MAX, PATHS_MAX
 from contrada.typed.predicates.recorded_objects import OBJECTS_WITHIN_MAX
@@ -112,7 +112,7 @@ STAYING = [
 ]
 
 
-def lifted_of(source: str) -> Lifted:
+def lifted_of(source: str) -> CompiledPredicate:
     """What an expression becomes."""
     return lift(SHAPE, compiled(f"def p(q):\n    return {source}\n"))
 

@@ -61,7 +61,7 @@ class _Incomplete:
         self.size = 0
 
 
-class Assembling:
+class Reassembly:
     """Messages of which pieces are missing. `refused` counts by reason."""
 
     def __init__(self) -> None:

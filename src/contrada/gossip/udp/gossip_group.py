@@ -15,7 +15,7 @@ import msgspec
 from contrada.errors import AddressError, InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress
 from contrada.gossip.gossip_messages import Contact
-from contrada.gossip.group_policy import Chance, Conduct
+from contrada.gossip.group_policy import Chance, GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
@@ -55,7 +55,7 @@ class GossipGroup:
 
     protocol: ProtocolName = "hpmcast"
     parameters: Parameters = USUAL
-    conduct: Conduct = field(default_factory=Conduct)
+    conduct: GroupPolicy = field(default_factory=GroupPolicy)
     space: AddressSpace | None = None
 
     def __post_init__(self) -> None:

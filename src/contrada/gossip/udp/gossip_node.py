@@ -32,8 +32,8 @@ from contrada.errors import (
 )
 from contrada.gossip.addresses import LogicalAddress
 from contrada.gossip.gossip_messages import (
+    AddInterest,
     Datagram,
-    Desire,
     GiveEvent,
     GossipEffect,
     GossipEvent,
@@ -42,15 +42,15 @@ from contrada.gossip.gossip_messages import (
     JoinGroup,
     LeaveGroup,
     Multicast,
+    RemoveInterest,
     SendGossip,
     Tick,
     TurnedDown,
-    Undesire,
     encode_gossip,
 )
 from contrada.gossip.participant import GossipParticipant, GossipStatistics
 from contrada.gossip.udp.datagram_seal import GroupKey, GroupSeal
-from contrada.gossip.udp.fragments import DATAGRAM_BYTES_MAX, Assembling, pieces_of
+from contrada.gossip.udp.fragments import DATAGRAM_BYTES_MAX, Reassembly, pieces_of
 from contrada.gossip.udp.gossip_group import (
     GossipGroup,
     check_own_host,
@@ -71,7 +71,7 @@ from contrada.service import (
     reader_of,
     residue_of,
 )
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 from contrada.service.embedded_service import LocalQueue
 from contrada.service.envelope_factory import identified, stamp_of, wall_clock_us
 from contrada.service.loop_guards import check_loop, checked_when_full, running_loop
@@ -143,7 +143,7 @@ class _UdpEnd(asyncio.DatagramProtocol):
         self._node.hold_up(is_full=False)
 
 
-class GossipNode(InForce):
+class GossipNode(AsyncResource):
     """A participant of a group, in it inside its own `async with`.
 
     A best effort is made: what is published reaches who wants it with a probability that
@@ -180,7 +180,7 @@ class GossipNode(InForce):
         self._rates = rates or Rates()
         self._stamp = stamp_of(publisher)
         self._seal = GroupSeal(key, self.group.agreed)
-        self._assembling = Assembling()
+        self._assembling = Reassembly()
         self._inflow = Inflow(self._rates, passed_us())
         self._outflow = Outflow(self._rates, self._transmit, passed_us)
         self.refused: Counter[str] = Counter()
@@ -376,14 +376,14 @@ class GossipNode(InForce):
     def enter(self, identity: str, filters: FilterSet, subscription: "GroupSubscription") -> None:
         """Have the group told what is wanted. Raises ServiceError where it is not taken."""
         self.require_open()
-        if refusal := self.do(Desire(identity, filters)):
+        if refusal := self.do(AddInterest(identity, filters)):
             raise ServiceError(f"the group does not take the subscription: {refusal}")
         self._subscriptions[identity] = subscription
 
     def leave(self, identity: str) -> None:
         """It is not wanted any longer."""
         if self._subscriptions.pop(identity, None) is not None and not self._is_closed:
-            self.do(Undesire(identity))
+            self.do(RemoveInterest(identity))
 
     def now_us(self) -> int:
         """The time of what is published here."""
@@ -534,18 +534,18 @@ class GroupSubscription(QueuedSubscription[Any]):
         residue: Callable[[Notification], bool] | None,
         when_full: WhenFull,
     ) -> None:
-        outlet = LocalQueue(node.now_us, when_full, self.cut_off)
-        outlet.keeper = self
-        super().__init__(filters, outlet, reader, residue)
+        queue = LocalQueue(node.now_us, when_full, self.cut_off)
+        queue.keeper = self
+        super().__init__(filters, queue, reader, residue)
         self._node = node
         self._identity = node.new_identity()
 
     def give(self, event: Notification) -> None:
         """An event has come that somebody here wants."""
-        if not self.is_asked(event) or self.outlet.finished:
+        if not self.is_asked(event) or self.queue.finished:
             return
         entry = entry_of(event)
-        if not self.outlet.offer_all([entry]):  # Only where another would be waited for.
+        if not self.queue.offer_all([entry]):  # Only where another would be waited for.
             self.count_dropped(QUEUE_FULL, 1)
 
     def count_lost(self, reason: str, count: int, size: int) -> None:

@@ -47,7 +47,7 @@ from contrada.integrations.documents.json_slots import (
     shape_of_content,
 )
 from contrada.integrations.documents.naming_strategies import Named, Original, named
-from contrada.integrations.documents.xml_slots import ElementWay, Walk, content_of, text_of_run
+from contrada.integrations.documents.xml_slots import ElementPath, Walk, content_of, text_of_run
 from contrada.model import Notification
 from contrada.model.algebra.nested_objects import time_text
 
@@ -98,7 +98,7 @@ class AboutDocument(NamedTuple):
 
     kind: str
     strategy: str
-    way: ElementWay | None
+    way: ElementPath | None
     around: list[Named]
 
 
@@ -212,10 +212,10 @@ def _named_again(head: _ShapeHead) -> list[Named]:
         return named(slots, head.strategy, Counter())
     data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
     root = parsed(data, instructions=True)
-    way = ElementWay.to_root(element_name(root), escape=True)
+    way = ElementPath.to_root(element_name(root), escape=True)
     if head.way is not None:
         plain, indexed, position, numbers = head.way
-        way = ElementWay(plain, indexed, position, tuple(numbers))
+        way = ElementPath(plain, indexed, position, tuple(numbers))
     return named(Walk(escape=True).slots(root, way), head.strategy, Counter())
 
 

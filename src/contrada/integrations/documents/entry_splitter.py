@@ -28,7 +28,7 @@ from contrada.integrations.documents.element_tree import (
 )
 from contrada.integrations.documents.naming_strategies import Slot
 from contrada.integrations.documents.text_names import ContextRoom
-from contrada.integrations.documents.xml_slots import ElementWay, Walk, adds
+from contrada.integrations.documents.xml_slots import ElementPath, Walk, adds
 
 ENTRY_BYTES_MAX: Final = 16 * 2**20
 """Bytes of a document that is read in pieces, from the end of an entry to that of the next. Beyond
@@ -39,7 +39,7 @@ class DocumentEntry(NamedTuple):
     """An entry, the way to it, and the slots of what stands around it: shared, where unchanged."""
 
     node: XmlNode
-    way: ElementWay
+    way: ElementPath
     around: list[Slot]
 
 
@@ -135,9 +135,9 @@ class _ElementChain:
     def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
         self.room = ContextRoom(size)
         self._entries, self._walk = entries, walk
-        self._last: tuple[XmlNode, ElementWay, list[Slot]] | None = None
+        self._last: tuple[XmlNode, ElementPath, list[Slot]] | None = None
         self._count = 0
-        self._known: dict[XmlNode, tuple[ElementWay, list[Slot]]] = {}
+        self._known: dict[XmlNode, tuple[ElementPath, list[Slot]]] = {}
 
     @property
     def is_first(self) -> bool:
@@ -157,7 +157,7 @@ class _ElementChain:
         parent = node.getparent()
         escape = self._walk.escape
         if parent is None:
-            return DocumentEntry(node, ElementWay.to_root(element_name(node), escape=escape), [])
+            return DocumentEntry(node, ElementPath.to_root(element_name(node), escape=escape), [])
         last = self._last
         if last is None or parent is not last[0] or parent not in self._known:
             way, around = self._around(parent)
@@ -170,7 +170,7 @@ class _ElementChain:
             self._walk.note(last[1].plain, self._count)
         return DocumentEntry(node, last[1], last[2])
 
-    def _around(self, node: XmlNode) -> tuple[ElementWay, list[Slot]]:
+    def _around(self, node: XmlNode) -> tuple[ElementPath, list[Slot]]:
         """The way to an element around entries, and the slots of all that stands around these."""
         known = self._known.get(node)
         if known is None:
@@ -178,7 +178,7 @@ class _ElementChain:
             escape = self._walk.escape
             if parent is None:
                 outer: list[Slot] = []
-                way = ElementWay.to_root(element_name(node), escape=escape)
+                way = ElementPath.to_root(element_name(node), escape=escape)
             else:
                 outer_way, outer = self._around(parent)
                 way = outer_way.entered(element_name(node), escape=escape)
@@ -188,7 +188,7 @@ class _ElementChain:
             known = self._known[node] = way, [*outer, *own]
         return known
 
-    def _own(self, node: XmlNode, way: ElementWay) -> list[Slot]:
+    def _own(self, node: XmlNode, way: ElementPath) -> list[Slot]:
         return self._walk.around(node, way, self._entries)
 
 
@@ -199,7 +199,7 @@ class _FlatChain(_ElementChain):
         super().__init__(entries, walk)
         self._before: XmlNode | None = None
         self._until: dict[XmlNode, XmlNode] = {}
-        self._first: dict[XmlNode, tuple[ElementWay, list[Slot]]] = {}
+        self._first: dict[XmlNode, tuple[ElementPath, list[Slot]]] = {}
         self._late: list[Slot] = []
 
     def entry(self, node: XmlNode) -> DocumentEntry:
@@ -238,7 +238,7 @@ class _FlatChain(_ElementChain):
                     else:
                         parent.remove(each)
 
-    def _own(self, node: XmlNode, way: ElementWay) -> list[Slot]:
+    def _own(self, node: XmlNode, way: ElementPath) -> list[Slot]:
         own = self._walk.around(node, way, self._entries, self._until[node])
         self._first.setdefault(node, (way, own))
         return own

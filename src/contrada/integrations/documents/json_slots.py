@@ -13,7 +13,7 @@ import msgspec
 
 from contrada.errors import InputError, InvalidNotificationError, LimitError
 from contrada.integrations.documents.naming_strategies import Named, Slot, escaped
-from contrada.integrations.documents.xml_slots import REPEATED_NAMES_MAX, ElementWay
+from contrada.integrations.documents.xml_slots import REPEATED_NAMES_MAX, ElementPath
 from contrada.model.algebra.nested_objects import (
     OBJECT_DEPTH_MAX,
     is_typed,
@@ -21,7 +21,7 @@ from contrada.model.algebra.nested_objects import (
     value_of_json,
 )
 
-TOP: Final = ElementWay("", "", "")
+TOP: Final = ElementPath("", "", "")
 
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.decode
@@ -34,14 +34,14 @@ class ObjectWalk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, content: Mapping[str, Any], way: ElementWay = TOP) -> Iterator[Slot]:
+    def slots(self, content: Mapping[str, Any], way: ElementPath = TOP) -> Iterator[Slot]:
         """The slots of an object. Raises LimitError and InvalidNotificationError."""
         if way.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         for key, member in content.items():
             yield from self._member(_below(way, key, self.escape), member)
 
-    def _member(self, way: ElementWay, member: Any, before: str = "") -> Iterator[Slot]:
+    def _member(self, way: ElementPath, member: Any, before: str = "") -> Iterator[Slot]:
         if isinstance(member, list):
             yield from self._items(way, member, before)
         elif isinstance(member, dict) and not is_typed(member):
@@ -49,7 +49,7 @@ class ObjectWalk:
         else:
             yield way.text(1, _scalar(way.plain, member), alone=True)
 
-    def _items(self, way: ElementWay, items: list[Any], before: str) -> Iterator[Slot]:
+    def _items(self, way: ElementPath, items: list[Any], before: str) -> Iterator[Slot]:
         if way.depth > OBJECT_DEPTH_MAX:
             raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
         if len(items) > 1 and (
@@ -68,11 +68,11 @@ class ObjectWalk:
             yield from self._member(item, each, f"{mark}-")
 
 
-def _below(way: ElementWay, key: str, escape: bool) -> ElementWay:
+def _below(way: ElementPath, key: str, escape: bool) -> ElementPath:
     if way.plain:
         return way.child(key, 1, alone=True, escape=escape)
     segment = escaped(key) if escape else key
-    return ElementWay(segment, segment, key, ("1",), way.depth + 1)
+    return ElementPath(segment, segment, key, ("1",), way.depth + 1)
 
 
 def _scalar(name: str, member: Any) -> Any:

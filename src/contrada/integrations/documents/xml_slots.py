@@ -31,7 +31,7 @@ REPEATED_NAMES_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class ElementWay:
+class ElementPath:
     """Where an element stands: the names and numbers that slots in it begin with."""
 
     plain: str
@@ -41,16 +41,16 @@ class ElementWay:
     depth: int = 1
 
     @classmethod
-    def to_root(cls, name: str, *, escape: bool) -> "ElementWay":
+    def to_root(cls, name: str, *, escape: bool) -> "ElementPath":
         """The way to the root of a document."""
         segment = escaped(name) if escape else name
         return cls(segment, segment, name)
 
-    def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "ElementWay":
+    def child(self, name: str, number: int, *, alone: bool, escape: bool) -> "ElementPath":
         """The way to a child, of which this is the number among those of its name, from 1 on."""
         segment = escaped(name) if escape else name
         indexed = f"{self.indexed}.{segment}"
-        return ElementWay(
+        return ElementPath(
             f"{self.plain}.{segment}",
             indexed if alone else f"{indexed}.{number - 1}",
             f"{self.position}.{name}" if alone else f"{self.position}.{name}[{number}]",
@@ -58,10 +58,10 @@ class ElementWay:
             self.depth + 1,
         )
 
-    def entered(self, name: str, *, escape: bool) -> "ElementWay":
+    def entered(self, name: str, *, escape: bool) -> "ElementPath":
         """The way to a child that entries are in, or that is one: it counts as alone."""
         segment = escaped(name) if escape else name
-        return ElementWay(
+        return ElementPath(
             f"{self.plain}.{segment}",
             f"{self.indexed}.{segment}",
             f"{self.position}.{name}",
@@ -100,7 +100,7 @@ class Walk:
     escape: bool
     repeated: dict[str, int] = field(default_factory=dict)
 
-    def slots(self, node: XmlNode, way: ElementWay) -> Iterator[Slot]:
+    def slots(self, node: XmlNode, way: ElementPath) -> Iterator[Slot]:
         """The slots of an element and what is in it. Raises LimitError and ParseError."""
         if way.depth > DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", DOCUMENT_DEPTH_MAX)
@@ -128,7 +128,7 @@ class Walk:
     def around(
         self,
         node: XmlNode,
-        way: ElementWay,
+        way: ElementPath,
         entries: str,
         until: XmlNode | None = None,
     ) -> list[Slot]:
@@ -157,12 +157,12 @@ class Walk:
             raise LimitError("CONTEXT_VALUES_MAX", CONTEXT_VALUES_MAX, len(found))
         return found
 
-    def _attributes(self, attributes: dict[str, str], way: ElementWay) -> Iterator[Slot]:
+    def _attributes(self, attributes: dict[str, str], way: ElementPath) -> Iterator[Slot]:
         for name, value in attributes.items():
             if text := value.strip(XML_BLANKS):
                 yield way.attribute(name, text, escape=self.escape)
 
-    def _counted(self, names: list[str], way: ElementWay) -> Counter[str]:
+    def _counted(self, names: list[str], way: ElementPath) -> Counter[str]:
         counts = Counter(names)
         if len(counts) < len(names):
             for name, count in counts.items():

@@ -18,7 +18,7 @@ from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.wild_subscription import FollowedSubject, WildSubscription
 from contrada.model import Filter, FilterSet, Notification
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 from contrada.service.callbacks import called, handle_all
 
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
@@ -38,7 +38,7 @@ class ReceiverStatistics:
     subscription: SubscriptionStatistics
 
 
-class Receiver(InForce, AsyncIterator[Notification]):
+class Receiver(AsyncResource, AsyncIterator[Notification]):
     """Receives what a filter asks for; iterate it, or `handle` it, inside its own `async with`."""
 
     def __init__(

@@ -21,7 +21,7 @@ from contrada.errors import ContradaError, ServiceError
 from contrada.integrations.feeds.feed_formats import FeedDocument, only, read_feed, remembered
 from contrada.integrations.feeds.feed_states import EntryState, FeedStates, Validators
 from contrada.integrations.feeds.fetcher import Fetched, Fetcher, shown_source
-from contrada.integrations.files import BadRecord, Reading, Record, Renderer
+from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
 
 FETCHES_AT_ONCE: Final = 8
@@ -55,7 +55,7 @@ class FeedPoller:
     def __init__(
         self,
         sources: Iterable[str],
-        reading: Reading | None = None,
+        reading: ReadOptions | None = None,
         *,
         states: FeedStates | None = None,
         identity: str | None = None,
@@ -69,7 +69,7 @@ class FeedPoller:
         see `formats`.
         """
         self._sources: Sequence[str] = tuple(sources)
-        self._reading = Reading() if reading is None else reading
+        self._reading = ReadOptions() if reading is None else reading
         Renderer(self._reading)  # What is wrong with it is said now.
         self._states = FeedStates() if states is None else states
         self._identity, self._edits = identity, edits

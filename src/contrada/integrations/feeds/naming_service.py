@@ -37,7 +37,7 @@ from contrada.model import Filter, Notification
 from contrada.model.domains.values import key_of
 from contrada.routing.router_messages import SourceState
 from contrada.service import Service, Subscription
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 from contrada.service.loop_guards import off_loop
 from contrada.service.query.question import Question
 from contrada.service.stores.store_location import check_store, open_sound
@@ -79,7 +79,7 @@ class NamingStatistics:
     asked: int
 
 
-class NamingService(InForce):
+class NamingService(AsyncResource):
     """A naming service at an access point; it works inside its own `async with`."""
 
     def __init__(

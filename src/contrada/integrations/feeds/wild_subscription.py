@@ -21,7 +21,7 @@ from contrada.integrations.feeds.naming_service import RECORDS_ASKED
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 from contrada.service.loop_guards import next_of
 
 NAMES_FOLLOWED_MAX: Final = 65_536
@@ -31,7 +31,7 @@ says beside patterns alone, which is more traffic, and never less that comes."""
 FollowedSubject: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
 
 
-class WildSubscription(InForce, AsyncIterator[Notification]):
+class WildSubscription(AsyncResource, AsyncIterator[Notification]):
     """A standing request with patterns of names; iterate it inside its own `async with`."""
 
     def __init__(

@@ -6,7 +6,7 @@ splits and distributes. Nothing here opens a network connection or reads a clock
 """
 
 from contrada.integrations.files.builtins import plain_attributes, plain_time
-from contrada.integrations.files.csv_rows import Rows, read_rows
+from contrada.integrations.files.csv_rows import CsvRows, read_rows
 from contrada.integrations.files.document_records import records_of_tree
 from contrada.integrations.files.json_objects import (
     notification_of_object,
@@ -15,7 +15,7 @@ from contrada.integrations.files.json_objects import (
 )
 from contrada.integrations.files.json_output import notification_of_shown, shown_text
 from contrada.integrations.files.lines import WHOLE, Part, open_lines, parts_of
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record
 from contrada.integrations.files.record_files import FORMATS, check_name_of, format_of, read_file
 from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
@@ -29,10 +29,10 @@ __all__ = [
     "Matcher",
     "Outcomes",
     "Part",
-    "Reading",
+    "ReadOptions",
     "Record",
     "Renderer",
-    "Rows",
+    "CsvRows",
     "Subscriptions",
     "WHOLE",
     "check_name_of",

@@ -27,7 +27,7 @@ from pyarrow import csv
 from contrada.integrations.files.json_scan import BEHIND, DOUBTFUL_MAX, ScannedLines
 from contrada.integrations.files.lines import Block, is_utf_8
 from contrada.integrations.files.packed_records import WrittenRows, can_write, written_rows
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.value_columns import (
     REFUSED,
     ArrowColumn,
@@ -49,11 +49,11 @@ parts the cells."""
 _LF = ord("\n")
 
 
-class Cutter:
+class CsvBatchReader:
     """Reads the columns of a file that are asked for, and those whose cells can be bad."""
 
     def __init__(
-        self, columns: tuple[str | None, ...], asked: Iterable[str], reading: Reading
+        self, columns: tuple[str | None, ...], asked: Iterable[str], reading: ReadOptions
     ) -> None:
         self._reading = reading
         stamp = {reading.stamp} - {None}
@@ -152,10 +152,10 @@ class Cutter:
         return rows
 
     def _read_by_arrow(self, block: Block) -> ColumnBatch:
-        doubtful = doubtful_lines(block, self._reading, single=len(self._columns) == 1)
+        fallback = doubtful_lines(block, self._reading, single=len(self._columns) == 1)
         has_breaks = block.starts is not None
-        table, ragged = self._table(_emptied(block, doubtful), has_breaks=has_breaks)
-        doubtful[ragged] = True
+        table, ragged = self._table(_emptied(block, fallback), has_breaks=has_breaks)
+        fallback[ragged] = True
         lines = np.delete(np.arange(len(block)), ragged)
         if len(lines) != table.num_rows:
             return ColumnBatch.none_of(block)  # Arrow did not keep to what it says.
@@ -165,9 +165,9 @@ class Cutter:
             codes = cells.indices.to_numpy()
             values = list(map(self._values[name], cells.dictionary.to_pylist()))
             refused = np.array([value is REFUSED for value in values], dtype=bool)
-            doubtful[lines] |= refused[codes]
+            fallback[lines] |= refused[codes]
             columns[name] = Column(values, codes)
-        return self._batch(block, doubtful, lines, columns)
+        return self._batch(block, fallback, lines, columns)
 
     def _table(self, data: bytes, *, has_breaks: bool) -> tuple[Any, list[int]]:
         """A row for each line, but for those whose cells are too few or many: their positions."""
@@ -236,14 +236,14 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
     return found
 
 
-def doubtful_lines(block: Block, reading: Reading, *, single: bool) -> Any:
+def doubtful_lines(block: Block, reading: ReadOptions, *, single: bool) -> Any:
     """Which lines Arrow could cut in another way than the plain reader."""
-    doubtful = unreadable_lines(block, single=single)
+    fallback = unreadable_lines(block, single=single)
     quote, delimiter = reading.quote.encode(), reading.delimiter.encode()
     if quote and quote in block.data:
         data = np.frombuffer(block.data, np.uint8)
-        doubtful[_misquoted(block, data, quote[0], delimiter[0])] = True
-    return doubtful
+        fallback[_misquoted(block, data, quote[0], delimiter[0])] = True
+    return fallback
 
 
 def _lines_at(block: Block, places: Any) -> Any:
@@ -268,11 +268,11 @@ def _misquoted(block: Block, data: Any, quote: int, delimiter: int) -> Any:
     return np.concatenate([lines[wrong], lines[firsts[counts % 2 == 1]]])
 
 
-def _emptied(block: Block, doubtful: Any) -> bytes:
+def _emptied(block: Block, fallback: Any) -> bytes:
     """The lines of a block, the doubtful ones as empty lines."""
     pieces = []
     done = 0
-    for line in np.flatnonzero(doubtful).tolist():
+    for line in np.flatnonzero(fallback).tolist():
         pieces.append(block.data[done : block.begin(line)])
         done = block.ends[line]
     pieces.append(block.data[done:])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from contrada.errors import ContradaError, InvalidCellError, ParseError
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.row_joiner import joined_lines
 from contrada.model import Notification, Value
@@ -23,14 +23,14 @@ COLUMNS_MAX: Final = 10_000
 """Columns of a file. Beyond it: the file is a bad record as a whole."""
 
 
-class Rows:
+class CsvRows:
     """Makes the notifications of one file's rows; built from its first line.
 
     Raises ParseError and InvalidNameError where the first line cannot name the columns, and
     InputError where it is too long, or not UTF-8.
     """
 
-    def __init__(self, header: str, reading: Reading) -> None:
+    def __init__(self, header: str, reading: ReadOptions) -> None:
         checked = record_of(lambda text: Notification({}), "header", 1, header)
         if isinstance(checked, BadRecord):
             raise checked.error()
@@ -72,23 +72,25 @@ class Rows:
         return self._reading.notification(found_values)
 
 
-def columns_of(lines: Iterable[str], reading: Reading) -> tuple[str | None, ...]:
+def columns_of(lines: Iterable[str], reading: ReadOptions) -> tuple[str | None, ...]:
     """The attributes of a file's columns, None for what is dropped.
 
-    Raises ParseError for an empty file, and what `Rows` raises.
+    Raises ParseError for an empty file, and what `CsvRows` raises.
     """
     for _, text in joined_lines(lines, reading.quote, lambda text: is_header(text, reading)):
-        return Rows(text, reading).columns
+        return CsvRows(text, reading).columns
     raise ParseError(*_EMPTY)
 
 
-def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+def read_rows(
+    lines: Iterable[str], source: str, reading: ReadOptions
+) -> Iterator[Record | BadRecord]:
     """The records of a file, numbered by line; blank lines are none.
 
     A file whose first line is no header, or whose lines cannot be read on, gives one bad
     record for that and ends there.
     """
-    rows: Rows | None = None
+    rows: CsvRows | None = None
 
     def is_row(text: str) -> bool:
         return is_header(text, reading) if rows is None else rows.is_row(text)
@@ -96,7 +98,7 @@ def read_rows(lines: Iterable[str], source: str, reading: Reading) -> Iterator[R
     try:
         for line, text in joined_lines(lines, reading.quote, is_row):
             if rows is None:
-                rows = Rows(text, reading)
+                rows = CsvRows(text, reading)
             elif not is_blank_row(text, reading):
                 yield record_of(rows.notification, source, line, text)
         if rows is None:
@@ -110,12 +112,12 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
-def is_blank_row(line: str, reading: Reading) -> bool:
+def is_blank_row(line: str, reading: ReadOptions) -> bool:
     """Whether a line holds nothing but blanks that part no cells."""
     return is_blank(line) and reading.delimiter not in line
 
 
-def is_header(text: str, reading: Reading) -> bool:
+def is_header(text: str, reading: ReadOptions) -> bool:
     """Whether a text can name columns: it is quoted as it must be."""
     try:
         return bool(_cells(text, reading))
@@ -135,7 +137,7 @@ def _hint_for(columns: list[str]) -> str:
     return ""
 
 
-def _columns(cells: list[str], header: str, reading: Reading) -> tuple[str | None, ...]:
+def _columns(cells: list[str], header: str, reading: ReadOptions) -> tuple[str | None, ...]:
     names = tuple(map(reading.attribute, cells))
     if is_blank(header):
         raise ParseError(1, 1, "a blank line", "the names of the columns")
@@ -157,7 +159,7 @@ def _columns(cells: list[str], header: str, reading: Reading) -> tuple[str | Non
     return names
 
 
-def _cells(line: str, reading: Reading) -> list[str]:
+def _cells(line: str, reading: ReadOptions) -> list[str]:
     delimiter, quote = reading.delimiter, reading.quote
     if not quote or quote not in line:
         return line.split(delimiter)

@@ -19,7 +19,7 @@ from contrada.integrations.documents.damaged_document import DamagedPiece, witho
 from contrada.integrations.documents.element_tree import Element, parse_document, tree_of
 from contrada.integrations.documents.text_names import Texts, named_texts
 from contrada.integrations.files.lines import DataFile, readable
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.model import Notification, Value
 
@@ -45,7 +45,7 @@ def open_document(path: DataFile) -> bytes:
 
 
 def read_flat(
-    data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
+    data: bytes, source: str, reading: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of a document whose repeated elements are several values, entries from 1 on.
 
@@ -55,13 +55,15 @@ def read_flat(
     return _records(entries_of_document(data, source, reading, see), source, reading)
 
 
-def records_of_tree(root: Element, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+def records_of_tree(
+    root: Element, source: str, reading: ReadOptions
+) -> Iterator[Record | BadRecord]:
     """The records of a tree, whoever has parsed it."""
     return _records(_entries_of_tree(root, 0, source, reading), source, reading)
 
 
 def entries_of_document(
-    data: bytes, source: str, reading: Reading, see: Callable[[Element], None] | None = None
+    data: bytes, source: str, reading: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[NumberedEntry | BadRecord]:
     """The entries of a document, and what of it cannot be read."""
     faults: list[DamagedPiece] = []
@@ -87,7 +89,7 @@ def entries_of_document(
 
 
 def _entries_of_tree(
-    root: Element, size: int, source: str, reading: Reading
+    root: Element, size: int, source: str, reading: ReadOptions
 ) -> Iterator[NumberedEntry | BadRecord]:
     try:
         yield from enumerate(named_texts(root, reading.entries, size), start=1)
@@ -96,13 +98,15 @@ def _entries_of_tree(
 
 
 def _records(
-    entries: Iterable[NumberedEntry | BadRecord], source: str, reading: Reading
+    entries: Iterable[NumberedEntry | BadRecord], source: str, reading: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     for each in entries:
         yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, reading)
 
 
-def record_of_entry(source: str, number: int, texts: Texts, reading: Reading) -> Record | BadRecord:
+def record_of_entry(
+    source: str, number: int, texts: Texts, reading: ReadOptions
+) -> Record | BadRecord:
     """The record that an entry is."""
     try:
         return Record(source, number, _notification(texts, reading))
@@ -119,7 +123,7 @@ def bad_entry(
     return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
 
 
-def _notification(texts: Texts, reading: Reading) -> Notification:
+def _notification(texts: Texts, reading: ReadOptions) -> Notification:
     found: dict[str, Value | list[Value]] = {}
     for name, pieces in named_as_read(texts, reading).items():
         convert = reading.converter(name)
@@ -132,7 +136,7 @@ def _notification(texts: Texts, reading: Reading) -> Notification:
     return reading.notification(found)
 
 
-def named_as_read(texts: Texts, reading: Reading) -> Texts:
+def named_as_read(texts: Texts, reading: ReadOptions) -> Texts:
     """The texts by the attributes that they become; those of one name are together."""
     if not reading.is_renaming:
         return texts

@@ -22,7 +22,7 @@ from contrada.integrations.documents.element_tree import (
 from contrada.integrations.documents.entry_splitter import DocumentEntry
 from contrada.integrations.documents.naming_strategies import Named, Slot
 from contrada.integrations.files.cells import untyped_value
-from contrada.integrations.files.read_options import NAMES_KEPT_MAX, Reading
+from contrada.integrations.files.read_options import NAMES_KEPT_MAX, ReadOptions
 from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
@@ -46,7 +46,7 @@ class FlatEntries:
     """Makes the notifications of plain entries."""
 
     def __init__(
-        self, reading: Reading, values: SlotReader, note: Callable[[str, int], None]
+        self, reading: ReadOptions, values: SlotReader, note: Callable[[str, int], None]
     ) -> None:
         """`note` is told how many children of one element have the same name."""
         self._reading, self._values = reading, values

@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from contrada.integrations.files.json_scan import NAMES_SCANNED_MAX, ObjectScanner, ScannedLines
+from contrada.integrations.files.json_scan import NAMES_SCANNED_MAX, JsonScanner, ScannedLines
 from contrada.integrations.files.lines import LINE_CHARS_MAX, Block
 from contrada.integrations.files.packed_records import WrittenRows, can_write, written_rows
-from contrada.integrations.files.read_options import AllowedNames, Reading
+from contrada.integrations.files.read_options import AllowedNames, ReadOptions
 from contrada.integrations.files.value_columns import (
     MISSING,
     REFUSED,
@@ -47,10 +47,10 @@ _Scalar = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | bool | 
 _decode_scalar: Final = msgspec.json.Decoder(_Scalar).decode
 
 
-class Decoder:
+class JsonBatchReader:
     """Reads of JSON lines the attributes that are asked for, and those that can be bad."""
 
-    def __init__(self, asked: Iterable[str], reading: Reading, unmet: set[str]) -> None:
+    def __init__(self, asked: Iterable[str], reading: ReadOptions, unmet: set[str]) -> None:
         """Names that are found are taken from `unmet`."""
         self._unmet = unmet
         content: Any = dict[str, _Scalar | list[_Scalar]]
@@ -65,9 +65,9 @@ class Decoder:
         self._stamp = reading.stamp
         self._texts: dict[str, Callable[[str], Any]] = {}
         self._tokens: dict[str, Callable[[str], Any]] = {}
-        self._scanner: ObjectScanner | None = None
+        self._scanner: JsonScanner | None = None
         if not reading.is_renaming and len(reading.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
-            self._scanner = ObjectScanner(lambda name: self._names.allow((name,), 1))
+            self._scanner = JsonScanner(lambda name: self._names.allow((name,), 1))
 
     def read(self, block: Block) -> ColumnBatch:
         """The records of a block."""
@@ -78,10 +78,10 @@ class Decoder:
                 name: self._scanned_column(scanned, place, is_asked=True)
                 for place, name in enumerate(scanned.names)
             }
-            doubtful = scanned.is_doubtful
+            fallback = scanned.is_doubtful
             if self._stamp is not None and self._stamp not in held:
-                doubtful[:] = True
-            return self._batch(doubtful, np.arange(len(block)), held)
+                fallback[:] = True
+            return self._batch(fallback, np.arange(len(block)), held)
         lines, found = self._found(block)
         if self._unmet:
             self._unmet.difference_update(*found)

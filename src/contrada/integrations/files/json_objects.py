@@ -30,7 +30,7 @@ from contrada.integrations.documents.naming_strategies import (
 )
 from contrada.integrations.files.csv_rows import is_blank
 from contrada.integrations.files.lines import printable
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
     BAD_TEXT_CHARS_MAX,
     BadRecord,
@@ -50,7 +50,7 @@ WHOLE_DOCUMENT: Final = "."
 """As `entries`: the document itself is the array."""
 
 
-def notification_of_object(line: str, reading: Reading, *, keep: bool = False) -> Notification:
+def notification_of_object(line: str, reading: ReadOptions, *, keep: bool = False) -> Notification:
     """The notification of a line that holds one JSON object; with `keep` the line is its body.
 
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
@@ -59,7 +59,7 @@ def notification_of_object(line: str, reading: Reading, *, keep: bool = False) -
     return _notification(_decoded(line), line.encode, reading, keep=keep)
 
 
-def notification_of_content(content: Any, reading: Reading) -> Notification:
+def notification_of_content(content: Any, reading: ReadOptions) -> Notification:
     """The notification of what is no text: names with values, texts, and such within them.
 
     It means what a JSON object of these says. Raises as `notification_of_object`.
@@ -68,7 +68,7 @@ def notification_of_content(content: Any, reading: Reading) -> Notification:
 
 
 @dataclass(slots=True)
-class Report:
+class DocumentReport:
     """What is told of documents beside their records; see `integrations.files.renderer`."""
 
     repeated: dict[str, int] = field(default_factory=dict)
@@ -81,7 +81,9 @@ class Report:
             self.names.update(renamed(names))
 
 
-def _by_strategy(content: dict[str, Any], reading: Reading, report: Report) -> Notification:
+def _by_strategy(
+    content: dict[str, Any], reading: ReadOptions, report: DocumentReport
+) -> Notification:
     """The notification of an object by a strategy that does not leave repeated names together."""
     is_escaped = is_escaping(reading.strategy)
     slots = ObjectWalk(is_escaped, report.repeated).slots(content)
@@ -96,13 +98,13 @@ def _by_strategy(content: dict[str, Any], reading: Reading, report: Report) -> N
 
 
 def records_of_object(
-    data: bytes, source: str, reading: Reading, report: Report | None = None
+    data: bytes, source: str, reading: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of a JSON document: of an object, or of the array in it that is split.
 
     By the strategy `split` without `entries` this is the outermost array with several objects.
     """
-    report = Report() if report is None else report
+    report = DocumentReport() if report is None else report
     try:
         text = printable(data.decode("utf-8", "surrogateescape"))
         if reading.entries is None and reading.strategy == "split":
@@ -121,10 +123,10 @@ def records_of_object(
 def _notification(
     content: Any,
     encoded: Callable[[], bytes],
-    reading: Reading,
+    reading: ReadOptions,
     *,
     keep: bool = False,
-    report: Report | None = None,
+    report: DocumentReport | None = None,
 ) -> Notification:
     """The notification of what was decoded; `encoded` gives its bytes, for the body."""
     found: dict[str, list[Value]] = {}
@@ -132,14 +134,16 @@ def _notification(
         content = _without_dropped(content, "", reading)
         encoded = partial(_encoded, content)
     if base_of(reading.strategy) != "multi":
-        return _by_strategy(_object(content), reading, Report() if report is None else report)
+        return _by_strategy(
+            _object(content), reading, DocumentReport() if report is None else report
+        )
     put = partial(_put, found=found, reading=reading)
     if flatten(_object(content), put) and not keep:
         return reading.notification(found)
     return reading.notification(found, body=encoded(), content_type=JSON_TYPE)
 
 
-def _without_dropped(content: Any, path: str, reading: Reading) -> Any:
+def _without_dropped(content: Any, path: str, reading: ReadOptions) -> Any:
     """What is left of an object, also within arrays; so the body, too, has nothing dropped."""
     if isinstance(content, list):
         return [_without_dropped(each, path, reading) for each in content]
@@ -153,7 +157,7 @@ def _without_dropped(content: Any, path: str, reading: Reading) -> Any:
 
 
 def read_array(
-    data: bytes, source: str, reading: Reading, report: Report | None = None
+    data: bytes, source: str, reading: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of the array in a JSON document that `entries` names, numbered from 1.
 
@@ -191,7 +195,7 @@ def _encoded(content: Any) -> bytes:
 
 
 def read_objects(
-    lines: Iterable[str], source: str, reading: Reading
+    lines: Iterable[str], source: str, reading: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """The records of a file of JSON lines, numbered by line; blank lines are none.
 
@@ -203,7 +207,7 @@ def read_objects(
 
 
 def _split_lines(
-    lines: Iterable[str], source: str, reading: Reading
+    lines: Iterable[str], source: str, reading: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     try:
         for number, text in enumerate(lines, start=1):
@@ -213,7 +217,7 @@ def _split_lines(
 
 
 def records_of_line(
-    text: str, source: str, number: int, reading: Reading
+    text: str, source: str, number: int, reading: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """The records of a line, all with its number: one, or those that it is split into; or none."""
     if is_blank(text):
@@ -248,7 +252,7 @@ def records_of_lines(
 
 
 def _put(
-    name: str, scalars: Iterable[Value], found: dict[str, list[Value]], reading: Reading
+    name: str, scalars: Iterable[Value], found: dict[str, list[Value]], reading: ReadOptions
 ) -> None:
     name = reading.rename.get(name, name)
     declared = reading.converter(name) if name in reading.types else None

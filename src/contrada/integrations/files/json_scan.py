@@ -38,7 +38,7 @@ BEHIND: Final = b"\n" * 8
 """What kernels look at behind the last of what they read."""
 
 
-class ObjectScanner:
+class JsonScanner:
     """Finds the values of attributes in lines of JSON."""
 
     def __init__(self, is_allowed: Callable[[str], bool]) -> None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from contrada.errors import LimitError
 from contrada.integrations.files.builtins import plain_attributes, plain_value
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.value_columns import Column, Missing
 from contrada.matching.arrow_pack import Blobs, ColumnPiece, constant_piece, packed_rows
 from contrada.matching.kernels import jit
@@ -61,13 +61,13 @@ class WrittenRows(NamedTuple):
         return WrittenRows(self.is_odd[rows], notifications, times, attributes)
 
 
-def can_write(names: Iterable[str], reading: Reading) -> bool:
+def can_write(names: Iterable[str], reading: ReadOptions) -> bool:
     """Whether records of these attributes can be written many at once."""
     most = len(set(names)) + len(reading.add) + len(reading.marks)
     return most <= ATTRIBUTES_MAX and not jit.is_pure()
 
 
-def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) -> WrittenRows:
+def written_rows(columns: Mapping[str, Column], count: int, reading: ReadOptions) -> WrittenRows:
     """Rows of columns as whole notifications, where `can_write` says so.
 
     Cost: some ten nanoseconds for each value, and more for each distinct one.
@@ -95,7 +95,7 @@ def written_rows(columns: Mapping[str, Column], count: int, reading: Reading) ->
 class Stamped:
     """The parts of rows beside their columns: the time of each, and attributes that all share."""
 
-    def __init__(self, reading: Reading, count: int) -> None:
+    def __init__(self, reading: ReadOptions, count: int) -> None:
         self._reading, self._count = reading, count
         self._odd = np.zeros(count, dtype=bool)
         self._lacks_time = np.zeros(count, dtype=bool)
@@ -130,7 +130,7 @@ class Stamped:
         ]
 
 
-def _packed_constants(reading: Reading) -> tuple[tuple[str, bytes], ...]:
+def _packed_constants(reading: ReadOptions) -> tuple[tuple[str, bytes], ...]:
     if not reading.add and not reading.marks:
         return ()
     return _apart(Notification.marked(reading.add, reading.marks).span)
@@ -142,7 +142,7 @@ def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, bytes(value)) for name, value in held.items())
 
 
-def _shown_constants(reading: Reading) -> list[Any]:
+def _shown_constants(reading: ReadOptions) -> list[Any]:
     shown = plain_attributes(Notification.marked(reading.add, reading.marks))
     members = (
         f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in shown.items()

@@ -1,7 +1,7 @@
 """How the records of one source are read: what a user may say about it.
 
 The options are the same for every format and on both paths (`contrada match`, the pipeline),
-and they are applied in one place, `Reading.notification`.
+and they are applied in one place, `ReadOptions.notification`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ RecordValues: TypeAlias = Mapping[str, Value | list[Value]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """Options of a source.
 
     `types` declares the type of attributes by name (`text`, `number`, `bool`, `time`). `absent`
@@ -208,14 +208,14 @@ class Reading:
         return Envelope(time_us=time_us_of(stamp))
 
 
-def check_xml(format_name: str, reading: Reading) -> None:
+def check_xml(format_name: str, reading: ReadOptions) -> None:
     """Refuse a stylesheet and a schema for what is no XML. Raises InputError."""
     for name in ("stylesheet", "schema"):
         if format_name != "xml" and getattr(reading, name) is not None:
             raise InputError(name, f"it is for XML, and the format is {format_name}")
 
 
-def plain_format(format_name: str, reading: Reading) -> tuple[str, Reading]:
+def plain_format(format_name: str, reading: ReadOptions) -> tuple[str, ReadOptions]:
     """A format with what its name says of the options.
 
     `tsv` is CSV parted by tabs, `jsonl` is JSON in lines also where `entries` are given.
@@ -233,7 +233,7 @@ def plain_format(format_name: str, reading: Reading) -> tuple[str, Reading]:
 class AllowedNames:
     """Tells of the names of many records whether records of a source can have such attributes."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReadOptions) -> None:
         self._good: set[str] = set()
         self._count_max = ATTRIBUTES_MAX - len(reading.add)
 

@@ -9,7 +9,7 @@ from contrada.integrations.files.csv_rows import read_rows
 from contrada.integrations.files.document_records import open_document
 from contrada.integrations.files.json_objects import read_array, read_objects
 from contrada.integrations.files.lines import open_lines, printable
-from contrada.integrations.files.read_options import Reading, plain_format
+from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.renderer import Renderer
 
@@ -50,7 +50,7 @@ def check_name_of(path: Path) -> None:
 
 
 def read_file(
-    path: Path, format_name: str, reading: Reading, source: str | None = None
+    path: Path, format_name: str, reading: ReadOptions, source: str | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of a file, the bad ones among them; `source` is what they call the file.
 

@@ -19,7 +19,7 @@ import numpy as np
 from contrada.errors import ContradaError, ParseError
 from contrada.integrations.documents.name_patterns import PATTERN, by_names
 from contrada.integrations.documents.text_names import Texts
-from contrada.integrations.files.csv_rows import Rows, is_blank, is_blank_row, is_header
+from contrada.integrations.files.csv_rows import CsvRows, is_blank, is_blank_row, is_header
 from contrada.integrations.files.document_records import (
     entries_of_document,
     named_as_read,
@@ -32,7 +32,7 @@ from contrada.integrations.files.json_objects import (
     records_of_line,
 )
 from contrada.integrations.files.lines import WHOLE, Block, DataFile, Part, open_blocks
-from contrada.integrations.files.read_options import AllowedNames, Reading, plain_format
+from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.renderer import Renderer, is_large
 from contrada.integrations.files.row_joiner import joined_blocks
@@ -110,7 +110,7 @@ class Matcher:
     def __init__(
         self,
         wanted: Iterable[Wish],
-        reading: Reading,
+        reading: ReadOptions,
         bulk_after_bytes: int = BULK_AFTER_BYTES,
         residues: Residues[int] | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ class Matcher:
 
     @classmethod
     def over(
-        cls, index: MatchesRows, asked: set[str], residues: Residues[int], reading: Reading
+        cls, index: MatchesRows, asked: set[str], residues: Residues[int], reading: ReadOptions
     ) -> "Matcher":
         """A matcher by an index that is there, of filters that ask for these attributes.
 
@@ -151,7 +151,7 @@ class Matcher:
         index: MatchesRows,
         asked: set[str],
         residues: Residues[int],
-        reading: Reading,
+        reading: ReadOptions,
         bulk_after_bytes: int,
     ) -> None:
         self.packs = False
@@ -193,7 +193,7 @@ class Matcher:
             yield from self._by_strategy(path, source, part)
             return
         lines = self._objects(source) if format_name == "json" else None
-        rows: Rows | None = None
+        rows: CsvRows | None = None
         waiting = _WaitingLines() if self.packs else None
         blocks = open_blocks(path, part)
         if lines is None:
@@ -204,11 +204,11 @@ class Matcher:
             )
         try:
             if lines is None and header is not None:
-                rows = Rows(header, reading)
+                rows = CsvRows(header, reading)
                 lines = self._rows(rows, source, reading)
             for block in blocks:
                 if lines is None:
-                    rows = Rows(block.line(0), reading)
+                    rows = CsvRows(block.line(0), reading)
                     lines = self._rows(rows, source, reading)
                     block = block.behind_first()
                 yield self._outcomes(block, lines, waiting)
@@ -318,48 +318,48 @@ class Matcher:
         """Those that match whole records: rules ask also for what their filters do not name."""
         return self._residues.decided(positions, notification) if self._residues.of else positions
 
-    def _rows(self, rows: Rows, source: str, reading: Reading) -> "_LineReading":
+    def _rows(self, rows: CsvRows, source: str, reading: ReadOptions) -> "_LineReadOptions":
         @cache
         def bulk() -> Any:
-            from contrada.integrations.files.csv_batch import Cutter
+            from contrada.integrations.files.csv_batch import CsvBatchReader
 
-            return Cutter(rows.columns, self._asked, reading)
+            return CsvBatchReader(rows.columns, self._asked, reading)
 
         self.unmet.difference_update(rows.columns)
 
         @cache
         def bulk_all() -> Any:
-            from contrada.integrations.files.csv_batch import Cutter
+            from contrada.integrations.files.csv_batch import CsvBatchReader
 
-            return Cutter(rows.columns, filter(None, rows.columns), reading)
+            return CsvBatchReader(rows.columns, filter(None, rows.columns), reading)
 
-        return _LineReading(
+        return _LineReadOptions(
             source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, reading)
         )
 
-    def _objects(self, source: str) -> "_LineReading":
+    def _objects(self, source: str) -> "_LineReadOptions":
         @cache
         def bulk() -> Any:
-            from contrada.integrations.files.json_batch import Decoder
+            from contrada.integrations.files.json_batch import JsonBatchReader
 
-            return Decoder(self._asked, self._reading, self.unmet)
+            return JsonBatchReader(self._asked, self._reading, self.unmet)
 
-        return _LineReading(
+        return _LineReadOptions(
             source, lambda line: notification_of_object(line, self._reading), bulk, bulk, is_blank
         )
 
     def _outcomes(
-        self, block: Block, lines: "_LineReading", waiting: "_WaitingLines | None" = None
+        self, block: Block, lines: "_LineReadOptions", waiting: "_WaitingLines | None" = None
     ) -> Outcomes:
         """What becomes of a block of lines; what can wait to be told of is taken to `waiting`."""
-        doubtful: Iterable[int] = range(len(block))
+        fallback: Iterable[int] = range(len(block))
         matched: dict[int, list[int]] = {}
         read = 0
         self._bulk_after -= len(block.data)
         if len(block) and self._can_bulk and self._bulk_after < 0:
             batch = lines.bulk().read(block)
             matched = batch.matches(self._index)
-            doubtful = batch.is_doubtful.nonzero()[0].tolist()
+            fallback = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
             if read:
                 self._see(batch.latest_us if self._reading.stamp else self._common_us)
@@ -368,7 +368,7 @@ class Matcher:
             waiting.take(block, matched)
             matched = {}
         told: list[MatchedRecord | BadRecord] = []
-        for position in sorted({*doubtful, *matched}) if matched else doubtful:
+        for position in sorted({*fallback, *matched}) if matched else fallback:
             line = block.line(position)
             if lines.is_blank(line):
                 continue
@@ -389,12 +389,12 @@ class Matcher:
                 told.append(MatchedRecord(record, positions))
         return Outcomes(lines.source, read, told)
 
-    def _packed(self, waiting: "_WaitingLines", lines: "_LineReading") -> Iterator[Outcomes]:
+    def _packed(self, waiting: "_WaitingLines", lines: "_LineReadOptions") -> Iterator[Outcomes]:
         """All that waits to be told of."""
         for some in waiting.cut():
             yield self._packed_at_once(some, lines)
 
-    def _packed_at_once(self, some: "_MatchedLines", lines: "_LineReading") -> Outcomes:
+    def _packed_at_once(self, some: "_MatchedLines", lines: "_LineReadOptions") -> Outcomes:
         """What is told of together: in columns, and one by one what does not fit these."""
         numbers, positions, block = some
         rows = lines.bulk_all().written(block)
@@ -469,7 +469,7 @@ class _WaitingLines:
             begin = end
 
 
-class _LineReading(NamedTuple):
+class _LineReadOptions(NamedTuple):
     """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many.
 
     `bulk_all` gives what reads all attributes, and not only those that are asked for.
@@ -482,7 +482,7 @@ class _LineReading(NamedTuple):
     is_blank: Callable[[str], bool]
 
 
-def differing(wish: Filter | FilterSet, reading: Reading) -> Filter | FilterSet:
+def differing(wish: Filter | FilterSet, reading: ReadOptions) -> Filter | FilterSet:
     """What filters still ask of a record, where some is the same for all records of a source.
 
     A filter with an operator that nobody registered stays as it is.
@@ -500,13 +500,13 @@ def differing(wish: Filter | FilterSet, reading: Reading) -> Filter | FilterSet:
     return FilterSet(member for member in left if member is not None)
 
 
-def _has_common(member: Filter, reading: Reading) -> bool:
+def _has_common(member: Filter, reading: ReadOptions) -> bool:
     """Whether a filter asks for something that may be the same for all records of a source."""
     return any(name[0] == "@" or name in reading.add for name in member.sides)
 
 
 def _differing(
-    member: Filter, reading: Reading, common: Notification, stamp: str | None
+    member: Filter, reading: ReadOptions, common: Notification, stamp: str | None
 ) -> Filter | None:
     """A filter without what holds for all records of a source; None where it holds for none."""
     sets = dict(member.sets)

@@ -27,7 +27,7 @@ from contrada.integrations.documents.entry_splitter import DocumentEntry, entrie
 from contrada.integrations.documents.naming_strategies import Original, base_of, is_escaping, named
 from contrada.integrations.documents.stylesheet import transformed
 from contrada.integrations.documents.text_names import Texts, note_repeated
-from contrada.integrations.documents.xml_slots import ElementWay, Walk, kind_of, outermost_repeated
+from contrada.integrations.documents.xml_slots import ElementPath, Walk, kind_of, outermost_repeated
 from contrada.integrations.files.document_records import (
     DOCUMENT_BYTES_MAX,
     bad_entry,
@@ -37,9 +37,9 @@ from contrada.integrations.files.document_records import (
     record_of_entry,
 )
 from contrada.integrations.files.flat_entries import FlatEntries
-from contrada.integrations.files.json_objects import Report, records_of_object
+from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import DataFile, readable
-from contrada.integrations.files.read_options import Reading, check_xml
+from contrada.integrations.files.read_options import ReadOptions, check_xml
 from contrada.integrations.files.record import BadRecord, Record, bad_record
 from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification
@@ -54,15 +54,15 @@ class Renderer:
     `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema for JSON.
     """
 
-    def __init__(self, reading: Reading | None = None, format_name: str = "xml") -> None:
-        self.reading = Reading() if reading is None else reading
+    def __init__(self, reading: ReadOptions | None = None, format_name: str = "xml") -> None:
+        self.reading = ReadOptions() if reading is None else reading
         check_xml(format_name, self.reading)
         if format_name not in ("xml", "json"):
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"
         self._values = SlotReader(self.reading)
         self._keeps = is_escaping(self.reading.strategy)
-        self._report = Report()
+        self._report = DocumentReport()
         self._walk = Walk(self._keeps, self._report.repeated)
 
     @property
@@ -225,7 +225,7 @@ class Renderer:
         self, node: etree._Element, kind: str, entry: DocumentEntry | None
     ) -> Notification:
         strategy = self.reading.strategy
-        way = entry.way if entry else ElementWay.to_root(element_name(node), escape=self._keeps)
+        way = entry.way if entry else ElementPath.to_root(element_name(node), escape=self._keeps)
         around = entry.around if entry else []
         own = list(self._walk.slots(node, way))
         if not self._keeps:
@@ -240,7 +240,7 @@ class Renderer:
         return self.reading.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
-def read_document(data: bytes, source: str, reading: Reading) -> Iterator[Record | BadRecord]:
+def read_document(data: bytes, source: str, reading: ReadOptions) -> Iterator[Record | BadRecord]:
     """The records of a document of XML; see `Renderer.render`."""
     return Renderer(reading).render(data, source)
 

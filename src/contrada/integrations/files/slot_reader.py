@@ -13,14 +13,14 @@ from contrada.integrations.documents.document_schema import SchemaTypes
 from contrada.integrations.documents.json_slots import DROPPED
 from contrada.integrations.documents.naming_strategies import Named
 from contrada.integrations.files.cells import Converter, schema_value, untyped_value
-from contrada.integrations.files.read_options import NAMES_KEPT_MAX, Reading
+from contrada.integrations.files.read_options import NAMES_KEPT_MAX, ReadOptions
 from contrada.model import Value
 
 
 class SlotReader:
     """Turns slots into the values of attributes, as a source is read."""
 
-    def __init__(self, reading: Reading, *, is_json: bool = False) -> None:
+    def __init__(self, reading: ReadOptions, *, is_json: bool = False) -> None:
         """Raises InputError for a schema that is none."""
         self._reading = reading
         self._is_json = is_json

@@ -199,8 +199,8 @@ class ColumnBatch:
     @classmethod
     def none_of(cls, block: Block) -> "ColumnBatch":
         """Of a block that is left to the plain reader."""
-        doubtful = np.ones(len(block), dtype=bool)
-        return cls(doubtful, ~doubtful, np.arange(0), {})
+        fallback = np.ones(len(block), dtype=bool)
+        return cls(fallback, ~fallback, np.arange(0), {})
 
     @property
     def latest_us(self) -> int | None:

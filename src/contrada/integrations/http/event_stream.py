@@ -37,7 +37,7 @@ from contrada.integrations.http.http_responses import refusal_of
 from contrada.integrations.http.request_filters import asked_for, checked_policy
 from contrada.integrations.http.token_services import TokenService
 from contrada.model.rule import Rule
-from contrada.service import Kept, WhenFull
+from contrada.service import DurableRecord, WhenFull
 
 STREAM_CREDIT_BYTES: Final = 64 * 1024
 """Bytes of events that a stream has here and has not written. Beyond it: the broker keeps the
@@ -161,7 +161,7 @@ class EventStream(Response):
 
     def _shown(self, found: Any) -> bytes:
         self._counts.delivered += 1
-        if not isinstance(found, Kept):
+        if not isinstance(found, DurableRecord):
             return b"data: %b\n\n" % event_json(found)
         gap, position = b"", found.position
         if self.position is not None:

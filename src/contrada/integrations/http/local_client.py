@@ -8,11 +8,11 @@ import socket
 from typing import Any, Final
 
 from contrada.net.broker.broker import Broker
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.client.tcp_subscription import CREDIT_BYTES
 from contrada.net.wire.address import Address
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 
 _HERE: Final = Address("localhost", called="this broker")
 
@@ -32,7 +32,7 @@ def local_service(
     wait here unread. Close it before the broker stops.
     """
 
-    def arrival() -> Peer:
+    def arrival() -> ServerConnection:
         end = broker.arrival()
         end.name = peer or "this process"
         return end
@@ -50,7 +50,7 @@ def local_service(
             raise
         await loop.create_connection(lambda: end, sock=here)
 
-    approach = Approach(token=token, reach=reach)
+    approach = ConnectOptions(token=token, reach=reach)
     service = TcpService(_HERE, approach=approach, **options)
     service.credit_bytes = credit_bytes
     return service

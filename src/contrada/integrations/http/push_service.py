@@ -39,7 +39,7 @@ from contrada.integrations.feeds.fetcher import retry_after_s
 from contrada.integrations.http.cloudevents_http import binary_headers
 from contrada.integrations.http.event_translation import binary_event_of
 from contrada.integrations.http.gateway_counts import GatewayCounts
-from contrada.integrations.http.push_subscription import KeptPush, Push, owner_of
+from contrada.integrations.http.push_subscription import Push, StoredPush, owner_of
 from contrada.integrations.http.sinks import PUSHED_BY, PushAnswer, Sinks, host_header
 from contrada.integrations.http.subscription_request import wanted_of
 from contrada.integrations.http.token_services import TokenService, TokenServices, closed
@@ -122,7 +122,7 @@ class Pushes:
         if self._path is None or not self._path.exists():
             return
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[KeptPush])
+            found = msgspec.json.decode(self._path.read_bytes(), type=list[StoredPush])
             for each in found:
                 self._pushes[each.id] = self._made(each, wanted_of(each.wanted).rule())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, ContradaError) as error:
@@ -133,7 +133,7 @@ class Pushes:
         for push in self._pushes.values():
             self._serve(push)
 
-    def _made(self, kept: KeptPush, rule: Any) -> Push:
+    def _made(self, kept: StoredPush, rule: Any) -> Push:
         turns = self._turns.setdefault(
             owner_of(kept.token), asyncio.Semaphore(PUSHES_AT_ONCE_PER_USER_MAX)
         )
@@ -158,7 +158,7 @@ class Pushes:
         if len(self._pushes) >= PUSHES_MAX:
             raise LimitError("PUSHES_MAX", PUSHES_MAX)
         wanted.pop("id", None)
-        push = self._made(KeptPush(secrets.token_hex(8), token, wanted), rule)
+        push = self._made(StoredPush(secrets.token_hex(8), token, wanted), rule)
         self._pushes[push.id] = push
         self._serve(push)
         try:

@@ -12,7 +12,7 @@ from contrada.net.wire.tokens import name_in
 from contrada.service.envelope_factory import wall_clock_us
 
 
-class KeptPush(msgspec.Struct, frozen=True):
+class StoredPush(msgspec.Struct, frozen=True):
     """A subscription as it is kept."""
 
     id: str
@@ -67,7 +67,7 @@ class PushProgress:
 class Push:
     """One subscription to a sink, and the task that serves it."""
 
-    def __init__(self, kept: KeptPush, rule: Any, turns: asyncio.Semaphore) -> None:
+    def __init__(self, kept: StoredPush, rule: Any, turns: asyncio.Semaphore) -> None:
         """`turns` are those of its owner, for all of his sinks."""
         self.kept = kept
         self.rule = rule

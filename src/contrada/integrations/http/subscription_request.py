@@ -22,7 +22,7 @@ class ProtocolSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults
     method: str = "POST"
 
 
-class WantedSubscription(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class SubscriptionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a client asks for."""
 
     sink: str
@@ -40,10 +40,10 @@ class WantedSubscription(msgspec.Struct, forbid_unknown_fields=True, omit_defaul
         return cloudevents.read({key: each for key, each in asked.items() if each is not None})
 
 
-def wanted_of(given: Any) -> WantedSubscription:
+def wanted_of(given: Any) -> SubscriptionRequest:
     """What a client asks for, checked. Raises InvalidValueError, RefusedRequestError."""
     try:
-        wanted = msgspec.convert(given, WantedSubscription)
+        wanted = msgspec.convert(given, SubscriptionRequest)
         msgspec.json.encode(wanted)  # It is kept, and shown.
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise invalid(error) from None

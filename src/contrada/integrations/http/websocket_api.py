@@ -45,7 +45,7 @@ from contrada.integrations.http.http_responses import invalid, refusal_of
 from contrada.integrations.http.request_filters import asked_for, checked_policy
 from contrada.integrations.http.request_publisher import publish
 from contrada.integrations.http.token_services import TokenService, closed
-from contrada.service import Kept
+from contrada.service import DurableRecord
 
 WEBSOCKET_SUBSCRIPTIONS_MAX: Final = 100
 """Subscriptions of one WebSocket. Beyond it: a further one is refused."""
@@ -211,7 +211,7 @@ class Conversation:
         try:
             async for found in stream.events:
                 event: dict[str, Any] = {"type": "event", "id": name}
-                if isinstance(found, Kept):
+                if isinstance(found, DurableRecord):
                     event |= {"position": found.position, "event": event_of(found.item)}
                 else:
                     event["event"] = event_of(found)

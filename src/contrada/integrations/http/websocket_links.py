@@ -28,7 +28,7 @@ _TOO_BIG: Final = 1009
 _NO_BYTES: Final = 1003
 
 
-class CarriedPeer(Protocol):
+class WebSocketConnection(Protocol):
     """A broker's side of a connection: a protocol of asyncio that can say goodbye."""
 
     def close(self, reason: str) -> None:
@@ -100,7 +100,7 @@ class CarriedArrivals:
 
     def __init__(self, broker: ArrivalHost) -> None:
         self._broker = broker
-        self._carried: set[CarriedPeer] = set()
+        self._carried: set[WebSocketConnection] = set()
 
     async def arrive(self, websocket: WebSocket) -> None:
         """One has come; returns when it is gone."""

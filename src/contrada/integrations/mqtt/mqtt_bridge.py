@@ -34,7 +34,7 @@ from contrada.integrations.mqtt.mqtt_messages import (
 from contrada.integrations.mqtt.mqtt_session import MqttArrival, MqttSession
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax import parse_filter
-from contrada.service import Kept, Service, StandingSubscription
+from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.backoff import Backoff
 from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.loop_guards import first_of
@@ -53,7 +53,7 @@ IN: Final = "from MQTT"
 OUT: Final = "to MQTT"
 CIRCLE: Final = "had come from here"
 
-StandingNotifications: TypeAlias = StandingSubscription[Notification]
+StandingNotifications: TypeAlias = DurableSubscription[Notification]
 UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
 """What was sent, by its position, and is not acknowledged by the MQTT broker."""
 
@@ -155,7 +155,7 @@ class MqttBridge:
         async for kept in events:
             await sent.put((kept.position, self._sent(kept)))
 
-    def _sent(self, kept: Kept[Notification]) -> "asyncio.Future[None]":
+    def _sent(self, kept: DurableRecord[Notification]) -> "asyncio.Future[None]":
         now_us = wall_clock_us()
         try:
             message = message_of(kept.item, self._topic, retain=self._retain, now_us=now_us)

@@ -20,9 +20,9 @@ from typing import Final
 from contrada.gossip.addresses import AddressSpace, Branch, LogicalAddress, address_text, branch_of
 from contrada.gossip.condensation import packed_interests
 from contrada.gossip.gossip_messages import (
+    AddInterest,
     Contact,
     Datagram,
-    Desire,
     EventId,
     GiveEvent,
     GossipEffect,
@@ -38,7 +38,7 @@ from contrada.gossip.gossip_messages import (
     encode_gossip,
     event_id,
 )
-from contrada.gossip.group_policy import Conduct
+from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.participant import GossipParticipant
@@ -83,14 +83,14 @@ class GossipWorld:
         *,
         space: AddressSpace | None = None,
         protocol: Callable[..., GossipParticipant] = Hpmcast,
-        conduct: Conduct | None = None,
+        conduct: GroupPolicy | None = None,
         in_step: bool = False,
         as_bytes: bool = False,
         checks: bool = False,
     ) -> None:
         self.parameters = parameters
         self.space = space or AddressSpace.regular(parameters.levels, parameters.branching)
-        self.conduct = conduct or Conduct()
+        self.conduct = conduct or GroupPolicy()
         self.now_us = START_US
         self.messages = 0
         self._protocol = protocol
@@ -134,7 +134,7 @@ class GossipWorld:
     def want(self, address: LogicalAddress, filters: FilterSet) -> None:
         """A participant wants something else from now on."""
         self._inhabitants[address_text(address)].filters = filters
-        self._happen(address_text(address), Desire(_ANYTHING, filters))
+        self._happen(address_text(address), AddInterest(_ANYTHING, filters))
 
     def jump_clock(self, address: LogicalAddress, by_us: int) -> None:
         """A participant's clock is put forward, or back."""
@@ -182,7 +182,7 @@ class GossipWorld:
             self.conduct,
         )
         self._inhabitants[place] = _Inhabitant(participant, filters)
-        self._happen(place, Desire(_ANYTHING, filters))
+        self._happen(place, AddInterest(_ANYTHING, filters))
         period = self.parameters.period_us
         wait = period - (self.now_us - START_US) % period
         self._push(wait if self._in_step else 1 + self._rng.randrange(period), place, Tick())

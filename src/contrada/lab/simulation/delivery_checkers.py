@@ -20,19 +20,19 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from contrada.delivery.durable_subscription import OnFull
-from contrada.lab.simulation.delivery_history import PromiseHistory, Sent, Stood
+from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.oracle import Violation
 
 
 @dataclass(slots=True)
-class Judged:
+class DeliveryVerdict:
     """What was looked at: how many pairs had to be delivered, and were."""
 
     must: int = 0
     read: int = 0
 
 
-def judge_promises(promises: PromiseHistory, kept: Judged) -> Iterator[Violation]:
+def judge_promises(promises: DeliveryHistory, kept: DeliveryVerdict) -> Iterator[Violation]:
     """Everything that does not hold."""
     logs = {name: dict[int, str]() for name in promises.stood}
     for (_, name), read in promises.reads.items():
@@ -53,7 +53,7 @@ def judge_promises(promises: PromiseHistory, kept: Judged) -> Iterator[Violation
 
 
 def _lost(
-    promises: PromiseHistory, logs: dict[str, list[Sent]], kept: Judged
+    promises: DeliveryHistory, logs: dict[str, list[Sent]], kept: DeliveryVerdict
 ) -> Iterator[Violation]:
     there = {name: {sent.id for sent in log} for name, log in logs.items()}
     overflown = {name for name, stood in promises.stood.items() if _may_overflow(promises, stood)}
@@ -69,7 +69,7 @@ def _lost(
                 yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.promised}")
 
 
-def _may_overflow(promises: PromiseHistory, stood: Stood) -> bool:
+def _may_overflow(promises: DeliveryHistory, stood: DurableSpan) -> bool:
     """Whether the oldest may have made way, or the subscription ended, for want of room."""
     if stood.retention.on_full is OnFull.REFUSE:
         return False
@@ -81,7 +81,7 @@ def _may_overflow(promises: PromiseHistory, stood: Stood) -> bool:
     return said > stood.retention.records_max
 
 
-def _is_excused(promises: PromiseHistory, sent: Sent, stood: Stood) -> bool:
+def _is_excused(promises: DeliveryHistory, sent: Sent, stood: DurableSpan) -> bool:
     """Whether a subscription may miss what was accepted."""
     if stood.has_ended or stood.is_lost:
         return True
@@ -97,7 +97,7 @@ def _is_excused(promises: PromiseHistory, sent: Sent, stood: Stood) -> bool:
     return False
 
 
-def _wrong(promises: PromiseHistory, stood: Stood, log: list[Sent]) -> Iterator[Violation]:
+def _wrong(promises: DeliveryHistory, stood: DurableSpan, log: list[Sent]) -> Iterator[Violation]:
     seen: set[str] = set()
     for sent in log:
         if sent.id in seen and not _has_lost_numbers(promises, sent):
@@ -109,7 +109,7 @@ def _wrong(promises: PromiseHistory, stood: Stood, log: list[Sent]) -> Iterator[
             yield Violation("refused", f"{sent.id} of {sent.client} in {stood.name}: {sent.error}")
 
 
-def _has_lost_numbers(promises: PromiseHistory, sent: Sent) -> bool:
+def _has_lost_numbers(promises: DeliveryHistory, sent: Sent) -> bool:
     """Whether an access point has lost its disk, and what it knew of a publisher."""
     return any(
         broker in sent.brokers and not disk_survived

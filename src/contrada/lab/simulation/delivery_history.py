@@ -1,4 +1,4 @@
-"""`PromiseHistory`: what is noted of a run that promises, simulated or real, for `keeping`.
+"""`DeliveryHistory`: what is noted of a run that promises, simulated or real, for `keeping`.
 
 What is acknowledged never comes again, but where a crash may have taken what was said of it.
 """
@@ -34,7 +34,7 @@ class Sent:
 
 
 @dataclass(slots=True, eq=False)
-class Stood:
+class DurableSpan:
     """A standing subscription, and its home."""
 
     name: str
@@ -68,7 +68,7 @@ class LogReading:
 
 
 @dataclass
-class PromiseHistory:
+class DeliveryHistory:
     """All of it; `crashes` are order, server, and whether its disk survived.
 
     `sequencers` are all that ever were. `acknowledged` are positions of each standing subscription
@@ -77,7 +77,7 @@ class PromiseHistory:
     """
 
     sent: dict[str, Sent] = field(default_factory=dict)
-    stood: dict[str, Stood] = field(default_factory=dict)
+    stood: dict[str, DurableSpan] = field(default_factory=dict)
     reads: defaultdict[tuple[str, str], LogReading] = field(
         default_factory=lambda: defaultdict(LogReading)
     )
@@ -117,7 +117,7 @@ class PromiseHistory:
         What was said at the home itself until `synced_us` is on its disk.
         """
         for name, positions in self.acknowledged.items():
-            home = self.stood[name].broker
+            owner = self.stood[name].broker
             for position, (at_us, where) in list(positions.items()):
-                if broker in (home, where) and not (where == home and at_us <= synced_us):
+                if broker in (owner, where) and not (where == owner and at_us <= synced_us):
                     del positions[position]

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.lab.simulation.script_steps import Notify, Pause, Resume, Script, Step
+from contrada.lab.simulation.script_steps import Pause, PublishStep, Resume, Script, Step
 
 TTLS_US: Final = (2_000, 20_000, 200_000, 2_000_000, 20_000_000)
 """Less than a link takes, up to longer than a made world rests."""
@@ -19,11 +19,11 @@ def hastened(script: Script) -> Script:
     chance = random.Random(f"haste {script.seed} {script.kind.name}")
     if chance.random() < 0.5:
         return script
-    clients = sorted({step.client for step in script.steps if isinstance(step, Notify)})
+    clients = sorted({step.client for step in script.steps if isinstance(step, PublishStep)})
     steps: list[Step] = []
     for each in script.steps:
         step = each
-        if isinstance(step, Notify):
+        if isinstance(step, PublishStep):
             ttl_us = chance.choice((None, *TTLS_US))
             step = replace(step, ttl_us=ttl_us, priority=chance.choice((0, 4, 4, 7, 9)))
         steps.append(step)

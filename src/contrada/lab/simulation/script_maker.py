@@ -17,12 +17,14 @@ from msgspec.structs import replace
 from contrada.delivery.durable_subscription import OnFull
 from contrada.lab.simulation.script_deadlines import hastened
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
     Announce,
     Attach,
     Connect,
     Crash,
     CutLine,
     Detach,
+    DropFilter,
     End,
     FillDisk,
     FreeDisk,
@@ -31,15 +33,13 @@ from contrada.lab.simulation.script_steps import (
     Mend,
     Move,
     NetworkShape,
-    Notify,
+    OpenDurable,
     Pass,
+    PublishStep,
     Restart,
     Retract,
     Script,
-    Stand,
     Step,
-    Unwish,
-    WishFilter,
 )
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
 from contrada.lab.simulation.step_texts import advertisement_of, filter_of
@@ -175,12 +175,12 @@ class _Maker:
         self._wishes.append(key)
         count = self._chance.choice((1, 1, 1, 2))
         filters = " or ".join(random_filter(self._chance) for _ in range(count))
-        self._steps.append(WishFilter(self._now_us, *key, filters))
+        self._steps.append(AddFilter(self._now_us, *key, filters))
 
     def _unwish(self) -> None:
         if self._wishes:
             key = self._wishes.pop(self._chance.randrange(len(self._wishes)))
-            self._steps.append(Unwish(self._now_us, *key))
+            self._steps.append(DropFilter(self._now_us, *key))
 
     def _offer(self) -> None:
         key = self._chance.choice(self._clients), self._named("a")
@@ -205,7 +205,7 @@ class _Maker:
         ]
         if able or self._chance.random() < 0.5:
             client = self._chance.choice(able or self._clients)
-            self._steps.append(Notify(self._now_us, client, self._named("n"), values))
+            self._steps.append(PublishStep(self._now_us, client, self._named("n"), values))
 
     # --- more than best effort ----------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class _Maker:
         self._said = self._chance.choice(readers if self._chance.random() < 0.6 else self._clients)
         values, delivery = random_values(self._chance), " ".join(words)
         id_ = self._named("p")
-        self._steps.append(Notify(self._now_us, self._said, id_, values, delivery=delivery))
+        self._steps.append(PublishStep(self._now_us, self._said, id_, values, delivery=delivery))
 
     def _stand(self) -> None:
         """A client subscribes for good."""
@@ -232,7 +232,7 @@ class _Maker:
         replay_max = self._chance.choice((0, 100))
         filters = random_filter(self._chance)
         self._steps.append(
-            Stand(self._now_us, *key, filters, is_durable, records_max, on_full, replay_max)
+            OpenDurable(self._now_us, *key, filters, is_durable, records_max, on_full, replay_max)
         )
 
     def _read(self) -> None:

@@ -81,13 +81,13 @@ class Leave(_ClientAct, frozen=True, tag="leave"):
     """A client goes away, and with it its subscriptions and advertisements."""
 
 
-class WishFilter(_NamedAct, frozen=True, tag="subscribe"):
+class AddFilter(_NamedAct, frozen=True, tag="subscribe"):
     """A client subscribes; the filter is in the text syntax."""
 
     filters: str
 
 
-class Unwish(_NamedAct, frozen=True, tag="unsubscribe"):
+class DropFilter(_NamedAct, frozen=True, tag="unsubscribe"):
     """A client withdraws a subscription."""
 
 
@@ -102,7 +102,7 @@ class Retract(_NamedAct, frozen=True, tag="unadvertise"):
     """A client withdraws an advertisement."""
 
 
-class Notify(_ClientAct, frozen=True, tag="publish"):
+class PublishStep(_ClientAct, frozen=True, tag="publish"):
     """A client publishes."""
 
     id: str
@@ -112,7 +112,7 @@ class Notify(_ClientAct, frozen=True, tag="publish"):
     delivery: str = "best-effort"
 
 
-class Stand(_NamedAct, frozen=True, tag="stand"):
+class OpenDurable(_NamedAct, frozen=True, tag="stand"):
     """A client subscribes where it is, to be kept until it has acknowledged; and reads."""
 
     filters: str
@@ -156,17 +156,17 @@ class Resume(_ClientAct, frozen=True, tag="resume"):
     """A client reads again, what waits first."""
 
 
-class WishPattern(_NamedAct, frozen=True, tag="subscribe pattern"):
+class AddPattern(_NamedAct, frozen=True, tag="subscribe pattern"):
     """A client subscribes to a pattern, which is in the text syntax."""
 
     pattern: str
 
 
-class UnwishPattern(_NamedAct, frozen=True, tag="unsubscribe pattern"):
+class DropPattern(_NamedAct, frozen=True, tag="unsubscribe pattern"):
     """A client withdraws a subscription of a pattern."""
 
 
-class TellTime(_Act, frozen=True, tag="tell time"):
+class AdvanceTime(_Act, frozen=True, tag="tell time"):
     """All servers are told what the clock says, for what waits of patterns."""
 
 
@@ -178,12 +178,12 @@ Step: TypeAlias = (
     | Restart
     | Move
     | Leave
-    | WishFilter
-    | Unwish
+    | AddFilter
+    | DropFilter
     | Announce
     | Retract
-    | Notify
-    | Stand
+    | PublishStep
+    | OpenDurable
     | Attach
     | Detach
     | End
@@ -192,9 +192,9 @@ Step: TypeAlias = (
     | FreeDisk
     | Pause
     | Resume
-    | WishPattern
-    | UnwishPattern
-    | TellTime
+    | AddPattern
+    | DropPattern
+    | AdvanceTime
 )
 
 NetworkShape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]

@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 from contrada.lab.simulation.script_maker import REST_US, is_offered, random_filter, random_values
 from contrada.lab.simulation.script_steps import (
+    AddPattern,
+    AdvanceTime,
     Announce,
     Connect,
+    DropPattern,
     Leave,
-    Notify,
+    PublishStep,
     Retract,
     Script,
     Step,
-    TellTime,
-    UnwishPattern,
-    WishPattern,
 )
 from contrada.lab.simulation.step_texts import advertisement_of, pattern_of
 from contrada.model import Advertisement
@@ -118,20 +118,20 @@ class _Weaver:
         for _ in range(chance.randint(6, 12)):
             now_us += chance.randrange(pace_us)
             yield self._publish(now_us)
-        yield TellTime(begun_us + TOLD_US)
+        yield AdvanceTime(begun_us + TOLD_US)
 
     def _anything(self, now_us: int) -> Iterator[Step]:
         own = [key for key in self._offers if key[1].startswith("o")]
         draw = self._chance.random()
         if draw < 0.2:
-            yield TellTime(now_us)
+            yield AdvanceTime(now_us)
         elif draw < 0.4:
             yield self._offer(now_us)
         elif draw < 0.6 and own:
             yield Retract(now_us, *self._chance.choice(own))
         elif draw < 0.8 and self._wishes:
             wish = self._wishes.pop(self._chance.randrange(len(self._wishes)))
-            yield UnwishPattern(now_us, *wish)
+            yield DropPattern(now_us, *wish)
         else:
             yield self._wish(now_us)
 
@@ -144,7 +144,7 @@ class _Weaver:
     def _wish(self, now_us: int) -> Step:
         self._numbered += 1
         self._wishes.append((self._chance.choice(self._clients), f"p{self._numbered}"))
-        return WishPattern(now_us, *self._wishes[-1], random_pattern(self._chance))
+        return AddPattern(now_us, *self._wishes[-1], random_pattern(self._chance))
 
     def _publish(self, now_us: int) -> Step:
         """A publication that its client has advertised, if some client has."""
@@ -159,7 +159,7 @@ class _Weaver:
             if offer is None or is_offered(offer, tuple(values.items()))
         ]
         client, values = self._chance.choice(able or [(self._clients[0], tried[0])])
-        return Notify(now_us, client, f"m{self._numbered}", values)
+        return PublishStep(now_us, client, f"m{self._numbered}", values)
 
 
 def random_pattern(chance: random.Random) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from contrada.delivery.access_point import Confirmed, Failed
-from contrada.delivery.consumers import Give
+from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_messages import Closed, DeliveryMessage, Records
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.transit import Tell
+from contrada.delivery.transit import SendMessage
 from contrada.errors import ContradaError
 from contrada.lab.simulation.schedule import Schedule
 from contrada.routing.router_messages import Neighbour
@@ -69,9 +69,9 @@ class DeliveryServers(ABC):
 
     def _start(self, broker: int, *, is_new: bool) -> None:
         store = self._disks[broker]
-        life = 1 + self._schedule.now_us
+        incarnation = 1 + self._schedule.now_us
         machine = DeliveryServer(
-            str(broker), life=life, store=store, sequencer=SEQUENCER, is_new=is_new
+            str(broker), incarnation=incarnation, store=store, sequencer=SEQUENCER, is_new=is_new
         )
         self.servers[broker] = _RunningServer(machine, store)
         self.do(broker, [])
@@ -149,13 +149,13 @@ class DeliveryServers(ABC):
     def _perform(self, broker: int, effects: Iterable[DeliveryEffect]) -> None:
         for effect in effects:
             match effect:
-                case Tell(to, message):
+                case SendMessage(to, message):
                     self._lines.tell(broker, to.name, message)
                 case Confirmed(token):
                     self._answer(broker, token, None)
                 case Failed(token, error):
                     self._answer(broker, token, error)
-                case Give(client, said):
+                case HandRecords(client, said):
                     self._given(broker, client, said)
 
     def check(self) -> None:

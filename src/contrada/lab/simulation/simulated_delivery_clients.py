@@ -1,4 +1,5 @@
-"""`Promises`: the part of a simulated network that keeps what is more than best effort.
+"""`SimulatedDeliveryClients`: the part of a simulated network that keeps what is more than best
+effort.
 
 Each server has a `DeliveryServer` beside its router, and most have a disk (`MemoryStore`). The
 effects of a server are seen outside once its disk has them, a moment later; a crash in between
@@ -18,9 +19,9 @@ from msgspec.structs import replace
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_messages import (
+    Ack,
     Closed,
     CloseLog,
-    Done,
     Grant,
     LogEntry,
     OpenLog,
@@ -28,7 +29,7 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.durable_subscription import Retention
 from contrada.errors import CannotPublishError, ContradaError
-from contrada.lab.simulation.delivery_history import LogReading, PromiseHistory, Sent, Stood
+from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, LogReading, Sent
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.simulated_delivery import SEQUENCER, SYNC_US, DeliveryServers, Lines
 from contrada.model import Notification, Selection
@@ -40,13 +41,13 @@ REOPENED_MAX: Final = 50
 """How often a client that reads nothing asks again for a subscription. Beyond it: it gives up."""
 
 
-class Promises(PromiseHistory, DeliveryServers):
+class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
     """The delivery servers of a network, and their clients."""
 
     def __init__(
         self, brokers: int, schedule: Schedule, lines: Lines, seed: int, storeless: Iterable[int]
     ) -> None:
-        PromiseHistory.__init__(self, sequencers={int(SEQUENCER)})
+        DeliveryHistory.__init__(self, sequencers={int(SEQUENCER)})
         self._chance = random.Random(seed)
         self._order = 0
         self._is_over = False
@@ -95,7 +96,7 @@ class Promises(PromiseHistory, DeliveryServers):
         if server is not None:
             now_us = self._schedule.now_us
             self.do(broker, server.machine.arrive(client, self._met[client], now_us))
-            self._met[client] = {**self._met[client], str(broker): server.machine.life}
+            self._met[client] = {**self._met[client], str(broker): server.machine.incarnation}
         for sent in list(self._unanswered[client].values()):
             self._say(sent, broker)
         for name in self._wanted[client]:
@@ -181,7 +182,7 @@ class Promises(PromiseHistory, DeliveryServers):
             effects = server.machine.stand(name, filters, now_us, retention, is_durable=is_durable)
         except ContradaError:
             return  # Its disk is full.
-        self.stood[name] = Stood(name, filters, broker, is_durable, retention)
+        self.stood[name] = DurableSpan(name, filters, broker, is_durable, retention)
         self.do(broker, effects)
         self.attach(client, name)
 
@@ -223,7 +224,7 @@ class Promises(PromiseHistory, DeliveryServers):
         self._consume(broker, OpenLog(name, read.consumer(client), position))
         self._consume(broker, Grant(name, read.consumer(client), CREDIT))
 
-    def _consume(self, broker: int, said: OpenLog | Grant | Done | CloseLog) -> None:
+    def _consume(self, broker: int, said: OpenLog | Grant | Ack | CloseLog) -> None:
         now_us = self._schedule.now_us
         self._at(broker, lambda of: of.consume(said.consumer, said, now_us))
 
@@ -263,7 +264,7 @@ class Promises(PromiseHistory, DeliveryServers):
         for position in () if read.is_stale else read.late:
             self.acknowledged[name][position] = self._schedule.now_us, broker
         read.late.clear()
-        self._consume(broker, Done(name, read.consumer(client), intervals))
+        self._consume(broker, Ack(name, read.consumer(client), intervals))
 
     def _forget_acknowledged(self, broker: int) -> None:
         """A crash may have taken acknowledgements, and readers do not know of it yet."""

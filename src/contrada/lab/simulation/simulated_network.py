@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
-    Carry,
+    AnnounceOwner,
     DeliveryMessage,
     Sequenced,
-    Taken,
+    StreamAck,
+    Transfer,
 )
 from contrada.lab.simulation.run_records import (
     Cause,
@@ -33,7 +33,7 @@ from contrada.lab.simulation.run_records import (
 )
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_steps import BROKERS_MAX, Kind
-from contrada.lab.simulation.simulated_delivery_clients import Promises
+from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
 from contrada.lab.simulation.simulated_line import Faults, Line
 from contrada.lab.simulation.simulated_readers import Readers
 from contrada.model import Notification
@@ -135,9 +135,9 @@ class SimulatedNetwork:
         self._open = 0
         self._settled = 0
         self._stored: set[int] = set()
-        self.promises: Promises | None = None
+        self.promises: SimulatedDeliveryClients | None = None
         if kind.promises:
-            self.promises = Promises(brokers, self.schedule, self, seed, storeless)
+            self.promises = SimulatedDeliveryClients(brokers, self.schedule, self, seed, storeless)
 
     # --- links and servers --------------------------------------------------------------------
 
@@ -433,7 +433,7 @@ class SimulatedNetwork:
         """A message has come to an end."""
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
         said = message.message
-        if isinstance(said, AnnounceHome | Sequenced | Carry | Taken):
+        if isinstance(said, AnnounceOwner | Sequenced | Transfer | StreamAck):
             assert self.promises is not None, "only servers that promise say this"
             self.promises.receive(self.ends[line][end], neighbour.name, said)
         else:

@@ -14,38 +14,38 @@ from typing import Final
 import msgspec
 
 from contrada.delivery.durable_subscription import Retention
-from contrada.lab.simulation.delivery_checkers import Judged, judge_promises
+from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.pattern_oracle import judge_matches
 from contrada.lab.simulation.script_steps import (
+    AddFilter,
+    AddPattern,
+    AdvanceTime,
     Announce,
     Attach,
     Connect,
     Crash,
     CutLine,
     Detach,
+    DropFilter,
+    DropPattern,
     End,
     FillDisk,
     FreeDisk,
     Leave,
     Mend,
     Move,
-    Notify,
+    OpenDurable,
     Pass,
     Pause,
+    PublishStep,
     Restart,
     Resume,
     Retract,
     Script,
-    Stand,
     Step,
-    TellTime,
-    Unwish,
-    UnwishPattern,
-    WishFilter,
-    WishPattern,
 )
-from contrada.lab.simulation.simulated_delivery_clients import Promises
+from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
 from contrada.lab.simulation.step_texts import filters_of, offer_of, pattern_of
 from contrada.lab.simulation.timeliness import judged
@@ -74,7 +74,7 @@ def run(script: Script) -> Outcome:
         broken = list(_run(script, network))
         outcome = judge(network)
         if network.promises is not None:
-            kept = Judged()
+            kept = DeliveryVerdict()
             outcome.violations += judge_promises(network.promises, kept)
             outcome.published += len(network.promises.sent)
             outcome.must += kept.must
@@ -154,35 +154,35 @@ def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line 
             network.move(client, broker)
         case Leave(_, client):
             network.leave(client)
-        case WishFilter(_, client, identity, filters):
+        case AddFilter(_, client, identity, filters):
             network.ask(client, Subscribe(identity, filters_of(filters)))
-        case Unwish(_, client, identity):
+        case DropFilter(_, client, identity):
             network.withdraw(client, Subscribe, identity)
         case Announce(_, client, identity, offer, is_open):
             network.ask(client, Advertise(identity, offer_of(offer, is_open=is_open)))
         case Retract(_, client, identity):
             network.withdraw(client, Advertise, identity)
-        case Notify(_, client, id_, values, ttl_us, priority, delivery):
+        case PublishStep(_, client, id_, values, ttl_us, priority, delivery):
             envelope = Envelope(id=id_, ttl_us=ttl_us, priority=priority, delivery=delivery)
             network.publish(client, Notification(values, envelope=envelope))
         case Pause(_, client):
             network.readers.pause(client)
         case Resume(_, client):
             network.readers.resume(client)
-        case WishPattern(_, client, identity, pattern):
+        case AddPattern(_, client, identity, pattern):
             network.ask(client, SubscribePattern(identity, pattern_of(pattern)))
-        case UnwishPattern(_, client, identity):
+        case DropPattern(_, client, identity):
             network.withdraw(client, SubscribePattern, identity)
-        case TellTime():
+        case AdvanceTime():
             network.tell_time()
         case _ if network.promises is not None:
             _promise(network.promises, step)
 
 
-def _promise(promises: Promises, step: Step) -> None:
+def _promise(promises: SimulatedDeliveryClients, step: Step) -> None:
     """Does a step of what is more than best effort, where it can be done."""
     match step:
-        case Stand(_, client, name, filters, is_durable, records_max, on_full, replay_max):
+        case OpenDurable(_, client, name, filters, is_durable, records_max, on_full, replay_max):
             retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
             promises.stand(client, name, filters_of(filters), retention, is_durable=is_durable)
         case Attach(_, client, name):
@@ -262,7 +262,7 @@ def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
 
 def _probe(script: Script, network: SimulatedNetwork) -> None:
     """Publishes some notifications again, from everywhere; the oracle sees what comes of it."""
-    published = [step for step in script.steps if isinstance(step, Notify)]
+    published = [step for step in script.steps if isinstance(step, PublishStep)]
     clients = network.clients()
     for number, step in enumerate(published[-PROBES_MAX:]):
         envelope = Envelope(id=f"probe {number}")

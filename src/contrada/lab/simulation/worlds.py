@@ -44,7 +44,7 @@ def kinds(only: str = "") -> list[Kind]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class WorldResult:
     """A world that was run."""
 
     kind: Kind
@@ -54,20 +54,20 @@ class Ran:
     seconds: float
 
 
-def run_world(case: tuple[Kind, int]) -> Ran:
+def run_world(case: tuple[Kind, int]) -> WorldResult:
     """Makes the world of a kind and a seed, and runs it."""
     kind, seed = case
     begun = monotonic()
     script = woven(made(seed, kind))
     outcome = run(script)
-    return Ran(kind, seed, script.brokers, outcome, monotonic() - begun)
+    return WorldResult(kind, seed, script.brokers, outcome, monotonic() - begun)
 
 
-def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[Ran]:
+def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[WorldResult]:
     """Runs the worlds of some kinds and seeds, as they are done; one job is this process."""
     return in_processes(run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
 
 
-def shortest(ran: Ran) -> str:
+def shortest(ran: WorldResult) -> str:
     """The shortest script found that shows the fault of a world, as JSON."""
     return to_text(shrunk(woven(made(ran.seed, ran.kind))))

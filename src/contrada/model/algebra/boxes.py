@@ -50,7 +50,7 @@ Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 
-class Asking:
+class BoxRelations:
     """What the subtraction of boxes asks of their sides, and the work that it may still take."""
 
     limit = ("BOX_WORK_MAX", BOX_WORK_MAX)
@@ -96,7 +96,7 @@ class Asking:
         self.take(1 + len(side.line) + len(mine.line) + (TEXT_WORK if on_text else 0))
 
 
-class AskingForms(Asking):
+class FormRelations(BoxRelations):
     """Asks only what shows without automata. What does not show counts as a no."""
 
     limit = ("FORMS_WORK_MAX", FORMS_WORK_MAX)
@@ -139,12 +139,12 @@ def spread(box: Box, default: ValueSet, parts: Sequence[Product]) -> Box:
     return {**{name: ENVELOPE_SETS.get(name, default) for name in names}, **box}
 
 
-def remaining(box: Box, parts: Sequence[Box], asking: Asking | None = None) -> Iterator[Box]:
+def remaining(box: Box, parts: Sequence[Box], asking: BoxRelations | None = None) -> Iterator[Box]:
     """The disjoint boxes that are left when all parts are taken away.
 
     Lazy. Raises LimitError after `BOX_WORK_MAX` steps, or those of what asks.
     """
-    asking = asking or Asking()
+    asking = asking or BoxRelations()
     waiting: list[tuple[Box, Sequence[Box]]] = [(box, merged(_near(box, parts, asking)))]
     while waiting:
         box, boxes = waiting.pop()
@@ -161,7 +161,7 @@ def remaining(box: Box, parts: Sequence[Box], asking: Asking | None = None) -> I
 
 
 def _without_one(
-    box: Box, parts: Sequence[Box], asking: Asking
+    box: Box, parts: Sequence[Box], asking: BoxRelations
 ) -> Iterator[tuple[Box, Sequence[Box]]]:
     """The boxes that are left when one part is taken away, each with the other parts."""
     first = min(parts, key=len)  # it leaves one piece for each of its sides, at most
@@ -173,7 +173,9 @@ def _without_one(
     return ((piece, rest) for piece in outside(box, cut, asking))
 
 
-def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, Sequence[Box]]]:
+def _grouped(
+    box: Box, parts: Sequence[Box], asking: BoxRelations
+) -> list[tuple[Box, Sequence[Box]]]:
     """Pieces of a box that few of the parts touch each; none where that is not to be had.
 
     It is cut along the attribute at which the hulls of the parts' sides are the most groups apart.
@@ -205,9 +207,9 @@ def _grouped(box: Box, parts: Sequence[Box], asking: Asking) -> list[tuple[Box, 
     return [({**box, at: mine - union(sides)}, others), *pieces] if pieces else []
 
 
-def outside(box: Box, other: Box, asking: Asking | None = None) -> Iterator[Box]:
+def outside(box: Box, other: Box, asking: BoxRelations | None = None) -> Iterator[Box]:
     """The disjoint boxes of those points of a box that are not in another."""
-    is_empty = (asking or Asking()).is_empty
+    is_empty = (asking or BoxRelations()).is_empty
     inner = dict(box)
     for name, side in other.items():
         mine = inner[name] if name in inner else universe(name)
@@ -242,12 +244,12 @@ def form(box: Box) -> Form:
     return tuple([(name, box[name].form()) for name in sorted(box)])
 
 
-def _near(box: Box, parts: Iterable[Box], asking: Asking) -> list[Box]:
+def _near(box: Box, parts: Iterable[Box], asking: BoxRelations) -> list[Box]:
     """The parts that touch the box, each with only the sides that do not hold the box's."""
     return [near for part in parts if (near := _cutting(box, part, asking)) is not None]
 
 
-def _cutting(box: Box, part: Box, asking: Asking) -> Box | None:
+def _cutting(box: Box, part: Box, asking: BoxRelations) -> Box | None:
     """The sides of a part that cut a box; None where they are apart."""
     cutting = {}
     for name, side in part.items():

@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 
 from contrada.errors import LimitError
 from contrada.model.algebra import boxes
-from contrada.model.algebra.boxes import AskingForms
 from contrada.model.algebra.boxes import Box as Sets
+from contrada.model.algebra.boxes import FormRelations
 from contrada.model.algebra.value_set import ValueSet, intersection, union
 
 CONJUNCTIONS_MAX: Final = 10_000
@@ -164,7 +164,7 @@ def _overlapping_less(certain: Sets, choices: list[list[Sets]]) -> Iterator[Sets
     A choice whose alternatives test one attribute each is an exception: what it leaves out is a
     box, which is taken away. Of the other choices every alternative is taken.
     """
-    asking = AskingForms()
+    asking = FormRelations()
     exceptions = [_exception(choice) for choice in choices if max(map(len, choice)) == 1]
     several = [choice for choice in choices if max(map(len, choice)) > 1]
     for chosen in product(*several):

@@ -26,13 +26,13 @@ _KINDS: Final = {"URI": "uri:", "email": "email:"}
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Carriage(Protocol):
+class TransportInfo(Protocol):
     """What is known of a connection; see `asyncio.BaseTransport`."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...  # noqa: D102
 
 
-class Doorkeeper:
+class Authenticator:
     """Identifies the connections that come to a broker."""
 
     def __init__(self, users: Users) -> None:
@@ -40,7 +40,7 @@ class Doorkeeper:
         """The users who may connect now; they may change."""
         self._check = TokenCheck(lambda name: self.users.records.get(name))
 
-    def identify(self, transport: Carriage, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(self, transport: TransportInfo, hello: Hello) -> Principal | Awaitable[Principal]:
         """The principal of a connection; an awaitable of it where a token must be checked.
 
         Raises FrameError, or the awaitable does, where the connection is nobody's who may come.
@@ -79,7 +79,7 @@ class Doorkeeper:
         return principal
 
 
-def is_private(transport: Carriage) -> bool:
+def is_private(transport: TransportInfo) -> bool:
     """Whether nobody else can read what goes over a connection."""
     if transport.get_extra_info("ssl_object") is not None:
         return True

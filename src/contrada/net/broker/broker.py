@@ -24,18 +24,18 @@ import msgspec
 
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, ServiceError
-from contrada.net.broker.authenticator import Doorkeeper
-from contrada.net.broker.client_session import Guest
+from contrada.net.broker.authenticator import Authenticator
+from contrada.net.broker.client_session import ClientSession
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.server import BROKER_BYTES_MAX, Server
-from contrada.net.broker.server_connection import Peer, Talk
+from contrada.net.broker.server_connection import ConnectionHandler, ServerConnection
 from contrada.net.broker.users import Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import Hello
 from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, Tls
-from contrada.service.envelope_factory import Stamp, wall_clock_us
+from contrada.service.envelope_factory import EnvelopeFactory, wall_clock_us
 from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
@@ -131,20 +131,20 @@ class Broker(Server):
             going=tls.going() if tls else None,
             no_store=_NO_STORE,
         )
-        self._doorkeeper = None if users is None else Doorkeeper(users)
+        self._doorkeeper = None if users is None else Authenticator(users)
         self.is_open = users is None
         self._is_guarded = anyone or users is not None or (tls and tls.require_certificate)
         self._host = host
         self._port = port
         self._connections_max = connections_max
         self._server: asyncio.Server | None = None
-        self._guests: dict[Peer, Guest] = {}
+        self._guests: dict[ServerConnection, ClientSession] = {}
         self.latencies = Latencies()
         self._stopped = asyncio.Event()
         self._connections_total = 0
         self._began_us = wall_clock_us()
-        self._timekeeper = Timekeeper(self.exchange, Stamp(None).now_us, PUBLISH_WAIT_S)
-        self.exchange.on_due = self._timekeeper.wake
+        self._timekeeper = Timekeeper(self.dispatcher, EnvelopeFactory(None).now_us, PUBLISH_WAIT_S)
+        self.dispatcher.on_due = self._timekeeper.wake
 
     async def start(self) -> None:
         """Listen. Raises AddressError, ConnectionFailedError when the address cannot be had.
@@ -179,9 +179,9 @@ class Broker(Server):
         self.begin()
         _LOG.info("listening at %(address)s", {"address": self.address})
 
-    def arrival(self) -> Peer:
+    def arrival(self) -> ServerConnection:
         """This side of a connection that is being made to it, whatever carries it; see `dial`."""
-        return Peer(self)
+        return ServerConnection(self)
 
     @property
     def address(self) -> str:
@@ -241,13 +241,13 @@ class Broker(Server):
             self.logs.host.end(name)
             self.logs.found(name)
 
-    def identify(self, peer: Peer, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(self, peer: ServerConnection, hello: Hello) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does."""
         if self._doorkeeper is None:
             return super().identify(peer, hello)
         return self._doorkeeper.identify(peer.transport, hello)
 
-    def look_at(self, peer: Peer) -> None:
+    def look_at(self, peer: ServerConnection) -> None:
         """Looks whether one who is there is still alive, and may still be here."""
         super().look_at(peer)
         keeper, principal = self._doorkeeper, peer.principal
@@ -280,7 +280,7 @@ class Broker(Server):
 
     def statistics(self) -> BrokerStatistics:
         """What it did so far. Cost: the number of clients, and what the busiest asked for."""
-        counts = self.exchange.statistics()
+        counts = self.dispatcher.statistics()
         link_sent, link_waiting = self.links(STATISTICS_NAMES_MAX)
         busiest = self._busiest()
         return BrokerStatistics(
@@ -322,20 +322,20 @@ class Broker(Server):
         """How many subscriptions each client has, by what the exchange calls it."""
         return {each.client: each.subscriptions for each in self._guests.values()}
 
-    def admit(self, peer: Peer) -> bool:
+    def admit(self, peer: ServerConnection) -> bool:
         """A connection was made; False when there are too many. One of its own may always be."""
         super().admit(peer)
         self._connections_total += 1
         return len(self._peers) <= self._connections_max or peer.who == NEIGHBOUR
 
-    def meet(self, peer: Peer, hello: Hello) -> Talk:
+    def meet(self, peer: ServerConnection, hello: Hello) -> ConnectionHandler:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
         if hello.role != CLIENT:
             return super().meet(peer, hello)
-        guest = self._guests[peer] = Guest(peer, self)
-        return guest
+        session = self._guests[peer] = ClientSession(peer, self)
+        return session
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, peer: ServerConnection) -> None:
         """A connection has ended."""
         self._guests.pop(peer, None)
         super().forget(peer)

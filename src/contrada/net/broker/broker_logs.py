@@ -1,8 +1,8 @@
 """`BrokerLogs`: the standing subscriptions of a broker, and its part in keeping promises.
 
-It hosts the `DeliveryServer` as the embedded service does, with a store or in memory. A `GuestLogs`
-serves the requests of each client (see `net.broker.durable_session`); messages of neighbours go by
-`Ferry`s, one on each link.
+It hosts the `DeliveryServer` as the embedded service does, with a store or in memory. A
+`DurableSession` serves the requests of each client (see `net.broker.durable_session`); messages of
+neighbours go by `ReliableLinkChannel`s, one on each link.
 
 A subscription in memory outlives the connection of its last reader by `LEFT_WAIT_S`, so that a
 reader that was cut off finds it again.
@@ -20,8 +20,8 @@ from contrada.delivery.store import Store
 from contrada.errors import CannotPublishError, DeliveryError
 from contrada.routing.router_messages import Neighbour
 from contrada.service.delivery_host import DeliveryHost
-from contrada.service.dispatcher import Exchange
-from contrada.service.envelope_factory import Stamp
+from contrada.service.dispatcher import Dispatcher
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.loop_guards import off_loop
 from contrada.service.stores.store_location import open_sound
 
@@ -73,18 +73,18 @@ class BrokerLogs:
 
     def __init__(
         self,
-        exchange: Exchange,
+        dispatcher: Dispatcher,
         name: str,
         sequencer: str,
         store: str | Path | Store | None,
         no_store: str,
     ) -> None:
         """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._name, self._sequencer, self._place = name, sequencer, store
         self._no_store = no_store
-        self.client = exchange.client()
-        self._clock = Stamp(None).now_us
+        self.client = dispatcher.client()
+        self._clock = EnvelopeFactory(None).now_us
         self._host: DeliveryHost | None = None
         self._left: dict[str, asyncio.TimerHandle] = {}
         self._users: dict[str, _User] = {}
@@ -160,7 +160,7 @@ class BrokerLogs:
         return counts | {"held back": self.held_back}
 
     def standing_since(self, number: int, count: int) -> Since:
-        """What stands here under so many numbers from one on; see `Logs.since`."""
+        """What stands here under so many numbers from one on; see `OwnedLogs.since`."""
         if self._host is None:
             return range(0), iter(())
         return self._host.server.standing_since(number, count)

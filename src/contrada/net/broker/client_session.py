@@ -29,14 +29,14 @@ from contrada.matching.packed import Bundle
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Work
-from contrada.net.broker.durable_session import GuestLogs
+from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX, TURN_S
-from contrada.net.broker.ingress_queue import FEWER, Accepted, Doubtful
+from contrada.net.broker.ingress_queue import FEWER, IngressQueue, UndecidedNotification
 from contrada.net.broker.inspector import inspected
 from contrada.net.broker.latencies import Latencies
-from contrada.net.broker.server_connection import Host, Peer
-from contrada.net.broker.session_offers import GuestOffers
-from contrada.net.broker.session_queries import GuestQuestions
+from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
+from contrada.net.broker.session_offers import SessionOffers
+from contrada.net.broker.session_queries import SessionQueries
 from contrada.net.wire.durable_messages import refusal
 from contrada.net.wire.frames import (
     AboutQuestions,
@@ -65,7 +65,7 @@ from contrada.service.loop_guards import checked_when_full
 from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, Outlet, Passed
+from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, Passed, SubscriptionQueue
 
 SUBSCRIPTIONS_PER_CLIENT_MAX: Final = 10_000
 """Subscriptions of a connection. Beyond it: it is refused, the connection stays."""
@@ -94,20 +94,20 @@ CREDIT_MAX: Final = 2**40
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _SubscriptionQueue(Outlet[Passed]):
+class _SessionQueue(SubscriptionQueue[Passed]):
     """The queue of one subscription of a client, and the credit that is left."""
 
     __slots__ = ("_guest", "credit", "route")
 
     route: Route[Passed]
 
-    def __init__(self, guest: "Guest", request: Request) -> None:
+    def __init__(self, session: "ClientSession", request: Request) -> None:
         """Raises ServiceError."""
         asked: Any = request.when_full
         when_full = checked_when_full(asked) if asked else BLOCK
-        super().__init__(budget=guest.peer.budget, when_full=when_full)
+        super().__init__(budget=session.peer.budget, when_full=when_full)
         self.credit = min(max(request.credit, 0), CREDIT_MAX)
-        self._guest = guest
+        self._guest = session
 
     def _append(self, entries: Sequence[QueueEntry[Passed]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
@@ -129,19 +129,19 @@ class _SubscriptionQueue(Outlet[Passed]):
     def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
         packed = list(map(encoding_of, batch))
         self._guest.latencies.observe(packed[0])
-        is_undecided = Doubtful in map(type, packed)
+        is_undecided = UndecidedNotification in map(type, packed)
         if is_undecided:
             packed = [bytes(each) for each in packed if self._may_go([each])]
         route = self.route
         if trace_spans.is_on:
-            node = self._guest.peer.broker.exchange.router.name
+            node = self._guest.peer.broker.dispatcher.router.name
             trace_spans.passed("deliver", node, route.client.name, packed)
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
     def _may_go(self, packed: Sequence[bytes]) -> bool:
         """Whether what it is told of together may be read, also where that was not decided."""
         permit = self._guest.peer.permit
-        if permit is None or Doubtful not in map(type, packed):
+        if permit is None or UndecidedNotification not in map(type, packed):
             return True
         if not permit.unreadable([*map(notification_from_msgpack, packed)]):
             return True
@@ -150,14 +150,16 @@ class _SubscriptionQueue(Outlet[Passed]):
         return False
 
 
-class _MatchFeed(_SubscriptionQueue):
+class _MatchFeed(_SessionQueue):
     """The queue of one subscription to a pattern."""
 
     __slots__ = ()
 
     def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
         is_undecided = any(
-            type(each.packed) is Doubtful for match in batch for each in match.notifications
+            type(each.packed) is UndecidedNotification
+            for match in batch
+            for each in match.notifications
         )
         if is_undecided:
             batch = [it for it in batch if self._may_go([*map(encoding_of, it.notifications)])]
@@ -167,7 +169,7 @@ class _MatchFeed(_SubscriptionQueue):
         return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
 
 
-class GuestHost(Host, Protocol):
+class SessionHost(ConnectionHost, Protocol):
     """What clients need of their broker."""
 
     latencies: Latencies
@@ -181,26 +183,26 @@ class GuestHost(Host, Protocol):
         ...
 
 
-class Guest:
+class ClientSession:
     """What one client asks for."""
 
-    def __init__(self, peer: Peer, broker: GuestHost) -> None:
+    def __init__(self, peer: ServerConnection, broker: SessionHost) -> None:
         self.peer = peer
         self.latencies = broker.latencies
         self._broker = broker
-        self._exchange = peer.broker.exchange
+        self._exchange = peer.broker.dispatcher
         self._client = self._exchange.client()
-        self._feeds: dict[str, _SubscriptionQueue] = {}
-        self._offers = GuestOffers(peer, self._exchange, self._client)
+        self._feeds: dict[str, _SessionQueue] = {}
+        self._offers = SessionOffers(peer, self._exchange, self._client)
         self._leaving: list[Route[Passed]] = []
         # Routes cut off. Apart from `_leaving`, whose last entry may be a route that is being
         # entered.
         self._cut: list[Route[Passed]] = []
         self._has_left = False
-        self._logs: GuestLogs | None = None
-        self._questions: GuestQuestions | None = None
+        self._logs: DurableSession | None = None
+        self._questions: SessionQueries | None = None
         self._refusals: dict[int, NotPermittedError] = {}
-        self._accepted = Accepted(
+        self._accepted = IngressQueue(
             self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
         )
 
@@ -235,15 +237,15 @@ class Guest:
                 return self._inspect(frame)
         return None
 
-    def _questioned(self) -> GuestQuestions:
+    def _questioned(self) -> SessionQueries:
         if self._questions is None:
-            self._questions = GuestQuestions(self.peer, self._exchange, self._client)
+            self._questions = SessionQueries(self.peer, self._exchange, self._client)
         return self._questions
 
     def _promised(self, request: LogRequest) -> Generator[None] | None:
         if self._logs is None:
             try:
-                self._logs = GuestLogs(self.peer, self._client, self._broker.logs)
+                self._logs = DurableSession(self.peer, self._client, self._broker.logs)
             except ContradaError as error:  # Its store cannot be opened.
                 self._broker.refused[type(error).__name__] += 1
                 self.peer.send(refusal(request.number, error))
@@ -322,7 +324,7 @@ class Guest:
             return
         if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _SubscriptionQueue(self, request)
+        feed = _SessionQueue(self, request)
         feed.route = self._exchange.prepare(self._client, message.identity, feed)
         yield from self._enter(feed.route, message)
         self._leaving.pop()
@@ -419,7 +421,7 @@ class Guest:
         route = feed.route
         self.peer.send(Reply(request.number, route.dropped, expired=route.expired))
 
-    def cut_off(self, feed: _SubscriptionQueue) -> None:
+    def cut_off(self, feed: _SessionQueue) -> None:
         """Ends a subscription that does not keep up; it is taken out in turns."""
         route = feed.route
         del self._feeds[route.identity]
@@ -472,7 +474,7 @@ class Guest:
             self._has_left = True
             self._exchange.leave(self._client)
 
-    def _end_feed(self, feed: _SubscriptionQueue, reason: str) -> int:
+    def _end_feed(self, feed: _SessionQueue, reason: str) -> int:
         """Deliver nothing more of a subscription, which is still to be taken out.
 
         How many waited for it and are lost.

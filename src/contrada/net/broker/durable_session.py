@@ -1,4 +1,5 @@
-"""`GuestLogs`: what one client of a broker publishes with a promise, and reads of what is kept.
+"""`DurableSession`: what one client of a broker publishes with a promise, and reads of what is
+kept.
 
     LogRequest ==> what it costs is paid, in turns ==> the machine ==> disk ==> LogReply
                                                           `==> ordinary subscriptions, best effort
@@ -17,13 +18,13 @@ from typing import Any, Final
 import msgspec
 
 from contrada.delivery.delivery_messages import (
+    Ack,
     Closed,
     CloseLog,
     Consuming,
-    Done,
-    GiveBack,
     Grant,
     LogEntry,
+    Nack,
     ReadLog,
     Records,
 )
@@ -44,18 +45,18 @@ from contrada.net.broker.ingress_queue import (
     BATCH_WORK_MAX,
     NOTIFICATION_WORK_MAX,
     PENDING_BYTES_MAX,
-    Accepted,
+    IngressQueue,
 )
 from contrada.net.broker.log_batches import STRETCHES_MAX, number_here, state_of, stretch_of
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.durable_messages import (
     Acknowledge,
-    Arrive,
-    Arrived,
     AskLog,
-    AskStretch,
-    Begun,
+    AskRecordBatch,
     Publications,
+    PublisherHello,
+    PublisherState,
+    ReaderState,
     packed,
     published,
     refusal,
@@ -105,7 +106,7 @@ _LOG: Final = logging.getLogger(__name__)
 class _LogFeed:
     """A reader's records on their way to its client, and what it granted."""
 
-    def __init__(self, peer: Peer, logs: BrokerLogs, said: ReadLog, label: str) -> None:
+    def __init__(self, peer: ServerConnection, logs: BrokerLogs, said: ReadLog, label: str) -> None:
         self.said = said
         """As the machine knows it; the client calls this reader by its label."""
         self._label = label
@@ -233,10 +234,10 @@ class _Pledge:
     accepted: int = 0
 
 
-class GuestLogs:
+class DurableSession:
     """What is promised to one client."""
 
-    def __init__(self, peer: Peer, client: Client, logs: BrokerLogs) -> None:
+    def __init__(self, peer: ServerConnection, client: Client, logs: BrokerLogs) -> None:
         self._peer, self._client, self._logs = peer, client, logs
         self._host = logs.host
         self._feeds: dict[str, _LogFeed] = {}
@@ -247,8 +248,8 @@ class GuestLogs:
         self._held = 0
         self._answers: list[tuple[int, msgspec.Raw]] = []
         self._answering: asyncio.Task[None] | None = None
-        self._accepted = Accepted(
-            peer.broker.exchange,
+        self._accepted = IngressQueue(
+            peer.broker.dispatcher,
             client,
             peer.broker,
             frames_max=PLEDGES_MAX,
@@ -272,7 +273,7 @@ class GuestLogs:
                 notifications = published(message) if isinstance(message, Publications) else None
             if notifications is not None:
                 yield from self._publish(request, notifications)
-            elif isinstance(message, AskStretch):
+            elif isinstance(message, AskRecordBatch):
                 yield from self._read_stretch(request.number, message)
             elif not self._peer.is_gone:
                 self._do(request.number, message)
@@ -289,7 +290,7 @@ class GuestLogs:
     def _do(self, number: int, message: Any) -> None:
         self._check_names(message)
         match message:
-            case Arrive():
+            case PublisherHello():
                 self._arrive(number, message)
             case ReadLog():
                 self._read(number, message)
@@ -315,7 +316,7 @@ class GuestLogs:
         permit = self._peer.permit
         if permit is None:
             return
-        if isinstance(message, Arrive):
+        if isinstance(message, PublisherHello):
             permit.check_publisher(message.publisher)
             return
         names = [message.name]
@@ -327,7 +328,7 @@ class GuestLogs:
 
     # --- publishing ---------------------------------------------------------------------------
 
-    def _arrive(self, number: int, said: Arrive) -> None:
+    def _arrive(self, number: int, said: PublisherHello) -> None:
         is_new = said.publisher not in self._publishers
         if is_new and len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
             raise LimitError("PUBLISHERS_PER_CLIENT_MAX", PUBLISHERS_PER_CLIENT_MAX)
@@ -335,7 +336,7 @@ class GuestLogs:
         self._publishers[said.publisher] = None
         server = self._host.server
         self._host.arrive(said.publisher, said.past)
-        known = Arrived(server.name, server.life, server.sequence_of(said.publisher))
+        known = PublisherState(server.name, server.incarnation, server.sequence_of(said.publisher))
         self._answer(number, packed(known))
 
     def _publish(
@@ -460,10 +461,10 @@ class GuestLogs:
             raise
         self._logs.found(said.name)
         known = self._host.server.known(said.name)
-        home, at = known[:2] if known is not None else ("", 0)
-        self._answer(number, packed(Begun(standing, home, at)))
+        owner, at = known[:2] if known is not None else ("", 0)
+        self._answer(number, packed(ReaderState(standing, owner, at)))
 
-    def _read_stretch(self, number: int, said: AskStretch) -> Generator[None]:
+    def _read_stretch(self, number: int, said: AskRecordBatch) -> Generator[None]:
         if len(self._stretches) >= STRETCHES_MAX:
             raise LimitError("STRETCHES_MAX", STRETCHES_MAX)
         self._check_names(said)
@@ -472,17 +473,17 @@ class GuestLogs:
             self._stretches.add(number)
         self._answer(number, packed(stretch))
 
-    def _consume(self, said: Grant | Done | GiveBack) -> None:
+    def _consume(self, said: Grant | Ack | Nack) -> None:
         feed = self._feeds.get(said.consumer)
         if feed is None or feed.said.name != said.name:
             raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
         if isinstance(said, Grant):
             feed.grant(said.credit)
             return
-        many = said.intervals if isinstance(said, Done) else said.positions
+        many = said.intervals if isinstance(said, Ack) else said.positions
         if len(many) > OUT_MAX:
             raise LimitError("OUT_MAX", OUT_MAX, len(many))
-        if isinstance(said, Done) and not all(0 < a < b for a, b in said.intervals):
+        if isinstance(said, Ack) and not all(0 < a < b for a, b in said.intervals):
             raise InvalidValueError(said.intervals[0], "expected intervals of positions from 1")
         translated: Consuming = msgspec.structs.replace(said, consumer=feed.said.consumer)
         self._host.consume(feed.said.consumer, translated)

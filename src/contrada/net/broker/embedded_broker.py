@@ -1,4 +1,4 @@
-"""`MemberService`: an embedded service that is a server of a network of brokers.
+"""`EmbeddedBroker`: an embedded service that is a server of a network of brokers.
 
 It stands on the exchange of its `Server`, which has links to its neighbours as a broker has: its
 own publications and subscriptions are routed as those of a broker's clients. It listens at no
@@ -20,7 +20,7 @@ from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError, StoreError
 from contrada.model import Filter, Notification
 from contrada.model.codec import notification_to_read
-from contrada.net.broker.ingress_queue import Doubtful
+from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.server import Server
 from contrada.net.wire.address import SCHEME_TLS, shown_addresses
@@ -30,7 +30,7 @@ from contrada.service import ConnectionState, ServiceStatistics, WhenFull
 from contrada.service.delivery_host import NO_STORE
 from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription, LocalQueue
 from contrada.service.security.signatures import Signer
-from contrada.service.subscription_queue import PUBLISH_WAIT_S, Outlet, size_of
+from contrada.service.subscription_queue import PUBLISH_WAIT_S, SubscriptionQueue, size_of
 
 if TYPE_CHECKING:
     from contrada.service.delivery_host import DeliveryHost
@@ -43,7 +43,7 @@ _FITS_BYTES: Final = CONTENT_BYTES_MAX // 2
 """What is smaller can be sent, whatever its envelope holds."""
 
 
-class MemberService(EmbeddedService):
+class EmbeddedBroker(EmbeddedService):
     """An embedded service with neighbours."""
 
     def __init__(
@@ -70,7 +70,7 @@ class MemberService(EmbeddedService):
             publish_wait_s=publish_wait_s,
             store=store,
             on_connection=on_connection,
-            exchange=self._server.exchange,
+            dispatcher=self._server.dispatcher,
         )
         self._stamped = self._fitting
         self._opening = asyncio.Lock()
@@ -166,7 +166,9 @@ class MemberService(EmbeddedService):
     def _keep_time(self, due_us: int) -> None:
         self._timekeeper.wake(due_us)
 
-    def queue_of(self, subscription: EmbeddedSubscription[Any], when_full: WhenFull) -> Outlet[Any]:
+    def queue_of(
+        self, subscription: EmbeddedSubscription[Any], when_full: WhenFull
+    ) -> SubscriptionQueue[Any]:
         """A new one, for a subscription."""
         return _DecidingQueue(self, subscription, when_full)
 
@@ -184,7 +186,7 @@ class _DecidingQueue(LocalQueue):
 
     def __init__(
         self,
-        service: MemberService,
+        service: EmbeddedBroker,
         subscription: EmbeddedSubscription[Any],
         when_full: WhenFull,
     ) -> None:
@@ -204,9 +206,11 @@ class _DecidingQueue(LocalQueue):
     def _is_asked(self, item: Notification | Match[Any]) -> bool:
         """Whether an item matches; decided now where that was too much work when the item came."""
         if isinstance(item, Notification):
-            return type(item.packed) is not Doubtful or self._subscription.is_asked(item)
+            return type(item.packed) is not UndecidedNotification or self._subscription.is_asked(
+                item
+            )
         pattern, found = self._subscription.pattern, item.notifications
         assert pattern is not None, "only patterns have matches"
-        return all(type(each.packed) is not Doubtful for each in found) or all(
+        return all(type(each.packed) is not UndecidedNotification for each in found) or all(
             map(Filter.matches, pattern.filters, found)
         )

@@ -26,7 +26,7 @@ REST_S_MAX: Final = 5.0
 """Seconds that a connection rests at a time. Beyond it: it goes on, and rests again later."""
 
 
-class Turns:
+class FairScheduler:
     """The turns of one connection. The time is the loop's, in seconds."""
 
     def __init__(self, now_s: float) -> None:

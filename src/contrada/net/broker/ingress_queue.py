@@ -17,7 +17,7 @@ from contrada.model.languages.work_budget import Work
 from contrada.net.broker.fair_scheduler import TURN_S
 from contrada.routing.router_messages import Notifications, Origin, Publish
 from contrada.service import trace_spans
-from contrada.service.dispatcher import Exchange, Pending
+from contrada.service.dispatcher import Dispatcher, Pending
 from contrada.service.envelope_factory import wall_clock_us
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 
@@ -57,11 +57,11 @@ _LOG: Final = logging.getLogger(__name__)
 N = TypeVar("N")
 
 
-class Doubtful(bytes):
+class UndecidedNotification(bytes):
     """A packed notification for which the broker left some subscriptions undecided."""
 
 
-class Working(Protocol):
+class IngressHost(Protocol):
     """What is needed of a broker."""
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -72,14 +72,14 @@ class Working(Protocol):
         """So many bytes more are held for a client; less where it is negative."""
 
 
-class Accepted(Generic[N]):
+class IngressQueue(Generic[N]):
     """The publications of one client, or neighbour, that are not worked off yet."""
 
     def __init__(
         self,
-        exchange: Exchange,
+        dispatcher: Dispatcher,
         origin: Origin,
-        broker: Working,
+        broker: IngressHost,
         *,
         frames_max: int = PUBLISHES_PENDING_MAX,
         answer: Callable[[N, int | ContradaError], None],
@@ -90,7 +90,7 @@ class Accepted(Generic[N]):
 
         `end` is called where a fault of this broker ends it.
         """
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._origin = origin
         self._frames_max = frames_max
         self._broker = broker
@@ -222,7 +222,7 @@ class Accepted(Generic[N]):
                 if len(batch) == 1:
                     is_decided = False
                     it = whole[done]
-                    keep_packed(it, Doubtful(to_msgpack(it)))
+                    keep_packed(it, UndecidedNotification(to_msgpack(it)))
                 await asyncio.sleep(0)
                 continue
             done += len(batch)

@@ -21,10 +21,10 @@ from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, FrameError
 from contrada.model import Filter, FilterSet
 from contrada.model.languages.decision import safe_answers
-from contrada.net.broker.ingress_queue import Accepted
-from contrada.net.broker.link_permissions import LimitedNeighbour
-from contrada.net.broker.reliable_link_channel import Ferry
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.ingress_queue import IngressQueue
+from contrada.net.broker.link_permissions import LinkPermissions
+from contrada.net.broker.reliable_link_channel import ReliableLinkChannel
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.wire.message_codec import (
     HOP_NOTIFICATIONS_MAX,
@@ -35,6 +35,7 @@ from contrada.net.wire.message_codec import (
 from contrada.net.wire.payload_codec import as_notification, encoding_of
 from contrada.net.wire.query_codec import packed_answers
 from contrada.routing.router_messages import (
+    AckLinks,
     Answer,
     LinkUp,
     Message,
@@ -42,7 +43,6 @@ from contrada.routing.router_messages import (
     Reason,
     Refused,
     Subscribe,
-    TookLinks,
 )
 from contrada.service import trace_spans
 from contrada.service.dispatcher import LINK_DOWN, Carried
@@ -51,7 +51,7 @@ from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import (
     ENTRY_BYTES,
     PUBLISH_WAIT_S,
-    Outlet,
+    SubscriptionQueue,
     size_of,
     size_of_all,
 )
@@ -84,12 +84,12 @@ ON_ITS_WAY: Final = "on its way when a link went down"
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _LinkFeed(Outlet[Carried]):
+class _LinkFeed(SubscriptionQueue[Carried]):
     """What is to be sent on over a link, the credit that is left, and how many are on their way."""
 
     __slots__ = ("_peer", "credit", "on_their_way", "sent", "to")
 
-    def __init__(self, peer: Peer, to: str) -> None:
+    def __init__(self, peer: ServerConnection, to: str) -> None:
         super().__init__(budget=peer.budget)
         self.credit = LINK_CREDIT_BYTES
         self.on_their_way = 0
@@ -110,7 +110,7 @@ class _LinkFeed(Outlet[Carried]):
         self.on_their_way += len(batch)
         self.sent += len(batch)
         if trace_spans.is_on:
-            router = self._peer.broker.exchange.router
+            router = self._peer.broker.dispatcher.router
             packed = [bytes(encoding_of(each)) for each, _, _ in batch]
             trace_spans.passed("link", router.name, self.to, packed)
         return Hop(
@@ -147,7 +147,7 @@ class Link:
 
     def __init__(
         self,
-        peer: Peer,
+        peer: ServerConnection,
         event: LinkUp,
         on_told: Callable[["Link"], None],
         on_end: Callable[["Link"], None],
@@ -161,8 +161,8 @@ class Link:
         self._parts = bytearray()
         self._feed = _LinkFeed(peer, self.name)
         broker = peer.broker
-        self._accepted = Accepted(
-            broker.exchange,
+        self._accepted = IngressQueue(
+            broker.dispatcher,
             event.neighbour,
             broker,
             frames_max=LINK_PUBLISHES_MAX,
@@ -172,10 +172,14 @@ class Link:
         permit = peer.permit
         is_trusted = permit is None or permit.principal.is_free_to_route
         # What is said and heard is looked at where it may not do everything.
-        self._limited = None if permit is None or is_trusted else LimitedNeighbour(permit)
-        self._route = broker.exchange.link_up(event, self._feed, self._say, self._refuse)
+        self._limited = None if permit is None or is_trusted else LinkPermissions(permit)
+        self._route = broker.dispatcher.link_up(event, self._feed, self._say, self._refuse)
         # Only neighbours with all rights carry parcels: these are not checked.
-        self._ferry = Ferry(peer, event.neighbour, broker.logs) if self._limited is None else None
+        self._ferry = (
+            ReliableLinkChannel(peer, event.neighbour, broker.logs)
+            if self._limited is None
+            else None
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -256,13 +260,13 @@ class Link:
                     message = yield from self._permitted(permit, message)
                 self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
-            has_told = has_told or isinstance(message, TookLinks)
+            has_told = has_told or isinstance(message, AckLinks)
             if isinstance(message, Subscribe):
                 message = _widened(message)
             broker = self.peer.broker
-            pending = broker.exchange.hear(self._route, message)
+            pending = broker.dispatcher.hear(self._route, message)
             if pending:
-                waits = broker.exchange.wait(pending, PUBLISH_WAIT_S)
+                waits = broker.dispatcher.wait(pending, PUBLISH_WAIT_S)
                 broker.start_work(_settled(waits))
             broker.logs.look()
             yield
@@ -375,7 +379,7 @@ class Link:
 
     def _finish(self) -> None:
         if self._route.is_in_force:
-            self.peer.broker.exchange.link_down(self._route)
+            self.peer.broker.dispatcher.link_down(self._route)
             if self._ferry is not None:
                 self._ferry.down()
             self._on_end(self)

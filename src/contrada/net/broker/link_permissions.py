@@ -19,24 +19,32 @@ from contrada.model import FilterSet
 from contrada.model.algebra.product import HeldProduct, product_meets
 from contrada.model.languages.work_budget import Unbounded
 from contrada.routing.router_messages import (
+    AckLinks,
     Advertise,
+    AnnounceLinks,
     Message,
     Publish,
     Subscribe,
-    TellLinks,
-    TookLinks,
     Unadvertise,
     Unsubscribe,
 )
 from contrada.service.security.permits import Permit
 
-_LOOKED_AT: Final = (Publish, Subscribe, Unsubscribe, Advertise, Unadvertise, TellLinks, TookLinks)
+_LOOKED_AT: Final = (
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Advertise,
+    Unadvertise,
+    AnnounceLinks,
+    AckLinks,
+)
 """The messages that go over such a link. The content of others cannot be checked here."""
 
 _ToldKey: TypeAlias = tuple[bool, str, str]
 
 
-class LimitedNeighbour:
+class LinkPermissions:
     """Looks at what goes over one link, whose permission stays as it is: else it is made anew."""
 
     def __init__(self, permit: Permit) -> None:
@@ -63,7 +71,7 @@ class LimitedNeighbour:
                 kept = [it for it in message.filters.filters if _meets(principal.publish, it)]
             if not kept:
                 return None
-            self._told.add((True, message.home, message.identity))
+            self._told.add((True, message.owner, message.identity))
             if len(kept) == len(message.filters.filters):
                 return message
             return structs.replace(message, filters=FilterSet(kept))
@@ -71,9 +79,9 @@ class LimitedNeighbour:
             with Unbounded():
                 if not _meets(principal.subscribe, message.offer):
                     return None
-            self._told.add((False, message.home, message.identity))
+            self._told.add((False, message.owner, message.identity))
         elif isinstance(message, Unsubscribe | Unadvertise):
-            key = isinstance(message, Unsubscribe), message.home, message.identity
+            key = isinstance(message, Unsubscribe), message.owner, message.identity
             if key not in self._told:
                 return None
             self._told.remove(key)

@@ -5,7 +5,7 @@ from several connections, until it acknowledges all before a position. A record 
 store takes to read and check it; no object is made of it, here or at the client.
 
     client   AskLog -----------> positions, and what it stands for
-             AskStretch -------> records from one position to before another, as many as fit
+             AskRecordBatch -------> records from one position to before another, as many as fit
              Acknowledge ------> all before a position is done with
 """
 
@@ -19,7 +19,7 @@ from contrada.delivery.store import LogRecord
 from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet
 from contrada.model.codec import notification_from_msgpack
-from contrada.net.wire.durable_messages import AskLog, AskStretch, LogState, Stretch
+from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, LogState, RecordBatch
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
@@ -45,9 +45,9 @@ def number_here(server: DeliveryServer, name: str, number: int | None = None) ->
     known = server.known(name)
     if known is None:
         raise DeliveryError(f"there is no durable subscription {name!r}")
-    home, found, _ = known
-    if home != server.name:
-        raise DeliveryError(f"{name!r} is at home at {home!r}: read it by position there")
+    owner, found, _ = known
+    if owner != server.name:
+        raise DeliveryError(f"{name!r} is at home at {owner!r}: read it by position there")
     if number not in (None, found):
         raise DeliveryError(f"{name!r} has ended, and another one has its name")
     return found
@@ -63,8 +63,8 @@ def state_of(server: DeliveryServer, said: AskLog) -> LogState:
 
 
 def stretch_of(
-    server: DeliveryServer, said: AskStretch, permit: Permit | None = None
-) -> Generator[None, None, Stretch]:
+    server: DeliveryServer, said: AskRecordBatch, permit: Permit | None = None
+) -> Generator[None, None, RecordBatch]:
     """A stretch, as long as one may be; where it yields the others may have a turn.
 
     What the permit does not let one read is told as damaged.
@@ -101,7 +101,7 @@ def stretch_of(
         count = max(1, min(_READ_AT_ONCE, (STRETCH_BYTES_MAX - size) // mean))
         yield
     columns = _packed(positions), _packed(times), _packed(lengths)
-    return Stretch(at, *columns, b"".join(found), tuple(damaged))
+    return RecordBatch(at, *columns, b"".join(found), tuple(damaged))
 
 
 def _packed(column: "array[int]") -> bytes:

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.broker.link import Link
-from contrada.net.broker.server_connection import Host, Peer
+from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import NEIGHBOUR
 from contrada.net.wire.endpoint import dial, why_not
@@ -47,7 +47,7 @@ _OTHER: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedLink:
     """A neighbour that a broker is to have: its address, its role, and the cost of the link."""
 
     address: Address
@@ -71,7 +71,7 @@ class Membership:
     merging: bool = False
     slack_us: int = PATTERN_SLACK_US
     sequencer: str = ""
-    neighbours: tuple[Wanted, ...] = field(default=())
+    neighbours: tuple[WantedLink, ...] = field(default=())
     token: str = field(default="", repr=False)
     """Shows the identity of this broker to the neighbours to which it makes links."""
 
@@ -100,7 +100,7 @@ class Membership:
         }
 
 
-class LinkHost(Host, Protocol):
+class LinkHost(ConnectionHost, Protocol):
     """What links need of their broker."""
 
     network: Membership
@@ -120,11 +120,11 @@ class Neighbours:
         A link is connected once the neighbour has sent its subscriptions.
         """
         self._broker, self._tell = broker, tell
-        self._connected: set[Wanted] = set()
+        self._connected: set[WantedLink] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
-        self._names: dict[Wanted, str] = {}  # the broker that answered at its address
-        self._tasks: dict[Wanted, asyncio.Task[None]] = {}
-        self._made: dict[Peer, tuple[Wanted, asyncio.Future[None]]] = {}
+        self._names: dict[WantedLink, str] = {}  # the broker that answered at its address
+        self._tasks: dict[WantedLink, asyncio.Task[None]] = {}
+        self._made: dict[ServerConnection, tuple[WantedLink, asyncio.Future[None]]] = {}
 
     def __iter__(self) -> Iterator[Link]:
         return iter([link for link, _, _ in self._links.values()])
@@ -136,7 +136,7 @@ class Neighbours:
         """Makes links to the neighbours that are wanted, again whenever one is gone."""
         self.change(self._broker.network.neighbours)
 
-    def change(self, wanted: Sequence[Wanted]) -> None:
+    def change(self, wanted: Sequence[WantedLink]) -> None:
         """From now on these neighbours are wanted: links to others that it made are ended."""
         if self._broker.is_stopping:
             return
@@ -162,7 +162,7 @@ class Neighbours:
 
     # --- making links -------------------------------------------------------------------------
 
-    async def _keep(self, wanted: Wanted) -> None:
+    async def _keep(self, wanted: WantedLink) -> None:
         clock = asyncio.get_running_loop().time
         backoff, address, attempt = Backoff(), str(wanted.address), 0
         while True:
@@ -185,7 +185,7 @@ class Neighbours:
             await asyncio.sleep(wait_s)
             await self._without_link(wanted)
 
-    async def _without_link(self, wanted: Wanted) -> None:
+    async def _without_link(self, wanted: WantedLink) -> None:
         """Returns when there is no link to the broker that answered at this address.
 
         The broker may have made a link itself, or have one to another address of its own: two links
@@ -197,12 +197,12 @@ class Neighbours:
                 return
             await asyncio.wait([link.peer.ended])
 
-    async def _make(self, wanted: Wanted) -> str:
+    async def _make(self, wanted: WantedLink) -> str:
         """Makes a link, and waits until it is gone; why there was none, or it is gone."""
         if self._broker.network.token and not wanted.address.is_private:
             return "a token goes over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
-        peer = Peer(self._broker, hello=self._hello(wanted))
+        peer = ServerConnection(self._broker, hello=self._hello(wanted))
         up: asyncio.Future[None] = loop.create_future()
         self._made[peer] = wanted, up
         try:
@@ -225,7 +225,7 @@ class Neighbours:
         finally:
             del self._made[peer]
 
-    def _hello(self, wanted: Wanted) -> Hello:
+    def _hello(self, wanted: WantedLink) -> Hello:
         """The hello of this broker to a wanted neighbour."""
         said = self.capabilities() | {"as": str(_OTHER[wanted.role]), "cost": wanted.cost}
         return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
@@ -240,7 +240,7 @@ class Neighbours:
 
     # --- meeting ------------------------------------------------------------------------------
 
-    def meet(self, peer: Peer, hello: Hello) -> Link:
+    def meet(self, peer: ServerConnection, hello: Hello) -> Link:
         """Another broker is there: the link to it. Raises FrameError where it does not fit."""
         said = hello.capabilities
         name, instance = self._check(said)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 from msgspec import Meta, Struct
 
 from contrada.errors import ServiceError
-from contrada.net.broker.neighbours import Membership, Wanted
+from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from contrada.routing.links.link_states import COST_MAX
 from contrada.routing.links.topology import TREES_MAX
@@ -44,7 +44,9 @@ class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def membership(self) -> Membership:
         """What it is in its network. Raises AddressError, ServiceError."""
-        wanted = [Wanted(parse_address(each.to), each.role, each.cost) for _, each in self.links()]
+        wanted = [
+            WantedLink(parse_address(each.to), each.role, each.cost) for _, each in self.links()
+        ]
         if not self.name and (wanted or self.general):
             what = "with neighbours or a parent" if wanted else "of a general network"
             raise ServiceError(f"a broker {what} has a name: add --name NAME")

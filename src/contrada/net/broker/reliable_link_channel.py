@@ -1,4 +1,4 @@
-"""`Ferry`: the messages of delivery above best effort, to and from one neighbour.
+"""`ReliableLinkChannel`: the messages of delivery above best effort, to and from one neighbour.
 
 They go in `LogHop` frames beside the routers' messages, in order, as fast as the neighbour takes
 them. A parcel that finds no room here is not lost: the server that holds it sends it again. But
@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from contrada.delivery.delivery_messages import AnnounceHome, Carry, DeliveryMessage, Taken
+from contrada.delivery.delivery_messages import AnnounceOwner, DeliveryMessage, StreamAck, Transfer
 from contrada.errors import ContradaError, FrameError, LimitError, StoreError, shortened
 from contrada.net.broker.broker_logs import BrokerLogs
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.durable_messages import packed, said
 from contrada.net.wire.frames import LogHop
 from contrada.routing.router_messages import Neighbour
@@ -28,10 +28,10 @@ CARRY_BYTES_MAX: Final = 1024 * 1024
 may have more."""
 
 
-class Ferry:
+class ReliableLinkChannel:
     """One link's part in keeping promises."""
 
-    def __init__(self, peer: Peer, neighbour: Neighbour, logs: BrokerLogs) -> None:
+    def __init__(self, peer: ServerConnection, neighbour: Neighbour, logs: BrokerLogs) -> None:
         self._peer, self._neighbour, self._logs = peer, neighbour, logs
         self._waiting: deque[msgspec.Raw] = deque()
         self._bytes = 0
@@ -42,7 +42,7 @@ class Ferry:
 
     def say(self, message: DeliveryMessage) -> None:
         """Says something, soon."""
-        is_sent_again = isinstance(message, Carry | Taken)
+        is_sent_again = isinstance(message, Transfer | StreamAck)
         try:
             for each in _parts(message):
                 if is_sent_again and self._bytes > FERRY_BYTES_MAX:
@@ -89,9 +89,9 @@ class Ferry:
                 self._peer.fail(failure := FrameError("store", shortened(str(error))))
                 raise failure from None
             has_told = has_told or (
-                isinstance(message, AnnounceHome)
+                isinstance(message, AnnounceOwner)
                 and message.is_whole
-                and message.home == self._neighbour.name
+                and message.owner == self._neighbour.name
             )
             yield
         if has_told:  # With its own it tells at once what stands elsewhere.
@@ -108,9 +108,13 @@ class Ferry:
 def _parts(message: DeliveryMessage) -> Generator[msgspec.Raw]:
     """A message as it travels; one that carries much in several."""
     whole = packed(message)
-    if len(whole) > CARRY_BYTES_MAX and isinstance(message, Carry) and len(message.parcels) > 1:
-        half = len(message.parcels) // 2
-        for parcels in (message.parcels[:half], message.parcels[half:]):
-            yield from _parts(msgspec.structs.replace(message, parcels=parcels))
+    if (
+        len(whole) > CARRY_BYTES_MAX
+        and isinstance(message, Transfer)
+        and len(message.shipments) > 1
+    ):
+        half = len(message.shipments) // 2
+        for shipments in (message.shipments[:half], message.shipments[half:]):
+            yield from _parts(msgspec.structs.replace(message, shipments=shipments))
     else:
         yield whole

@@ -16,13 +16,17 @@ from typing import Any, Final
 from contrada.delivery.store import Store
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.neighbours import Membership, Neighbours
-from contrada.net.broker.server_connection import Peer, Rounds, Talk
+from contrada.net.broker.server_connection import (
+    ConnectionHandler,
+    DeliveryRounds,
+    ServerConnection,
+)
 from contrada.net.wire.connection import BROKER
 from contrada.net.wire.frames import Hello
 from contrada.net.wire.tls import Tls
 from contrada.service import ConnectionState
-from contrada.service.dispatcher import Exchange
-from contrada.service.envelope_factory import Stamp
+from contrada.service.dispatcher import Dispatcher
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import PublishFilters
 from contrada.service.security.principals import ANYBODY, Principal
 from contrada.service.stores.store_location import check_store
@@ -65,16 +69,16 @@ class Server:
         is no store.
         """
         self.network = network
-        self.instance = Stamp(None).publisher
+        self.instance = EnvelopeFactory(None).publisher
         self.is_stopping = False
         self.is_open = True
-        self.rounds = Rounds()
+        self.rounds = DeliveryRounds()
         self.publish_filters = PublishFilters()
         self.dropped: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.exchange = Exchange(network.router())
+        self.dispatcher = Dispatcher(network.router())
         check_store(store)
-        self.logs = BrokerLogs(self.exchange, network.name, network.sequencer, store, no_store)
+        self.logs = BrokerLogs(self.dispatcher, network.name, network.sequencer, store, no_store)
         self.neighbours = Neighbours(self, tell)
         self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
         self._going = going
@@ -82,7 +86,7 @@ class Server:
         self._held_bytes = 0
         self._relief_due = False
         self._ticker: asyncio.Task[None] | None = None
-        self._peers: set[Peer] = set()
+        self._peers: set[ServerConnection] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -141,24 +145,24 @@ class Server:
 
     # --- what its connections need ------------------------------------------------------------
 
-    def admit(self, peer: Peer) -> bool:
+    def admit(self, peer: ServerConnection) -> bool:
         """A connection was made; False when there are too many."""
         self._peers.add(peer)
         self._empty.clear()
         return True
 
-    def identify(self, peer: Peer, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(self, peer: ServerConnection, hello: Hello) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does."""
         return ANYBODY
 
-    def meet(self, peer: Peer, hello: Hello) -> Talk:
+    def meet(self, peer: ServerConnection, hello: Hello) -> ConnectionHandler:
         """The handler of the other side's messages.
 
         Raises FrameError where that side is refused.
         """
         return self.neighbours.meet(peer, hello)
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, peer: ServerConnection) -> None:
         """A connection has ended."""
         self._peers.discard(peer)
         if not self._peers:
@@ -191,6 +195,6 @@ class Server:
             for peer in list(self._peers):
                 self.look_at(peer)
 
-    def look_at(self, peer: Peer) -> None:
+    def look_at(self, peer: ServerConnection) -> None:
         """Checks whether a connected peer is still alive."""
         peer.tick()

@@ -1,7 +1,7 @@
 """One connection of a broker: what comes over it is worked off in turns, what goes in fair shares.
 
-Who is at the other side says so in its hello, and is dealt with by a `Talk`: a client by a `Guest`,
-another broker by a `Link`.
+Who is at the other side says so in its hello, and is dealt with by a `ConnectionHandler`: a client
+by a `ClientSession`, another broker by a `Link`.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from typing import Final, Protocol
 
 from contrada.errors import FrameError
 from contrada.net.broker.broker_logs import BrokerLogs
-from contrada.net.broker.fair_scheduler import TURN_S, Turns
-from contrada.net.broker.ingress_queue import Working, told_of
+from contrada.net.broker.fair_scheduler import TURN_S, FairScheduler
+from contrada.net.broker.ingress_queue import IngressHost, told_of
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.wire.endpoint import Wire
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.service.byte_budget import Budget
-from contrada.service.dispatcher import Exchange
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 
@@ -38,10 +38,10 @@ written to when the input of all connections was read, so that each is written t
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Host(Working, Protocol):
+class ConnectionHost(IngressHost, Protocol):
     """What a connection needs of its broker."""
 
-    exchange: Exchange
+    dispatcher: Dispatcher
     hello: Hello
     instance: str
     """Identifies this run of the broker."""
@@ -56,29 +56,29 @@ class Host(Working, Protocol):
     """What it keeps, and promises."""
     publish_filters: PublishFilters
     """What its users may publish."""
-    rounds: "Rounds"
+    rounds: "DeliveryRounds"
     """Its connections that have something to send."""
 
-    def admit(self, peer: "Peer") -> bool:
+    def admit(self, peer: "ServerConnection") -> bool:
         """A connection was made; False when there are too many."""
         ...
 
-    def forget(self, peer: "Peer") -> None:
+    def forget(self, peer: "ServerConnection") -> None:
         """A connection has ended."""
 
     is_open: bool
     """Whether it asks nobody who he is."""
 
-    def identify(self, peer: "Peer", hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(self, peer: "ServerConnection", hello: Hello) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does, where it is ended."""
         ...
 
-    def meet(self, peer: "Peer", hello: Hello) -> "Talk":
+    def meet(self, peer: "ServerConnection", hello: Hello) -> "ConnectionHandler":
         """The handler of the other side's messages. Raises FrameError where it is refused."""
         ...
 
 
-class Talk(Protocol):
+class ConnectionHandler(Protocol):
     """What is done about what comes over a connection."""
 
     @property
@@ -100,15 +100,15 @@ class Talk(Protocol):
         """Forgets at once what has come and is not worked off."""
 
 
-class Rounds:
+class DeliveryRounds:
     """The connections of a broker that have something to send, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._due: deque[Peer] = deque()
+        self._due: deque[ServerConnection] = deque()
         self._is_due = False
         self._in_turn = False
 
-    def add(self, peer: "Peer") -> None:
+    def add(self, peer: "ServerConnection") -> None:
         """One more, to be flushed at the end of a connection's turn, or in the loop's next one."""
         self._due.append(peer)
         if not self._in_turn:
@@ -154,10 +154,10 @@ class Feed(Protocol):
     def __len__(self) -> int: ...
 
 
-class Peer(Wire):
+class ServerConnection(Wire):
     """The broker's end of one connection."""
 
-    def __init__(self, broker: Host, *, hello: Hello | None = None) -> None:
+    def __init__(self, broker: ConnectionHost, *, hello: Hello | None = None) -> None:
         """`hello` is said first, to another broker; without it this side waits for one."""
         asks = (BROKER,) if hello else (CLIENT, NEIGHBOUR)
         super().__init__(hello or broker.hello, asks)
@@ -171,7 +171,7 @@ class Peer(Wire):
         self._greets = hello is not None
         self.failure = ""
         """Why it has ended, as far as one side said so."""
-        self._talk: Talk | None = None
+        self._talk: ConnectionHandler | None = None
         self.principal: Principal | None = None
         """The user of the connection; None until it is identified, and on connections that this
         side made."""
@@ -183,7 +183,7 @@ class Peer(Wire):
         self._flush_due = False
         self._write_paused = False
         self._in_turn = False
-        self._turns = Turns(self._loop.time())
+        self._turns = FairScheduler(self._loop.time())
         self._turn_due = False
         self._under_way: Generator[None] | None = None
         self._unread_bytes = 0

@@ -14,11 +14,11 @@ from contrada.errors import FrameError, LimitError
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Offers, Reply
 from contrada.routing.router_messages import Advertise, Client, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
-from contrada.service.dispatcher import Exchange
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.subscription_queue import ENTRY_BYTES
 
 OFFERS_PER_CLIENT_MAX: Final = 1_000
@@ -33,12 +33,12 @@ OFFERS_BYTES_MAX: Final = 256 * 1024
 _ANSWER: Final = object()
 
 
-class GuestOffers:
+class SessionOffers:
     """The advertisements of one client, and whether it follows the changes on offer."""
 
-    def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
+    def __init__(self, peer: ServerConnection, dispatcher: Dispatcher, client: Client) -> None:
         self._peer = peer
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._client = client
         self._identities: set[str] = set()
         self._feed: _OfferFeed | None = None
@@ -93,18 +93,18 @@ class _OfferFeed:
     `_changes`, by form: an advertisement no longer on offer, or None for one that is now.
     """
 
-    def __init__(self, peer: Peer, exchange: Exchange, number: int) -> None:
+    def __init__(self, peer: ServerConnection, dispatcher: Dispatcher, number: int) -> None:
         self._peer = peer
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._number = number
-        on_offer = exchange.on_offer.items()
+        on_offer = dispatcher.on_offer.items()
         self._changes: dict[Hashable, Offer | None] = dict.fromkeys(
             form for form, offer in on_offer if self._may_hear(offer)
         )
         self._changes[_ANSWER] = None
         self._held = 0
         self._hold()
-        exchange.followers[self._changed] = None
+        dispatcher.followers[self._changed] = None
         peer.mark_ready(self)
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from contrada.errors import ContradaError, FrameError, LimitError, shortened
 from contrada.model import Notification
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
-from contrada.net.broker.server_connection import Peer
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.wire.message_codec import packed
 from contrada.net.wire.query_codec import ANSWER_BYTES_MAX, packed_answers, unpacked_about
@@ -23,12 +23,12 @@ from contrada.routing.router_messages import (
     DeliverQuestion,
     Describe,
     More,
+    NotifyClient,
     SourceReport,
     SourceState,
-    TellClient,
     Undescribe,
 )
-from contrada.service.dispatcher import Exchange
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import ENTRY_BYTES
@@ -44,12 +44,12 @@ _MAY_NOT_GIVE: Final = "not permitted: its user may not publish all that it gave
 _MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines cannot be looked at"
 
 
-class GuestQuestions:
+class SessionQueries:
     """The questions of one client, and its sources."""
 
-    def __init__(self, peer: Peer, exchange: Exchange, client: Client) -> None:
+    def __init__(self, peer: ServerConnection, dispatcher: Dispatcher, client: Client) -> None:
         self._peer = peer
-        self._exchange = exchange
+        self._exchange = dispatcher
         self._client = client
         self._sources: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
@@ -57,7 +57,7 @@ class GuestQuestions:
         # question that is under way; None where it has failed.
         self._given: dict[tuple[str, str], dict[str, int | None]] = {}
         self._feed = _QuestionFeed(peer)
-        exchange.listen(client, self._heard)
+        dispatcher.listen(client, self._heard)
 
     def asked(self, number: int, message: Describe | Undescribe | Ask) -> None:
         """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
@@ -153,7 +153,7 @@ class GuestQuestions:
         heard = (each for each in message.reports if given.get(each.name, 0) is not None)
         return replace(message, items=tuple(kept), reports=(*heard, *failed))
 
-    def _heard(self, effect: DeliverQuestion | TellClient) -> None:
+    def _heard(self, effect: DeliverQuestion | NotifyClient) -> None:
         if isinstance(effect, DeliverQuestion):
             self._deliver(effect)
         elif isinstance(effect.message, Answer):
@@ -191,7 +191,7 @@ class GuestQuestions:
 class _QuestionFeed:
     """What is to be told to a client of questions, in order."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: ServerConnection) -> None:
         self._peer = peer
         self._frames: deque[QuestionDelivery | AboutQuestions] = deque()
 

@@ -1,4 +1,4 @@
-"""`TcpLogs`: what a client is promised by its broker, over as many connections as that takes.
+"""`DurableClient`: what a client is promised by its broker, over as many connections as that takes.
 
 What was published, acknowledged and not answered when a connection is lost is asked for again on
 the next one. What is published keeps its publisher and number, so that it is published once. Each
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from contrada.delivery.delivery_messages import Closed, CloseLog, Consuming, Done, Grant, ReadLog
+from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Consuming, Grant, ReadLog
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -28,17 +28,17 @@ from contrada.errors import (
 )
 from contrada.model import FilterSet, Notification
 from contrada.net.client.publish_window import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
-from contrada.net.client.reconnection import Reconnecting
+from contrada.net.client.reconnection import Reconnection
 from contrada.net.wire.durable_messages import (
     Acknowledge,
-    Arrive,
-    Arrived,
     AskLog,
-    AskStretch,
-    Begun,
+    AskRecordBatch,
     LogState,
     Publications,
-    Stretch,
+    PublisherHello,
+    PublisherState,
+    ReaderState,
+    RecordBatch,
     error_of,
     given,
     packed,
@@ -48,7 +48,7 @@ from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
 from contrada.net.wire.payload_codec import packed_content
 from contrada.service.delivery_host import LogReader
-from contrada.service.envelope_factory import Stamp
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.subscription_queue import size_of
 
 T = TypeVar("T")
@@ -87,10 +87,10 @@ class _OpenReader:
     is_leaving: bool = False
 
 
-class TcpLogs:
+class DurableClient:
     """The promises of one client. A `LogHost` for its readers."""
 
-    def __init__(self, reconnecting: Reconnecting, stamp: Stamp, wait_ms: int) -> None:
+    def __init__(self, reconnecting: Reconnection, stamp: EnvelopeFactory, wait_ms: int) -> None:
         self._reconnecting, self._stamp, self._wait_ms = reconnecting, stamp, wait_ms
         stamp.stays = True  # What is promised is known by the name under which it was said first.
         self._instance = secrets.token_hex(8)
@@ -187,11 +187,11 @@ class TcpLogs:
             raise
 
     async def _say_arrived(self) -> None:
-        said = Arrive(self._stamp.publisher, self._instance, self._past)
-        found: Arrived = result(await self._ask(packed(said)), Arrived)
+        said = PublisherHello(self._stamp.publisher, self._instance, self._past)
+        found: PublisherState = result(await self._ask(packed(said)), PublisherState)
         self._stamp.go_on_after(found.sequence)
-        self._here = found.server, found.life
-        self._past[found.server] = found.life
+        self._here = found.server, found.incarnation
+        self._past[found.server] = found.incarnation
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -211,8 +211,8 @@ class TcpLogs:
         return await self._read(of, of.said)
 
     async def _read(self, of: _OpenReader, said: ReadLog) -> FilterSet:
-        found: Begun = result(await self._ask(packed(said)), Begun)
-        where = found.home, found.number
+        found: ReaderState = result(await self._ask(packed(said)), ReaderState)
+        where = found.owner, found.number
         if of.where not in (None, where):
             self._say(CloseLog(said.name, said.consumer))
             raise ServiceError("the subscription has ended, and another one has its name")
@@ -225,7 +225,7 @@ class TcpLogs:
         if isinstance(said, Grant):
             if self._is_up and of.anew is None:
                 self._reconnecting.send(LogRequest(0, packed(said)))
-        elif isinstance(said, Done):
+        elif isinstance(said, Ack):
             of.gathered += said.intervals
             if of.done is None:
                 self._say_done(of)
@@ -236,7 +236,7 @@ class TcpLogs:
         """Says what is acknowledged; what is acknowledged meanwhile is said together, then."""
         of.done = None
         if of.gathered:
-            said = Done(of.said.name, of.said.consumer, tuple(of.gathered))
+            said = Ack(of.said.name, of.said.consumer, tuple(of.gathered))
             of.gathered.clear()
             done = self._ask(packed(said), is_kept=True, consumer=said.consumer)
             of.done = of.last = done
@@ -293,9 +293,9 @@ class TcpLogs:
         """
         return await self._ready_and(partial(self._told, AskLog(name, time_us), LogState))
 
-    async def stretch(self, said: AskStretch) -> Stretch:
+    async def stretch(self, said: AskRecordBatch) -> RecordBatch:
         """Its records in batches, see `net.broker.log_batches`. Raises as `log`."""
-        return await self._ready_and(partial(self._told, said, Stretch))
+        return await self._ready_and(partial(self._told, said, RecordBatch))
 
     async def acknowledge(self, name: str, number: int, before: int) -> None:
         """All before a position is done with, and the broker's disk has it. Raises as `stretch`."""

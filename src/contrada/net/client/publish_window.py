@@ -17,7 +17,7 @@ from contrada.model import Notification
 from contrada.net.wire.frames import Request
 from contrada.net.wire.message_codec import packed_publish
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, packed_content
-from contrada.service.envelope_factory import Stamp
+from contrada.service.envelope_factory import EnvelopeFactory
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
 """Notifications in a publication. Beyond it: the next takes the rest."""
@@ -48,7 +48,7 @@ class Batch:
         )
 
 
-class Publishing:
+class PublishWindow:
     """The frames of a client that wait to be sent, and those that wait for an answer."""
 
     def __init__(self, send: Callable[[Request], None], wait_ms: int) -> None:
@@ -118,7 +118,7 @@ class Publishing:
             self._send(Request(request, message, wait_ms=self._wait_ms))
 
 
-def packed_by(stamp: Stamp, notifications: Iterable[Notification]) -> list[bytes]:
+def packed_by(stamp: EnvelopeFactory, notifications: Iterable[Notification]) -> list[bytes]:
     """Notifications stamped and packed. Raises LimitError."""
     return [*map(packed_content, stamp.stamped(notifications, stamp.now_us()))]
 

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
 from contrada.net.wire.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.wire.connection import CLIENT
-from contrada.net.wire.endpoint import Approach, ClientWire, dial, why_not
+from contrada.net.wire.endpoint import ClientWire, ConnectOptions, dial, why_not
 from contrada.net.wire.frames import Frame, Hello
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from contrada.service import ConnectionState
@@ -59,7 +59,7 @@ class Connected(Protocol):
         """The connection is gone, and no other will be made."""
 
 
-class Reconnecting:
+class Reconnection:
     """The connection of a client to the broker at one of several addresses."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Reconnecting:
         owner: Connected,
         states: ConnectionStates,
         give_up_after_s: float | None,
-        approach: Approach,
+        approach: ConnectOptions,
         welcomed: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`welcomed` is called with the name below which a broker lets publish, or nothing.

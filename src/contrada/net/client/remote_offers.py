@@ -27,7 +27,7 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 
 
-class AsksBroker(Protocol):
+class BrokerRequests(Protocol):
     """What is needed of a client."""
 
     @property
@@ -64,10 +64,10 @@ async def refused_of(
             yield what, error
 
 
-class RemoteMarket:
+class RemoteOfferBoard:
     """What is on offer at a broker."""
 
-    def __init__(self, client: AsksBroker) -> None:
+    def __init__(self, client: BrokerRequests) -> None:
         self.on_offer: dict[Hashable, Offer] = {}
         self._client = client
         self._identities = itertools.count(1)

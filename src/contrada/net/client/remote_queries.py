@@ -9,23 +9,25 @@ import logging
 from typing import Final
 
 from contrada.errors import ContradaError, FrameError, ServiceError
-from contrada.net.client.reconnection import Reconnecting
-from contrada.net.client.remote_offers import AsksBroker, refused_of
+from contrada.net.client.reconnection import Reconnection
+from contrada.net.client.remote_offers import BrokerRequests, refused_of
 from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import AboutQuestions, QuestionDelivery
 from contrada.net.wire.message_codec import packed
 from contrada.net.wire.query_codec import packed_answers, unpacked_about, unpacked_question
 from contrada.routing.router_messages import Answer, Ask, Cancel, Describe, More, Undescribe
-from contrada.service.envelope_factory import Stamp
-from contrada.service.query.query_engine import Questioning
+from contrada.service.envelope_factory import EnvelopeFactory
+from contrada.service.query.query_engine import QueryEngine
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class RemoteQuestioning(Questioning):
+class RemoteQueryEngine(QueryEngine):
     """What a client asks and is asked, at its broker."""
 
-    def __init__(self, client: AsksBroker, stamp: Stamp, reconnecting: Reconnecting) -> None:
+    def __init__(
+        self, client: BrokerRequests, stamp: EnvelopeFactory, reconnecting: Reconnection
+    ) -> None:
         super().__init__(stamp)
         self._client, self._reconnecting = client, reconnecting
 

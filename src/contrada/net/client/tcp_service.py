@@ -32,11 +32,11 @@ from contrada.net.client.publish_window import (
     PUBLISH_FRAMES_MAX,
     PUBLISH_NOTIFICATIONS_MAX,
     Batch,
-    Publishing,
+    PublishWindow,
     packed_by,
 )
-from contrada.net.client.reconnection import Reconnecting
-from contrada.net.client.remote_offers import RemoteMarket
+from contrada.net.client.reconnection import Reconnection
+from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import (
     CREDIT_BYTES,
     TcpSubscription,
@@ -45,7 +45,7 @@ from contrada.net.client.tcp_subscription import (
     taking_up,
 )
 from contrada.net.wire.address import Address, parse_addresses
-from contrada.net.wire.endpoint import GOODBYE_WAIT_S, TCP, Approach
+from contrada.net.wire.endpoint import GOODBYE_WAIT_S, TCP, ConnectOptions
 from contrada.net.wire.frames import (
     AboutQuestions,
     Credit,
@@ -86,16 +86,16 @@ from contrada.service import (
     trace_spans,
 )
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.dissemination_service import DisseminatingService, Sorting, check_standing
-from contrada.service.envelope_factory import Stamp, identified, runs_of, stamp_of
+from contrada.service.dissemination_service import BatchSorter, DisseminatingService, check_standing
+from contrada.service.envelope_factory import EnvelopeFactory, identified, runs_of, stamp_of
 from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
 from contrada.service.offers import FollowedOffers, HeldOffering
 from contrada.service.security.signatures import Signer
 from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
 
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
-    from contrada.net.client.durable_client import TcpLogs
-    from contrada.net.client.remote_queries import RemoteQuestioning
+    from contrada.net.client.durable_client import DurableClient
+    from contrada.net.client.remote_queries import RemoteQueryEngine
 
 
 class TcpService(DisseminatingService):
@@ -112,7 +112,7 @@ class TcpService(DisseminatingService):
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
-        approach: Approach = TCP,
+        approach: ConnectOptions = TCP,
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
@@ -121,26 +121,26 @@ class TcpService(DisseminatingService):
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._stamp = _stamp_of(publisher, approach.token)
-        self._reconnecting = Reconnecting(
+        self._reconnecting = Reconnection(
             *(parse_addresses(address), self, self._states, give_up_after_s, approach),
             self._stamp.go_below,
         )
         self.now_us = self._stamp.now_us
         self._wait_ms = round(checked_wait(publish_wait_s) * 1000)
-        self._publishing: Publishing | None = None
+        self._publishing: PublishWindow | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._subscriptions: dict[str, TcpSubscription] = {}
-        self._market = RemoteMarket(self)
+        self._market = RemoteOfferBoard(self)
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
-        self._logs: TcpLogs | None = None
-        self._questions: RemoteQuestioning | None = None
+        self._logs: DurableClient | None = None
+        self._questions: RemoteQueryEngine | None = None
 
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
         if self.connection.state == "new":
-            self._publishing = Publishing(self._reconnecting.send_now, self._wait_ms)
+            self._publishing = PublishWindow(self._reconnecting.send_now, self._wait_ms)
         await self._reconnecting.open()
 
     async def aclose(self) -> None:
@@ -199,7 +199,7 @@ class TcpService(DisseminatingService):
         """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        sorting = Sorting(self._publish_elsewhere, _making(self._stamp, delivery))
+        sorting = BatchSorter(self._publish_elsewhere, _making(self._stamp, delivery))
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -272,13 +272,13 @@ class TcpService(DisseminatingService):
         """End a durable subscription; see `Service.unsubscribe`."""
         await self.delivery().unsubscribe(durable)
 
-    def delivery(self) -> "TcpLogs":
+    def delivery(self) -> "DurableClient":
         """What is done so that delivery can be promised, from now on."""
         self._reconnecting.check()
         if self._logs is None:
-            from contrada.net.client.durable_client import TcpLogs
+            from contrada.net.client.durable_client import DurableClient
 
-            self._logs = TcpLogs(self._reconnecting, self._stamp, self._wait_ms)
+            self._logs = DurableClient(self._reconnecting, self._stamp, self._wait_ms)
         return self._logs
 
     def name_of_request(self) -> str:
@@ -293,11 +293,11 @@ class TcpService(DisseminatingService):
         """What is on offer at the broker, as it changes."""
         return FollowedOffers(self._market)
 
-    def _questioning(self) -> "RemoteQuestioning":
+    def _questioning(self) -> "RemoteQueryEngine":
         if self._questions is None:
-            from contrada.net.client.remote_queries import RemoteQuestioning
+            from contrada.net.client.remote_queries import RemoteQueryEngine
 
-            self._questions = RemoteQuestioning(self, self._stamp, self._reconnecting)
+            self._questions = RemoteQueryEngine(self, self._stamp, self._reconnecting)
         return self._questions
 
     def statistics(self) -> ServiceStatistics:
@@ -505,7 +505,7 @@ def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
     return ServiceError(refused) if frame.code else None
 
 
-def _stamp_of(publisher: str | Signer | None, token: str) -> Stamp:
+def _stamp_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
     """The stamp of a client.
 
     Without a name it is one below its token's user, or as its broker tells.
@@ -515,13 +515,13 @@ def _stamp_of(publisher: str | Signer | None, token: str) -> Stamp:
     return stamp
 
 
-def _making(stamp: Stamp, delivery: str | None) -> Callable[[Any], Any]:
+def _making(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
     """What makes of an item of a batch what is sent."""
     promise = partial(_promised_of, stamp, delivery or "")
     return trace_spans.made_by(stamp.packed if delivery is None else promise)
 
 
-def _promised_of(stamp: Stamp, delivery: str, item: Item) -> Notification:
+def _promised_of(stamp: EnvelopeFactory, delivery: str, item: Item) -> Notification:
     return stamp.best_effort(promised(notification_of(item), delivery))
 
 

@@ -24,7 +24,13 @@ from contrada.routing.router_messages import Subscribe
 from contrada.service import WhenFull, reading_of
 from contrada.service.loop_guards import checked_when_full
 from contrada.service.queued_subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
-from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, EXPIRED, QUEUE_FULL, Outlet
+from contrada.service.subscription_queue import (
+    BLOCK,
+    ENTRY_BYTES,
+    EXPIRED,
+    QUEUE_FULL,
+    SubscriptionQueue,
+)
 
 CREDIT_BYTES: Final = 4 * 2**20
 """Bytes delivered for one subscription that its subscriber has not read yet, where its service says
@@ -86,13 +92,13 @@ class TcpSubscription(QueuedSubscription[Any]):
         when_full: WhenFull = BLOCK,
     ) -> None:
         # The credit is the bound: the broker sends one notification past it at most.
-        outlet: Outlet[Any] = Outlet(
+        queue: SubscriptionQueue[Any] = SubscriptionQueue(
             notifications_max=service.credit_bytes // ENTRY_BYTES + 1,
             bytes_max=service.credit_bytes + CONTENT_BYTES_MAX + ENTRY_BYTES,
             clock=service.now_us,
         )
-        outlet.keeper = self
-        super().__init__(filters, outlet, reader, residue)
+        queue.keeper = self
+        super().__init__(filters, queue, reader, residue)
         self._service = service
         self.when_full: WhenFull = when_full
         self._pattern = pattern
@@ -127,14 +133,14 @@ class TcpSubscription(QueuedSubscription[Any]):
         is_matches = isinstance(frame, MatchDelivery)
         if is_matches != (self._pattern is not None):
             raise FrameError("protocol", "the broker delivered something else than was asked for")
-        if self.outlet.finished:  # It was sent before our unsubscribe came.
+        if self.queue.finished:  # It was sent before our unsubscribe came.
             came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
             self.count_dropped(UNSUBSCRIBED, len(came))
             return
         entries = (
             self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
         )
-        if self.outlet.offer_all(entries) < len(entries):
+        if self.queue.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
     def _matched(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
@@ -190,7 +196,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(QUEUE_FULL, full)
         self.count_dropped(EXPIRED, expired)
         self._lost_there = 0, 0
-        left = self._service.credit_bytes - self.outlet.held_bytes
+        left = self._service.credit_bytes - self.queue.held_bytes
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
 

@@ -1,9 +1,9 @@
 """What travels so that delivery can be promised: requests, answers, records, and what brokers say.
 
 Requests stand in a `LogRequest`, and what they are answered in a `LogReply`: of a publication how
-many pairs were dropped, of an `Arrive` an `Arrived`, of a `ReadLog` a `Begun`. Records come in a
-`LogDelivery`, and what brokers say to one another goes in a `LogHop`. Notifications and filters are
-the bytes of `model.codec` in all of them.
+many pairs were dropped, of an `PublisherHello` an `PublisherState`, of a `ReadLog` a `ReaderState`.
+Records come in a `LogDelivery`, and what brokers say to one another goes in a `LogHop`.
+Notifications and filters are the bytes of `model.codec` in all of them.
 
 An error travels as the name of its class, its words and those of its attributes that are plain.
 """
@@ -14,18 +14,18 @@ import msgspec
 
 from contrada import errors
 from contrada.delivery.delivery_messages import (
-    AnnounceHome,
-    Carry,
+    Ack,
+    AnnounceOwner,
     Closed,
     CloseLog,
     DeliveryMessage,
-    Done,
-    GiveBack,
     Grant,
+    Nack,
     ReadLog,
     Records,
     Sequenced,
-    Taken,
+    StreamAck,
+    Transfer,
 )
 from contrada.errors import (
     ContradaError,
@@ -52,7 +52,7 @@ class Publications(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
     notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
 
 
-class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
+class PublisherHello(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
     """A publisher will publish here. `instance` tells it from other clients that use its name.
 
     `past`: the servers at which it was since one of its publications was confirmed, with their
@@ -64,19 +64,19 @@ class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
     past: Annotated[dict[Label, int], msgspec.Meta(max_length=PAST_SERVERS_MAX)] = {}
 
 
-class Arrived(msgspec.Struct, frozen=True, array_like=True):
+class PublisherState(msgspec.Struct, frozen=True, array_like=True):
     """Where a publisher is, in which life of that server, and its highest number there."""
 
     server: str
-    life: int
+    incarnation: int
     sequence: int
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True):
+class ReaderState(msgspec.Struct, frozen=True, array_like=True):
     """The filters of a standing subscription that is read; home and number identify it."""
 
     filters: FilterSet
-    home: str
+    owner: str
     number: int
 
 
@@ -95,7 +95,7 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     """
 
     filters: FilterSet
-    home: str
+    owner: str
     number: int
     first: int
     undone: int
@@ -103,7 +103,7 @@ class LogState(msgspec.Struct, frozen=True, array_like=True):
     at: int = 0
 
 
-class AskStretch(msgspec.Struct, frozen=True, array_like=True, tag="ask stretch"):
+class AskRecordBatch(msgspec.Struct, frozen=True, array_like=True, tag="ask stretch"):
     """The records from one position to before another, of the subscription with this number.
 
     Without those that are acknowledged; with them where `is_again`.
@@ -116,7 +116,7 @@ class AskStretch(msgspec.Struct, frozen=True, array_like=True, tag="ask stretch"
     is_again: bool = False
 
 
-class Stretch(msgspec.Struct, frozen=True, array_like=True):
+class RecordBatch(msgspec.Struct, frozen=True, array_like=True):
     """Records in columns: what was asked for, from its first position to before `next`.
 
     Of each its position and time as integers of 64 bits, and the bytes of its notification as an
@@ -142,14 +142,14 @@ class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="acknowledge
 
 LogRequested: TypeAlias = (
     Publications
-    | Arrive
+    | PublisherHello
     | ReadLog
     | Grant
-    | Done
-    | GiveBack
+    | Ack
+    | Nack
     | CloseLog
     | AskLog
-    | AskStretch
+    | AskRecordBatch
     | Acknowledge
 )
 """What a client asks so that delivery can be promised."""
@@ -199,7 +199,9 @@ def _read_of(expected: type, data: Any) -> Any:
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_bytes_of)
 _REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
 _GIVEN: Final = msgspec.msgpack.Decoder(Records | Closed, dec_hook=_read_of)
-_SAID: Final = msgspec.msgpack.Decoder(AnnounceHome | Sequenced | Carry | Taken, dec_hook=_thing_of)
+_SAID: Final = msgspec.msgpack.Decoder(
+    AnnounceOwner | Sequenced | Transfer | StreamAck, dec_hook=_thing_of
+)
 
 
 def requested(data: msgspec.Raw) -> LogRequested:

@@ -26,7 +26,7 @@ connection is cut."""
 
 
 @dataclass(frozen=True, slots=True)
-class Approach:
+class ConnectOptions:
     """How a client connects to its broker, and shows who it is.
 
     `tls` is for addresses over TLS; `token` shows the user. `reach`, if given, connects the
@@ -38,7 +38,7 @@ class Approach:
     reach: Callable[[asyncio.Protocol], Awaitable[None]] | None = None
 
 
-TCP: Final = Approach()
+TCP: Final = ConnectOptions()
 
 
 async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:
@@ -46,8 +46,8 @@ async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext
 
     Whatever carries bytes both ways in order may stand here in place of TCP, for other schemes of
     addresses; at the other side it meets `Broker.arrival`. A transport has to offer what `Wire` and
-    `Peer` ask of it: write, close and abort, reading that pauses, how much is unwritten and the
-    limits of that, and `get_extra_info`.
+    `ServerConnection` ask of it: write, close and abort, reading that pauses, how much is unwritten
+    and the limits of that, and `get_extra_info`.
     """
     if address.path:
         await dial_websocket(protocol, address, tls)

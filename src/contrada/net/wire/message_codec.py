@@ -24,10 +24,17 @@ from contrada.net.wire.payload_codec import (
     published_from,
 )
 from contrada.net.wire.query_codec import PackedAnswer, PackedAsk, PackedDescribe
-from contrada.routing.delegation import PatternMessage, Saying, SubscribePattern, UnsubscribePattern
+from contrada.routing.delegation import (
+    PatternMessage,
+    RouterMessage,
+    SubscribePattern,
+    UnsubscribePattern,
+)
 from contrada.routing.router_messages import (
     SUBSCRIPTION_FILTERS_MAX,
+    AckLinks,
     Advertise,
+    AnnounceLinks,
     Ask,
     Cancel,
     Describe,
@@ -37,8 +44,6 @@ from contrada.routing.router_messages import (
     Publish,
     QuestionMessage,
     Subscribe,
-    TellLinks,
-    TookLinks,
     Unadvertise,
     Undescribe,
     Unfollow,
@@ -47,7 +52,7 @@ from contrada.routing.router_messages import (
 from contrada.routing.router_messages import VERSION as VERSION_OF_MESSAGES
 
 
-class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
+class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
     """A `Subscribe` as it travels: nobody has looked at its filters yet.
 
     So many of them can be looked at in parts.
@@ -55,7 +60,7 @@ class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
 
     identity: str
     filters: bytes
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION_OF_MESSAGES
 
     def members(self) -> list[msgspec.Raw]:
@@ -78,8 +83,8 @@ class PackedSubscribe(Saying, frozen=True, tag="subscribe"):
         if self.filters.startswith(_SET_HEAD):  # One by one: so equal value sets are shared.
             read = [_filter_of(_FILTER_HEAD + member) for member in members]
             found = read[0] if len(read) == 1 else FilterSet(read)
-            return Subscribe(self.identity, found, self.home, self.version)
-        return Subscribe(self.identity, _filter_of(self.filters), self.home, self.version)
+            return Subscribe(self.identity, found, self.owner, self.version)
+        return Subscribe(self.identity, _filter_of(self.filters), self.owner, self.version)
 
 
 def _filter_of(data: bytes) -> Filter:
@@ -91,7 +96,7 @@ def _filter_of(data: bytes) -> Filter:
     return found
 
 
-class _PackedPublish(Saying, frozen=True, tag="publish"):
+class _PackedPublish(RouterMessage, frozen=True, tag="publish"):
     """A `Publish` as it travels. Bytes are all that may stand there: nothing else is ever made."""
 
     notifications: list[bytes]
@@ -105,7 +110,7 @@ HOP_NOTIFICATIONS_MAX: Final = 512
 is malformed."""
 
 
-class _HopPublish(Saying, frozen=True, tag="publish"):
+class _HopPublish(RouterMessage, frozen=True, tag="publish"):
     """A `Publish` as it travels between brokers."""
 
     notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
@@ -114,17 +119,17 @@ class _HopPublish(Saying, frozen=True, tag="publish"):
     version: int = VERSION_OF_MESSAGES
 
 
-class _PackedAdvertise(Saying, frozen=True, tag="advertise"):
+class _PackedAdvertise(RouterMessage, frozen=True, tag="advertise"):
     """An `Advertise` as it travels."""
 
     identity: str
     offer: bytes
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION_OF_MESSAGES
 
     def unpacked(self) -> Advertise:
         """The message itself. Raises what its content may raise, and FrameError."""
-        return Advertise(self.identity, offer_from(self.offer), self.home, self.version)
+        return Advertise(self.identity, offer_from(self.offer), self.owner, self.version)
 
 
 Hopping: TypeAlias = (
@@ -136,8 +141,8 @@ Hopping: TypeAlias = (
     | Describe
     | Undescribe
     | QuestionMessage
-    | TellLinks
-    | TookLinks
+    | AnnounceLinks
+    | AckLinks
     | PatternMessage
 )
 """What a broker says to a neighbour."""
@@ -234,8 +239,8 @@ _HOP_DECODER: Final = msgspec.msgpack.Decoder(
     | Unsubscribe
     | _PackedAdvertise
     | Unadvertise
-    | TellLinks
-    | TookLinks
+    | AnnounceLinks
+    | AckLinks
     | PATTERN_MESSAGES
 )
 

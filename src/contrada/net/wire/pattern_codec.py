@@ -24,7 +24,7 @@ from contrada.routing.delegation import (
     RecallPattern,
     ReportMatches,
     ReturnPattern,
-    Saying,
+    RouterMessage,
     SubscribePattern,
     UnsubscribePattern,
 )
@@ -52,7 +52,7 @@ BROKER_PATTERN_LIMITS: Final = PatternLimits(
 _PackedPiece: TypeAlias = tuple[int, bytes | None, bytes]
 
 
-class PackedPattern(Saying, frozen=True, tag="subscribe pattern"):
+class PackedPattern(RouterMessage, frozen=True, tag="subscribe pattern"):
     """A `SubscribePattern` as it travels."""
 
     identity: str
@@ -65,7 +65,7 @@ class PackedPattern(Saying, frozen=True, tag="subscribe pattern"):
         return SubscribePattern(self.identity, pattern_from(self.pattern), self.hops, self.version)
 
 
-class _PackedHandOver(Saying, frozen=True, tag="hand over"):
+class _PackedHandOver(RouterMessage, frozen=True, tag="hand over"):
     """A `HandOver` as it travels."""
 
     identity: str
@@ -79,7 +79,7 @@ class _PackedHandOver(Saying, frozen=True, tag="hand over"):
         return HandOver(self.identity, self.watermark_us, pieces, self.version)
 
 
-class _PackedReturn(Saying, frozen=True, tag="return pattern"):
+class _PackedReturn(RouterMessage, frozen=True, tag="return pattern"):
     """A `ReturnPattern` as it travels."""
 
     identity: str
@@ -93,7 +93,7 @@ class _PackedReturn(Saying, frozen=True, tag="return pattern"):
         return ReturnPattern(self.identity, self.watermark_us, pieces, self.version)
 
 
-class _PackedReport(Saying, frozen=True, tag="report matches"):
+class _PackedReport(RouterMessage, frozen=True, tag="report matches"):
     """A `ReportMatches` as it travels."""
 
     identity: str
@@ -121,7 +121,7 @@ PATTERN_MESSAGES: Final = (
 """What a broker may say to a neighbour of patterns."""
 
 
-def packed_pattern_message(message: PatternMessage) -> Saying:
+def packed_pattern_message(message: PatternMessage) -> RouterMessage:
     """A message about a pattern as it travels. Raises LimitError for content that is too large."""
     match message:
         case SubscribePattern(identity, pattern, hops, version):

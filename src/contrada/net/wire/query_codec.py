@@ -16,7 +16,7 @@ from contrada.net.wire.payload_codec import (
 )
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.aggregation import PARTIAL_BYTES_MAX, Combination
-from contrada.routing.delegation import Saying
+from contrada.routing.delegation import RouterMessage
 from contrada.routing.disjuncts import SAME_NAMES_MAX, alternative
 from contrada.routing.router_messages import (
     QUESTION_HOPS_MAX,
@@ -44,29 +44,29 @@ _NAME_WORK: Final = 2
 _SourceNames: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)]
 
 
-class PackedDescribe(Saying, frozen=True, tag="describe"):
+class PackedDescribe(RouterMessage, frozen=True, tag="describe"):
     """A `Describe` as it travels."""
 
     identity: Label
     offers: Annotated[list[bytes], msgspec.Meta(max_length=SUBSCRIPTION_FILTERS_MAX)]
-    home: Label = ""
+    owner: Label = ""
     version: int = VERSION
 
     def unpacked(self) -> Describe:
         """The message itself. Raises what its content may raise, and FrameError."""
         offers = tuple(map(offer_from, self.offers))
-        return Describe(self.identity, offers, self.home, self.version)
+        return Describe(self.identity, offers, self.owner, self.version)
 
 
-class _PackedAlternative(msgspec.Struct, frozen=True, array_like=True):
+class _PackedDisjunct(msgspec.Struct, frozen=True, array_like=True):
     query: bytes
     same: Annotated[tuple[_SourceNames, ...], msgspec.Meta(max_length=SAME_NAMES_MAX)] = ()
 
 
-class PackedAsk(Saying, frozen=True, tag="ask"):
+class PackedAsk(RouterMessage, frozen=True, tag="ask"):
     """An `Ask` as it travels."""
 
-    alternatives: Annotated[list[_PackedAlternative], msgspec.Meta(max_length=ALTERNATIVES_MAX)]
+    alternatives: Annotated[list[_PackedDisjunct], msgspec.Meta(max_length=ALTERNATIVES_MAX)]
     asker: Label
     identity: Label
     timeout_us: int
@@ -101,7 +101,7 @@ class PackedAsk(Saying, frozen=True, tag="ask"):
         )
 
 
-class PackedAnswer(Saying, frozen=True, tag="answer"):
+class PackedAnswer(RouterMessage, frozen=True, tag="answer"):
     """An `Answer` as it travels."""
 
     asker: Label

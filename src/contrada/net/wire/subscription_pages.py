@@ -54,13 +54,13 @@ class FilterPage(msgspec.Struct, frozen=True, array_like=True):
     following: Position | None = None
 
 
-class StandingHere(Protocol):
+class OwnedDurables(Protocol):
     """The standing subscriptions at home at a broker."""
 
     client: Client
 
     def standing_since(self, number: int, count: int) -> "Since":
-        """Those of so many numbers from one on; see `Logs.since`."""
+        """Those of so many numbers from one on; see `OwnedLogs.since`."""
         ...
 
 
@@ -89,7 +89,7 @@ class _PageDraft:
 
 
 def filter_page(
-    router: Router, logs: StandingHere, begin: Position
+    router: Router, logs: OwnedDurables, begin: Position
 ) -> Generator[None, None, FilterPage]:
     """A page, in turns: one for each filter. Nothing is changed by that.
 

@@ -5,5 +5,5 @@
 - `split`: one pattern, and which parts neighbours assemble
 - `segments`: what is delegated, and what is said to delegates
 - `phases`: how far a pattern is delegated, with the table of transitions
-- `outlook`: from where notifications can come
+- `source_map`: from where notifications can come
 """

@@ -4,13 +4,14 @@ A pure state machine beside the router, which tells it
 
 - what clients and neighbours ask for (`subscribe`, `unsubscribe`, `forget`, `receive`);
 - each notification with the numbers of the filters that it matches (`push`), of those that the
-  assembler wants (`Want`), and larger timestamps of which it learns otherwise (`learn`);
+  assembler wants (`SubscribeSegment`), and larger timestamps of which it learns otherwise
+  (`learn`);
 - when advertisements or links have changed (`renew`, `link_down`);
 
-and it asks the `outlook` from which neighbours a part of a pattern can come. What the router must
-do comes back as actions, in order. How patterns go on with time stands in `held`. Here stands who
-asks for patterns, and how their parts go to neighbours and come back (`phases`). Invariant: each
-segment away has one delegate.
+and it asks the `source_map` from which neighbours a part of a pattern can come. What the router
+must do comes back as actions, in order. How patterns go on with time stands in `held`. Here stands
+who asks for patterns, and how their parts go to neighbours and come back (`phases`). Invariant:
+each segment away has one delegate.
 
 Source: PODC 2000 §4 (upstream evaluation of patterns).
 """
@@ -29,7 +30,11 @@ from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_assembly import Piece
 from contrada.patterns.pattern_engine import LATE, PATTERNS_MAX, check_pattern
-from contrada.routing.assembly.delegated_segments import Action, Unwant, Want
+from contrada.routing.assembly.delegated_segments import (
+    Action,
+    SubscribeSegment,
+    UnsubscribeSegment,
+)
 from contrada.routing.assembly.delegation_phase import AT_ASKER, AT_DELEGATE, DelegationPhase
 from contrada.routing.assembly.held_patterns import HeldPatterns, WholePattern
 from contrada.routing.assembly.split_pattern import Segment, Span, SplitPattern, spans_of
@@ -84,7 +89,7 @@ class Assembler(HeldPatterns):
             engine_number, new = self._engine.add(pattern)
             whole = WholePattern(engine_number, origin, identity, pattern)
             identities[identity] = self._whole[engine_number] = whole
-            return [*matched, *(Want(each.number, each.filter) for each in new)]
+            return [*matched, *(SubscribeSegment(each.number, each.filter) for each in new)]
         number = next(self._numbers)
         split = SplitPattern(number, origin, identity, pattern, self._budget, hops=hops)
         identities[identity] = self._split[number] = split
@@ -110,7 +115,7 @@ class Assembler(HeldPatterns):
             del self.by_identity[known.requester]
         if isinstance(known, WholePattern):
             del self._whole[known.number]
-            return [Unwant(number) for number in self._engine.remove(known.number)]
+            return [UnsubscribeSegment(number) for number in self._engine.remove(known.number)]
         actions = self._segments.leave(known)
         actions += self._unwant(known, list(known.wanted))
         self._forced += known.waiting.forced

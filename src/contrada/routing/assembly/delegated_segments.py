@@ -24,7 +24,7 @@ from contrada.routing.router_messages import DeliverMatch, Neighbour, Send
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class SubscribeSegment:
     """Subscribe this server to a filter, under a number."""
 
     number: int
@@ -32,13 +32,13 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwant:
+class UnsubscribeSegment:
     """Withdraw that."""
 
     number: int
 
 
-Action: TypeAlias = Want | Unwant | Send | DeliverMatch
+Action: TypeAlias = SubscribeSegment | UnsubscribeSegment | Send | DeliverMatch
 """What is to be done for patterns, by the router."""
 
 

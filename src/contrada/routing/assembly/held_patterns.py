@@ -27,9 +27,14 @@ from contrada.patterns import Match
 from contrada.patterns.pattern_engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reorder_buffer import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing.assembly.delegated_segments import Action, DelegatedSegments, Unwant, Want
+from contrada.routing.assembly.delegated_segments import (
+    Action,
+    DelegatedSegments,
+    SubscribeSegment,
+    UnsubscribeSegment,
+)
 from contrada.routing.assembly.delegation_phase import DelegationPhase
-from contrada.routing.assembly.source_map import RouterOutlook
+from contrada.routing.assembly.source_map import SourceMap
 from contrada.routing.assembly.split_pattern import SplitPattern
 from contrada.routing.delegation import HandBack, ReportMatches
 from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
@@ -85,7 +90,7 @@ class HeldPatterns:
 
     def __init__(
         self,
-        outlook: RouterOutlook,
+        source_map: SourceMap,
         *,
         slack_us: int = 0,
         ahead_max_us: int = CLOCK_AHEAD_MAX_US,
@@ -94,7 +99,7 @@ class HeldPatterns:
         self.learned_us = TIME_MIN_US
         self.clock_us = 0
         self.ahead_max_us = ahead_max_us
-        self._outlook = outlook
+        self._outlook = source_map
         self._slack_us = check_slack(slack_us)
         self._budget = RunBudget(limits)
         self._filters = SharedFilters()
@@ -296,7 +301,7 @@ class HeldPatterns:
                 shared = split.wanted[place] = self._filters.use(split.pattern.filters[place])
                 self._places.setdefault(shared.number, {})[split.number, place] = split
                 if shared.uses == 1:
-                    actions.append(Want(shared.number, shared.filter))
+                    actions.append(SubscribeSegment(shared.number, shared.filter))
         return actions
 
     def _unwant(self, split: SplitPattern, places: Iterable[int]) -> list[Action]:
@@ -308,7 +313,7 @@ class HeldPatterns:
             if not of_filter:
                 del self._places[shared.number]
             if self._filters.leave(shared):
-                actions.append(Unwant(shared.number))
+                actions.append(UnsubscribeSegment(shared.number))
         return actions
 
     # --- what others may see ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`RouterOutlook`: from where the parts of a pattern can come, as a router knows it.
+"""`SourceMap`: from where the parts of a pattern can come, as a router knows it.
 
 With advertisement forwarding a part comes from the neighbours (and clients) that have advertised
 what it meets; one who asks for a pattern wants what comes from elsewhere, for its own side it asks
@@ -22,7 +22,7 @@ from contrada.routing.router_messages import Client, Neighbour, Offer, Origin, R
 from contrada.routing.tables.poset import Node
 
 
-class RouterOutlook:
+class SourceMap:
     """Sources of parts, by the links and the advertisements of one router.
 
     `offered`: all advertisements; None where servers exchange none.

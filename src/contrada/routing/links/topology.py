@@ -64,19 +64,19 @@ from contrada.routing.links.shortest_paths import (
 from contrada.routing.refusals import RefusedError, check_label
 from contrada.routing.router_messages import (
     LABEL_CHARS_MAX,
+    AckLinks,
     Adjacency,
+    AnnounceLinks,
     Client,
     LinkState,
     LinkUp,
     Neighbour,
+    NextHop,
     Origin,
     Party,
     Reason,
     Role,
     Send,
-    TellLinks,
-    TookLinks,
-    Way,
 )
 
 NEIGHBOURS_MAX: Final = 1_024
@@ -100,7 +100,7 @@ wait until it acknowledges one."""
 TREES_MAX: Final = 8
 """Trees that all servers of a mesh share. Beyond it: InvalidValueError."""
 
-_NOWHERE: Final[frozenset[Way]] = frozenset()
+_NOWHERE: Final[frozenset[NextHop]] = frozenset()
 
 
 class Topology:
@@ -116,12 +116,12 @@ class Topology:
         self._untold: dict[Neighbour, dict[str, LinkState]] = {}
         self._telling: dict[Neighbour, int] = {}  # messages sent, not yet acknowledged
         self._refusals: dict[Neighbour, Reason] = {}
-        self._plain: frozenset[Way] = frozenset()
-        self._up: frozenset[Way] = frozenset()
+        self._plain: frozenset[NextHop] = frozenset()
+        self._up: frozenset[NextHop] = frozenset()
         self._below: Mapping[str, frozenset[str]] = {}
-        self._trees: Mapping[str, frozenset[Way]] = {}
+        self._trees: Mapping[str, frozenset[NextHop]] = {}
         self._mesh: Weights = {}
-        self._onward: dict[str, frozenset[Way]] = {}
+        self._onward: dict[str, frozenset[NextHop]] = {}
         self._chosen = (0, 0)
         self._steps: Mapping[str, str] = {}
         self._stepped = 0
@@ -189,7 +189,7 @@ class Topology:
                 passed_on.append(told)
             elif told is not None:
                 replies.append(told)
-        sends = [Send(origin, TookLinks())]
+        sends = [Send(origin, AckLinks())]
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
@@ -225,7 +225,7 @@ class Topology:
         for state in told:
             del untold[state.origin]
         self._telling[neighbour] += 1
-        return [Send(neighbour, TellLinks((*told,)))]
+        return [Send(neighbour, AnnounceLinks((*told,)))]
 
     def role(self, neighbour: Neighbour) -> Role | None:
         """What a neighbour is; None where there is no link."""
@@ -283,15 +283,15 @@ class Topology:
         if self._states is not None:
             self._choose_links(self._states)
         used = [each for each in self._links if each not in self._refusals]
-        self._plain = frozenset(Way(each) for each in used if not self.is_in_mesh(each))
+        self._plain = frozenset(NextHop(each) for each in used if not self.is_in_mesh(each))
         self._up = frozenset(
             way for way in self._plain if self.role(way.neighbour) is not Role.CHILD
         )
         self._onward.clear()
         if up != self._up:
             return None
-        homes = before.keys() | self._trees.keys()
-        changed = {home for home in homes if before.get(home) != self._trees.get(home)}
+        owners = before.keys() | self._trees.keys()
+        changed = {owner for owner in owners if before.get(owner) != self._trees.get(owner)}
         # Subscriptions of this server go along all shared trees.
         is_moved = plain != self._plain or (self._shared and changed)
         return changed | {self.name} if is_moved else changed
@@ -310,7 +310,7 @@ class Topology:
         if self._shared:
             self._trees = {
                 tree.label: frozenset(
-                    Way(Neighbour(name), tree.label) for name in tree.near(self.name)
+                    NextHop(Neighbour(name), tree.label) for name in tree.near(self.name)
                 )
                 for tree in graph.trees
             }
@@ -318,24 +318,24 @@ class Topology:
             self._mesh = weights_of(edge for edge in used if edge.is_between_peers)
             before, self._below = self._below, towards(self._mesh, self.name)
             self._trees = {
-                home: self._trees[home]
+                owner: self._trees[owner]
                 # The same set where nothing changed, which is quick to compare.
-                if before.get(home) == below
-                else frozenset(Way(Neighbour(name), home) for name in below)
-                for home, below in self._below.items()
+                if before.get(owner) == below
+                else frozenset(NextHop(Neighbour(name), owner) for name in below)
+                for owner, below in self._below.items()
             }
 
     def is_in_mesh(self, neighbour: Neighbour) -> bool:
         """Whether what goes over a link is labelled with its home."""
         return self._is_general and self.role(neighbour) is Role.PEER
 
-    def check_home(self, home: str) -> None:
+    def check_home(self, owner: str) -> None:
         """Refuses what comes over a link of the mesh and is at home nowhere, or here."""
         if self._shared:
-            if home not in self._trees:
+            if owner not in self._trees:
                 raise RefusedError(Reason.WRONG_HOME)
         else:
-            self.check_source(home)
+            self.check_source(owner)
 
     def check_source(self, source: str) -> None:
         """Refuses what comes over a link of the mesh and has entered that nowhere, or here.
@@ -351,30 +351,30 @@ class Topology:
         """Where what a party asks for or offers is at home."""
         if isinstance(party, Client):
             return self.name
-        return party.home or self.name
+        return party.owner or self.name
 
     def is_active(self, party: Party) -> bool:
         """Whether what a party asks for or offers has an effect: its link is used.
 
         What comes over a link of the mesh always has: its sender withdraws what is out of place.
         """
-        return isinstance(party, Client) or bool(party.home) or not self.refusal(party.neighbour)
+        return isinstance(party, Client) or bool(party.owner) or not self.refusal(party.neighbour)
 
-    def ways(self, parties: Collection[Party]) -> Set[Way]:
+    def ways(self, parties: Collection[Party]) -> Set[NextHop]:
         """Where goes what these parties ask for: everywhere but down, and not to itself alone.
 
         Source: PODC 2000 §4: neighbours less those on no spanning tree of a subscriber.
         """
         return self._ways(parties, self._trees)
 
-    def ways_of_offers(self, parties: Collection[Party]) -> Set[Way]:
+    def ways_of_offers(self, parties: Collection[Party]) -> Set[NextHop]:
         """The ways of what these parties advertise.
 
         As `ways`, but of the shared trees only the one along which this server's notifications go.
         """
         return self._ways(parties, self._own_tree)
 
-    def _ways(self, parties: Collection[Party], own: Collection[str]) -> Set[Way]:
+    def _ways(self, parties: Collection[Party], own: Collection[str]) -> Set[NextHop]:
         """The ways of what these parties say; `own` are the shared trees for what is at home here.
 
         Along a shared tree goes what came along it, and what is at home here.
@@ -387,20 +387,24 @@ class Topology:
         if not self._is_general:
             return up
         if not self._shared:
-            homes = {self.home_of(each) for each in parties}
-            return up.union(*(self._trees.get(home, _NOWHERE) for home in homes))
+            owners = {self.home_of(each) for each in parties}
+            return up.union(*(self._trees.get(owner, _NOWHERE) for owner in owners))
         found = set(up)
         for label, tree in self._trees.items():
             along = [
                 each
                 for each in parties
-                if (each.home == label if isinstance(each, Way) and each.home else label in own)
+                if (
+                    each.owner == label
+                    if isinstance(each, NextHop) and each.owner
+                    else label in own
+                )
             ]
             if along:
                 found |= tree.difference(along) if len(along) == 1 else tree
         return found
 
-    def onward(self, source: str) -> frozenset[Way]:
+    def onward(self, source: str) -> frozenset[NextHop]:
         """On which ways a notification from this source may go: its tree, children and a parent.
 
         A shared tree leads back to where it came from, too. In others, of a neighbour only the
@@ -412,17 +416,17 @@ class Topology:
         if found is None:
             if len(self._onward) >= SOURCES_MAX:
                 self._onward.clear()
-            mesh: Iterable[Way]
+            mesh: Iterable[NextHop]
             if self._shared:
                 mesh = self._trees.get(tree_of(source, self._shared), ())
             else:
                 steps = beyond(self._mesh, source, self.name) if self._mesh else {}
-                mesh = (Way(Neighbour(name), home) for home, name in steps.items())
+                mesh = (NextHop(Neighbour(name), owner) for owner, name in steps.items())
             found = self._onward[source] = self._plain.union(mesh)
         return found
 
     def onward_from(
-        self, origin: Origin, source: str, wanting: Iterable[Way] | None
+        self, origin: Origin, source: str, wanting: Iterable[NextHop] | None
     ) -> list[Neighbour]:
         """The next hops of a notification that is wanted on these ways; None for all ways."""
         ways = self.onward(source or self.name)

@@ -1,4 +1,4 @@
-"""`Front`: which of the filters that are forwarded may cover a filter, or be covered by it.
+"""`CoveringIndex`: which of the filters that are forwarded may cover a filter, or be covered by it.
 
 Both questions are answered without looking at every filter, by examples. An example of a product is
 one notification in it, given as a key for each attribute that the product names. The answers hold
@@ -50,7 +50,7 @@ def indexed(product: Product) -> Filter:
     return product if isinstance(product, Filter) else Filter.of_sets(product.sides)
 
 
-class Front:
+class CoveringIndex:
     """Products by number, asked for those that may cover a product or be covered by it.
 
     This class finds the products that may cover one. Subclasses find those that one may cover.
@@ -88,7 +88,7 @@ class Front:
         self._index.validate()
 
 
-class FilterFront(Front):
+class FilterCoveringIndex(CoveringIndex):
     """A front of filters: what f covers names all of f's attributes, so few are looked at."""
 
     def __init__(self, index: MakeIndex = Index) -> None:
@@ -149,7 +149,7 @@ class FilterFront(Front):
             file.validate()
 
 
-class OfferFront(Front):
+class OfferCoveringIndex(CoveringIndex):
     """A front of advertisements. An advertisement names all attributes of each product it covers.
 
     So each is filed under one of its attributes, and a product is looked up under all of its own.

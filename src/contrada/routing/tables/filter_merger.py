@@ -1,4 +1,4 @@
-"""`Merging`: replaces forwarded filters by fewer ones that match the same notifications.
+"""`FilterMerger`: replaces forwarded filters by fewer ones that match the same notifications.
 
 It stands between the poset and the messages. The poset forwards its *roots* on a way. Roots that
 differ in the set of one attribute only are joined in a *group*. For a group one filter is sent: it
@@ -37,7 +37,7 @@ from contrada.model import Filter
 from contrada.model.algebra.boxes import Form, form
 from contrada.model.algebra.value_set import ValueSet, union
 from contrada.model.languages.language import NESTING_MAX, Language, Literal, Pieces, depth
-from contrada.routing.router_messages import Way
+from contrada.routing.router_messages import NextHop
 from contrada.routing.tables.poset import ForwardingChange
 
 MERGED_SIZE_MAX: Final = 64
@@ -55,7 +55,7 @@ _FilterChange: TypeAlias = ForwardingChange[Filter]
 
 
 @dataclass(frozen=True, slots=True)
-class MergingStatistics:
+class FilterMergerStatistics:
     """Roots on all ways, filters sent for them, and filters that stand for several roots."""
 
     roots: int = 0
@@ -103,11 +103,11 @@ class _MergedRoots:
                 yield (name, others), size
 
 
-class Merging:
+class FilterMerger:
     """The groups on all ways, and what the neighbours were told of them."""
 
     def __init__(self) -> None:
-        self._ways: dict[Way, _Groups] = {}
+        self._ways: dict[NextHop, _Groups] = {}
         self._told = 0
 
     def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
@@ -115,7 +115,7 @@ class Merging:
 
         Cost: per root the keys of its attributes, and per group that changes the union of its sets.
         """
-        touched: dict[Way, _Groups] = {}
+        touched: dict[NextHop, _Groups] = {}
         # Ends first: in a group that was full the next root finds room.
         for change in sorted(changes, key=lambda each: each.begins):
             groups = touched.get(change.way)
@@ -135,7 +135,11 @@ class Merging:
         return begin + end
 
     def _tell(
-        self, way: Way, group: _MergedRoots, begin: list[_FilterChange], end: list[_FilterChange]
+        self,
+        way: NextHop,
+        group: _MergedRoots,
+        begin: list[_FilterChange],
+        end: list[_FilterChange],
     ) -> None:
         """What the neighbour is to know of a group, where that is something else than before."""
         product = group.joined()
@@ -149,15 +153,17 @@ class Merging:
             begin.append(ForwardingChange(way, group.identity, product, begins=True))
         group.product = product
 
-    def roots(self) -> set[tuple[Way, str]]:
+    def roots(self) -> set[tuple[NextHop, str]]:
         """The roots that are in a group, each by its way and identity."""
         return {(way, root) for way, groups in self._ways.items() for root in groups.group_of}
 
-    def statistics(self) -> MergingStatistics:
+    def statistics(self) -> FilterMergerStatistics:
         """A frozen view of the groups."""
         groups = [group for groups in self._ways.values() for group in groups]
         several = sum(len(group.members) > 1 for group in groups)
-        return MergingStatistics(sum(len(group.members) for group in groups), len(groups), several)
+        return FilterMergerStatistics(
+            sum(len(group.members) for group in groups), len(groups), several
+        )
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all groups."""

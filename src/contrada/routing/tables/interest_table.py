@@ -1,4 +1,4 @@
-"""`AskedTable`: the filters that clients and neighbours asked for, and which are forwarded.
+"""`InterestTable`: the filters that clients and neighbours asked for, and which are forwarded.
 
     party, identity ==> ledger: who asked for which nodes, so that exactly that can be withdrawn
                         poset:  the nodes, each product once, and on which ways each is forwarded
@@ -23,13 +23,13 @@ from contrada.routing.router_messages import (
     FILTERS_MAX,
     SUBSCRIPTION_FILTERS_MAX,
     Neighbour,
+    NextHop,
     Party,
     Reason,
-    Way,
 )
-from contrada.routing.tables.covering_index import Front, indexed
+from contrada.routing.tables.covering_index import CoveringIndex, indexed
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
-from contrada.routing.tables.registrations import Ledger
+from contrada.routing.tables.registrations import Registrations
 
 P = TypeVar("P", bound=Product)
 
@@ -40,19 +40,19 @@ _HeldNodes: TypeAlias = Node[P] | Nodes[P]
 """The nodes of one identity as the ledger holds them: one node stands alone, not in a tuple."""
 
 
-class AskedTable(Generic[P]):
+class InterestTable(Generic[P]):
     """The filters asked for. `front` finds forwarded ones that cover one; None: no covering."""
 
-    def __init__(self, index: Index[int], front: Front | None) -> None:
+    def __init__(self, index: Index[int], front: CoveringIndex | None) -> None:
         self.index = index
-        self.ledger: Ledger[_HeldNodes[P]] = Ledger()
+        self.registrations: Registrations[_HeldNodes[P]] = Registrations()
         self.poset: Poset[P] = Poset(front)
         self._front = front
 
     def check_room(self, size: int = 1) -> None:
         """Refuses so many more products where a table is full."""
         _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, size)
-        self.ledger.check_room()
+        self.registrations.check_room()
         _check_limit("FILTERS_MAX", FILTERS_MAX, self.poset.asked + size)
 
     def enter(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
@@ -80,22 +80,22 @@ class AskedTable(Generic[P]):
             # Nobody else wants them otherwise than before: only what is new and empty goes.
             self.update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
-        self.ledger.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
+        self.registrations.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
         return tuple(nodes)
 
     def known(self, party: Party, identity: str) -> Nodes[P] | None:
         """What a party asked for under an identity; None where it is unknown."""
-        held = self.ledger.get(party, identity)
+        held = self.registrations.get(party, identity)
         return None if held is None else _all(held)
 
     def nodes(self, party: Party) -> Iterator[Node[P]]:
         """The nodes that a party asked for, one identity after the other."""
-        for held in self.ledger.of(party).values():
+        for held in self.registrations.of(party).values():
             yield from _all(held)
 
     def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
         """Takes a party off what it asked for under an identity; what is to be routed anew."""
-        held = self.ledger.remove(party, identity)
+        held = self.registrations.remove(party, identity)
         if held is None:
             return None
         nodes = _all(held)
@@ -106,13 +106,13 @@ class AskedTable(Generic[P]):
     def withdraw_all(self, party: Party) -> list[Node[P]]:
         """Takes a party off all its nodes. Returns these, which must be routed anew."""
         left: list[Node[P]] = []
-        for identity, held in self.ledger.remove_all(party).items():
+        for identity, held in self.registrations.remove_all(party).items():
             for node in _all(held):
                 self.poset.leave(node, party, identity)
                 left.append(node)
         return left
 
-    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
+    def update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
         """As `Poset.update`: what is to be forwarded, and no longer."""
         if not wanted:
             return []
@@ -124,8 +124,8 @@ class AskedTable(Generic[P]):
 
     def of(self, origin: Party | Neighbour) -> list[P]:
         """The products that a client, a neighbour, or a party on one way asked for; each once."""
-        ledger = self.ledger
-        parties = ledger.ways(origin) if isinstance(origin, Neighbour) else (origin,)
+        registrations = self.registrations
+        parties = registrations.ways(origin) if isinstance(origin, Neighbour) else (origin,)
         nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))
         return [node.product for node in nodes]
 
@@ -136,12 +136,12 @@ class AskedTable(Generic[P]):
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        self.ledger.validate()
+        self.registrations.validate()
         self.poset.validate()
         self.index.validate()
         assert len(self.index) == len(self.poset), "the index holds other products"
         assert all(node.number in self.index for node in self.poset), "a product is not found"
-        asked = sum(len(_all(held)) for _, _, held in self.ledger)
+        asked = sum(len(_all(held)) for _, _, held in self.registrations)
         assert self.poset.asked == asked, "the poset holds what nobody asked for"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contrada.model import Filter
-from contrada.routing.router_messages import Client, Way
+from contrada.routing.router_messages import Client, NextHop
 from contrada.routing.tables.poset import Node
 
 NEXT_HOPS_MAX: Final = 4_096
@@ -38,7 +38,7 @@ class NextHops:
     """
 
     clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
-    ways: Sequence[Way] = ()
+    ways: Sequence[NextHop] = ()
     parts: Sequence[int] = ()
     pairs: int = 0
     """How many subscriptions of clients these are."""
@@ -79,11 +79,11 @@ class NextHopCache:
         if not numbers:
             return NOBODY
         node_of = self._node_of
-        ways: dict[int, Way] = {}
+        ways: dict[int, NextHop] = {}
         clients: dict[str, tuple[Client, list[str]]] = {}
         for number in numbers:
             for party, identities in node_of(number).subscribers.items():
-                if isinstance(party, Way):
+                if isinstance(party, NextHop):
                     ways[id(party)] = party
                 elif party.name in clients:
                     clients[party.name][1].extend(identities)

@@ -40,8 +40,8 @@ import msgspec
 from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.algebra.product import example_of, product_covers
-from contrada.routing.router_messages import Party, Way
-from contrada.routing.tables.covering_index import Front
+from contrada.routing.router_messages import NextHop, Party
+from contrada.routing.tables.covering_index import CoveringIndex
 
 P = TypeVar("P", bound=Product)
 
@@ -68,9 +68,9 @@ class Node(Generic[P]):
     product: P
     only: Party | None
     asked: str | dict[Party, Identities]
-    forwarded: frozenset[Way] = frozenset()
-    above: "dict[Way, Node[P]]" = field(default_factory=lambda: _NOTHING)
-    below: "dict[Way, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
+    forwarded: frozenset[NextHop] = frozenset()
+    above: "dict[NextHop, Node[P]]" = field(default_factory=lambda: _NOTHING)
+    below: "dict[NextHop, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
 
     @property
     def identity(self) -> str:
@@ -93,7 +93,7 @@ class Node(Generic[P]):
         return subscribers
 
     @property
-    def wanted(self) -> Set[Way]:
+    def wanted(self) -> Set[NextHop]:
         """The ways on which it is wanted."""
         return self.forwarded | self.above.keys()
 
@@ -105,7 +105,7 @@ class Node(Generic[P]):
 class ForwardingChange(Generic[P]):
     """A product begins to be forwarded on a way under an identity, or ends."""
 
-    way: Way
+    way: NextHop
     identity: str
     product: P
     begins: bool
@@ -131,7 +131,7 @@ class Poset(Generic[P]):
     is forwarded. `asked` counts the identities under which all nodes are asked for.
     """
 
-    def __init__(self, front: Front | None) -> None:
+    def __init__(self, front: CoveringIndex | None) -> None:
         self._front = front
         self._nodes: dict[_Alike, Node[P]] = {}
         self._by_number: dict[int, Node[P]] = {}
@@ -183,7 +183,7 @@ class Poset(Generic[P]):
         node = self._nodes.get(_Alike(product))
         return node.subscribers.keys() if node is not None else frozenset()
 
-    def fwds(self, product: P) -> Set[Way]:
+    def fwds(self, product: P) -> Set[NextHop]:
         """Where this product is forwarded.
 
         Source: PODC 2000 §4, `fwds(f)`.
@@ -212,15 +212,15 @@ class Poset(Generic[P]):
 
     # --- forwarding ---------------------------------------------------------------------------
 
-    def update(self, wanted: Mapping[Node[P], Set[Way]]) -> list[ForwardingChange[P]]:
+    def update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
         """Has nodes wanted on these ways from now on, and on no others; what to send.
 
         What begins to be forwarded comes first, so that nothing is missed meanwhile. A node without
         subscribers must be wanted nowhere, and goes. Cost: a few lookups in the front per node, and
         as many for each that hung below one that goes.
         """
-        before: dict[Node[P], frozenset[Way]] = {}
-        entering: dict[Node[P], set[Way]] = {}
+        before: dict[Node[P], frozenset[NextHop]] = {}
+        entering: dict[Node[P], set[NextHop]] = {}
         # Most are wanted on no way, on a server without links all.
         moving = {
             node: ways for node, ways in wanted.items() if ways or node.above or node.forwarded
@@ -245,9 +245,9 @@ class Poset(Generic[P]):
     def _leave_way(
         self,
         node: Node[P],
-        way: Way,
-        orphans: dict[Node[P], set[Way]],
-        before: dict[Node[P], frozenset[Way]],
+        way: NextHop,
+        orphans: dict[Node[P], set[NextHop]],
+        before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
         """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
         below = node.below.pop(way, {})
@@ -269,8 +269,8 @@ class Poset(Generic[P]):
     def _enter(
         self,
         node: Node[P],
-        ways: set[Way],
-        before: dict[Node[P], frozenset[Way]],
+        ways: set[NextHop],
+        before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
         """Hangs a node below roots that cover it; on a way without one the node becomes a root."""
         front = self._front
@@ -365,7 +365,7 @@ class _Alike(msgspec.Struct, gc=False, eq=False):
         return isinstance(other, _Alike) and form_of(self.product) == form_of(other.product)
 
 
-def _hang(node: Node[P], above: Node[P], way: Way) -> None:
+def _hang(node: Node[P], above: Node[P], way: NextHop) -> None:
     if node.above is _NOTHING:
         node.above = {}
     if above.below is _NOTHING:
@@ -374,7 +374,7 @@ def _hang(node: Node[P], above: Node[P], way: Way) -> None:
     above.below.setdefault(way, {})[node] = None
 
 
-def _unhang(node: Node[P], above: Node[P], way: Way) -> None:
+def _unhang(node: Node[P], above: Node[P], way: NextHop) -> None:
     del node.above[way]
     below = above.below[way]
     del below[node]
@@ -382,7 +382,7 @@ def _unhang(node: Node[P], above: Node[P], way: Way) -> None:
         del above.below[way]
 
 
-def _check_root_of(node: Node[P], way: Way) -> None:
+def _check_root_of(node: Node[P], way: NextHop) -> None:
     """Checks that a way up ends at a root."""
     seen = {node}
     while way in node.above:
@@ -392,7 +392,7 @@ def _check_root_of(node: Node[P], way: Way) -> None:
     assert way in node.forwarded, f"{node.product} covers others and is not sent"
 
 
-def _paired(nodes: list[Node[P]], way: Way) -> list[Node[P]]:
+def _paired(nodes: list[Node[P]], way: NextHop) -> list[Node[P]]:
     """Hangs those below one another that cover one another, as a pairing heap does; the others.
 
     So few look for another root when one goes, even where each filter covers the next. One pass
@@ -408,7 +408,7 @@ def _paired(nodes: list[Node[P]], way: Way) -> list[Node[P]]:
     return left
 
 
-def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
+def _joined(a: Node[P], b: Node[P], way: NextHop) -> list[Node[P]]:
     """Hangs one node below the other where it covers it.
 
     Returns the nodes left without one above.
@@ -422,7 +422,7 @@ def _joined(a: Node[P], b: Node[P], way: Way) -> list[Node[P]]:
     return [a, b]
 
 
-def _changes(before: Mapping[Node[P], frozenset[Way]]) -> list[ForwardingChange[P]]:
+def _changes(before: Mapping[Node[P], frozenset[NextHop]]) -> list[ForwardingChange[P]]:
     """What is forwarded now and was not before, then what no longer is."""
     nodes = sorted(before)
     begins = [(way, node, True) for node in nodes for way in sorted(node.forwarded - before[node])]

@@ -1,4 +1,4 @@
-"""`Ledger`: what every client and neighbour has asked for, by identity.
+"""`Registrations`: what every client and neighbour has asked for, by identity.
 
 The poset holds only what routing needs, and one filter there may stand for many subscriptions. The
 ledger keeps the filters of each party by identity, so that exactly these can be withdrawn.
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from contrada.errors import LimitError
 from contrada.routing.refusals import RefusedError
-from contrada.routing.router_messages import Neighbour, Party, Reason, Way
+from contrada.routing.router_messages import Neighbour, NextHop, Party, Reason
 
 LEDGER_ENTRIES_MAX: Final = 1_000_000
 """Subscriptions, or advertisements, that a router holds for clients and neighbours. Beyond it:
@@ -27,19 +27,19 @@ _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerStatistics:
+class RegistrationStatistics:
     """How many parties have entries, and how many these are."""
 
     parties: int
     entries: int
 
 
-class Ledger(Generic[E]):
+class Registrations(Generic[E]):
     """Entries by party and identity."""
 
     def __init__(self) -> None:
         self._entries: dict[Party, dict[str, E]] = {}
-        self._ways: dict[Neighbour, dict[str, Way]] = {}
+        self._ways: dict[Neighbour, dict[str, NextHop]] = {}
         self._count = 0
 
     def add(self, party: Party, identity: str, entry: E) -> None:
@@ -48,8 +48,8 @@ class Ledger(Generic[E]):
         assert self.get(party, identity) is None, f"{party} {identity} is entered already"
         if party not in self._entries:
             self._entries[party] = {}
-            if isinstance(party, Way):
-                self._ways.setdefault(party.neighbour, {})[party.home] = party
+            if isinstance(party, NextHop):
+                self._ways.setdefault(party.neighbour, {})[party.owner] = party
         self._entries[party][identity] = entry
         self._count += 1
 
@@ -84,19 +84,19 @@ class Ledger(Generic[E]):
 
     def _remove_party(self, party: Party) -> None:
         del self._entries[party]
-        if isinstance(party, Way):
+        if isinstance(party, NextHop):
             ways = self._ways[party.neighbour]
-            del ways[party.home]
+            del ways[party.owner]
             if not ways:
                 del self._ways[party.neighbour]
 
-    def ways(self, neighbour: Neighbour) -> Collection[Way]:
+    def ways(self, neighbour: Neighbour) -> Collection[NextHop]:
         """The ways from a neighbour that have entries."""
         return self._ways.get(neighbour, {}).values()
 
-    def way(self, neighbour: Neighbour, home: str) -> Way:
+    def way(self, neighbour: Neighbour, owner: str) -> NextHop:
         """The way from a neighbour for a home: the very one in the ledger, where it has entries."""
-        return self._ways.get(neighbour, {}).get(home) or Way(neighbour, home)
+        return self._ways.get(neighbour, {}).get(owner) or NextHop(neighbour, owner)
 
     def of(self, party: Party) -> Mapping[str, E]:
         """The entries of a party by identity."""
@@ -115,14 +115,16 @@ class Ledger(Generic[E]):
         """Whether a party has entries."""
         return party in self._entries
 
-    def statistics(self) -> LedgerStatistics:
+    def statistics(self) -> RegistrationStatistics:
         """A frozen view of what the ledger holds."""
-        return LedgerStatistics(len(self._entries), self._count)
+        return RegistrationStatistics(len(self._entries), self._count)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken."""
         assert all(self._entries.values()), "a party without entries is held"
         ways = {way for each in self._ways.values() for way in each.values()}
         assert all(self._ways.values()), "a neighbour without entries is held"
-        assert ways == {each for each in self._entries if isinstance(each, Way)}, "a way is lost"
+        assert ways == {each for each in self._entries if isinstance(each, NextHop)}, (
+            "a way is lost"
+        )
         assert self._count == sum(map(len, self._entries.values())), "the count is wrong"

@@ -1,4 +1,4 @@
-"""`Questioning`: all that a service asks, and is asked; a subclass says where."""
+"""`QueryEngine`: all that a service asks, and is asked; a subclass says where."""
 
 from collections.abc import Callable
 
@@ -10,19 +10,19 @@ from contrada.routing.router_messages import (
     DeliverQuestion,
     Describe,
     More,
-    TellClient,
+    NotifyClient,
     Undescribe,
 )
-from contrada.service.dispatcher import Exchange
-from contrada.service.envelope_factory import Stamp
+from contrada.service.dispatcher import Dispatcher
+from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.query.answerer import Answerer
 from contrada.service.query.asker import Asker, QuestionPort
 
 
-class Questioning(QuestionPort):
+class QueryEngine(QuestionPort):
     """The questions of a service, and its sources."""
 
-    def __init__(self, stamp: Stamp) -> None:
+    def __init__(self, stamp: EnvelopeFactory) -> None:
         self._stamp = stamp
         self.asker = Asker(self)
         self.answerer = Answerer(self)
@@ -50,15 +50,19 @@ class Questioning(QuestionPort):
         await self.answerer.aclose()
 
 
-class LocalQuestioning(Questioning):
+class LocalQueryEngine(QueryEngine):
     """What the embedded service asks and is asked, at its exchange."""
 
     def __init__(
-        self, exchange: Exchange, client: Client, stamp: Stamp, require_open: Callable[[], None]
+        self,
+        dispatcher: Dispatcher,
+        client: Client,
+        stamp: EnvelopeFactory,
+        require_open: Callable[[], None],
     ) -> None:
         super().__init__(stamp)
-        self._exchange, self._client, self._require_open = exchange, client, require_open
-        exchange.listen(client, self._heard)
+        self._exchange, self._client, self._require_open = dispatcher, client, require_open
+        dispatcher.listen(client, self._heard)
 
     def require_open(self) -> None:
         """See `QuestionPort`."""
@@ -76,7 +80,7 @@ class LocalQuestioning(Questioning):
         """Say something of a question."""
         self._exchange.say(self._client, message)
 
-    def _heard(self, effect: DeliverQuestion | TellClient) -> None:
+    def _heard(self, effect: DeliverQuestion | NotifyClient) -> None:
         if isinstance(effect, DeliverQuestion):
             self.answerer.asked(effect.sources, effect.question)
         else:

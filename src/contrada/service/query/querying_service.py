@@ -1,4 +1,4 @@
-"""`AskingService`: the part of a service that asks sources, and offers some.
+"""`QueryingService`: the part of a service that asks sources, and offers some.
 
 What that needs is loaded when something is asked or offered first.
 """
@@ -11,14 +11,14 @@ from contrada.service.interface import Service
 from contrada.service.query_interface import Answers, Computed, Description, SourceLike, SourceOffer
 
 if TYPE_CHECKING:
-    from contrada.service.query.query_engine import Questioning
+    from contrada.service.query.query_engine import QueryEngine
 
 
-class AskingService(Service):
-    """A service that asks, and is asked, by one `Questioning`."""
+class QueryingService(Service):
+    """A service that asks, and is asked, by one `QueryEngine`."""
 
     @abstractmethod
-    def _questioning(self) -> "Questioning":
+    def _questioning(self) -> "QueryEngine":
         """What it asks, and is asked."""
 
     def offer(

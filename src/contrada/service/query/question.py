@@ -15,7 +15,7 @@ from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax.query_syntax import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
-from contrada.routing.disjuncts import Alternative, alternative
+from contrada.routing.disjuncts import Disjunct, alternative
 from contrada.service.requests import filters_of, narrowing_of, notification_of, residue_of
 from contrada.service.subjects import Item, Narrowable, Subscribable
 
@@ -33,7 +33,7 @@ class Question:
 
     __slots__ = ("alternatives", "asker", "residue")
 
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[Disjunct, ...]
     """The alternatives, of which an item has to meet one. These travel."""
 
     asker: str
@@ -55,7 +55,7 @@ class Question:
         self._hold((alternative(*each) for each in found), residue_of(asked, narrowing))
 
     @classmethod
-    def of(cls, alternatives: Iterable[Alternative], asker: str = "") -> "Question":
+    def of(cls, alternatives: Iterable[Disjunct], asker: str = "") -> "Question":
         """The question of these alternatives, as it came. Raises as the class."""
         new = cls.__new__(cls)
         new._hold((alternative(each.query.sets, each.same) for each in alternatives), None, asker)
@@ -63,7 +63,7 @@ class Question:
 
     def _hold(
         self,
-        alternatives: Iterable[Alternative],
+        alternatives: Iterable[Disjunct],
         residue: Callable[[Notification], bool] | None,
         asker: str = "",
     ) -> None:
@@ -124,7 +124,7 @@ class Question:
 
 
 def _restored(
-    alternatives: tuple[Alternative, ...],
+    alternatives: tuple[Disjunct, ...],
     residue: Callable[[Notification], bool] | None,
     asker: str,
 ) -> Question:
@@ -151,7 +151,7 @@ def _both(one: Binding, other: Binding) -> Binding:
     return Binding(sets, (*one.same, *other.same))
 
 
-def _written(each: Alternative) -> str:
+def _written(each: Disjunct) -> str:
     """An alternative as text; its variables are numbered."""
     bound = [
         str(Filter({name: "?"})).replace("'?'", f"$v{number}").replace('"?"', f"$v{number}")

@@ -32,7 +32,7 @@ from contrada.model.algebra.value_set import ABSENT, of_keys
 from contrada.model.domains.values import ENVELOPE_NAMES
 from contrada.model.languages.work_budget import Work
 from contrada.routing.admission import ALTERNATIVES_MAX
-from contrada.routing.disjuncts import Alternative, alternative
+from contrada.routing.disjuncts import Disjunct, alternative
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Notifications, Offer
 from contrada.service.security.principals import ANY_NAME, EVERYTHING, Principal, owns
 
@@ -102,9 +102,9 @@ class Permit:
         parts = [self._one(each.filters, "subscribe to", whole=pattern) for each in granted]
         return Pattern(parts, by=pattern.by, within_us=pattern.within_us, every=pattern.every)
 
-    def asked(self, alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:
+    def asked(self, alternatives: Sequence[Disjunct]) -> tuple[Disjunct, ...]:
         """What it asks sources for. Raises NotPermittedError."""
-        granted: list[Alternative] = []
+        granted: list[Disjunct] = []
         for each in alternatives:
             region = Filter.of_sets(each.query.sides)
             found = self._granted(region, "ask for")

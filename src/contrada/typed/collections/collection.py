@@ -20,9 +20,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast, o
 from contrada.delivery.durable_subscription import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
-from contrada.service import Interest, Predicate, Service, StandingOptions, Subscribable
-from contrada.service.async_resource import InForce
-from contrada.typed.collections.collection_handles import CollectionJoining, ElementHandle, OnError
+from contrada.service import DurableOptions, Interest, Predicate, Service, Subscribable
+from contrada.service.async_resource import AsyncResource
+from contrada.typed.collections.collection_handles import (
+    CollectionMembership,
+    ElementHandle,
+    OnError,
+)
 from contrada.typed.collections.collection_quality import Quality, check_given, delivery_of, implied
 from contrada.typed.collections.collection_space import Arrival, Asked, CollectionSpace
 from contrada.typed.collections.element_reader import Readable
@@ -66,12 +70,12 @@ class CollectionStatistics:
     dropped: Mapping[str, int]
 
 
-class Collection(InForce, Generic[T]):
+class Collection(AsyncResource, Generic[T]):
     """The elements of a type, of a subject, or of a type under a subject.
 
-    Classes derive from it and from one another; a class promises what all of its bases promise,
-    and what it names itself: `class Ledger(PersistentSet[T], CausalSet[T])`. A class of its own may
-    override `admit`, `subscribed` and `retention`.
+    Classes derive from it and from one another; a class promises what all of its bases promise, and
+    what it names itself: `class Registrations(PersistentSet[T], CausalSet[T])`. A class of its own
+    may override `admit`, `subscribed` and `retention`.
 
     Source: EPFL 2503 figures 4.4, 4.7 and 4.25.
     """
@@ -152,7 +156,7 @@ class Collection(InForce, Generic[T]):
         return obvent
 
     @abstractmethod
-    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+    def subscribed(self, asked: Asked[T], options: DurableOptions) -> Readable[T]:
         """A subscription for a consumer without a name; options are those of a standing one."""
 
     # --- adding -------------------------------------------------------------------------------
@@ -360,7 +364,7 @@ class Collection(InForce, Generic[T]):
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def _joining(self, where: Where[T], name: str) -> CollectionJoining[T]:
+    def _joining(self, where: Where[T], name: str) -> CollectionMembership[T]:
         if bool(name) != self.is_persistent:
             reason = "needs a name" if self.is_persistent else "has no name"
             raise ServiceError(f"a consumer of a {type(self).__name__} {reason}")
@@ -370,8 +374,8 @@ class Collection(InForce, Generic[T]):
 
     def _joined(
         self, where: Where[T], arrived: Callable[[Sequence[Arrival[T]]], None]
-    ) -> CollectionJoining[T]:
-        return CollectionJoining(
+    ) -> CollectionMembership[T]:
+        return CollectionMembership(
             self,
             self.service,
             self.subscribed,
@@ -381,14 +385,14 @@ class Collection(InForce, Generic[T]):
             is_set=self.is_set,
         )
 
-    def _pulling(self, joining: CollectionJoining[T], last_first: bool) -> Consumer[T]:
+    def _pulling(self, joining: CollectionMembership[T], last_first: bool) -> Consumer[T]:
         if last_first and self.is_ordered:
             raise ServiceError(f"its elements have an order, {self.delivery!r}: no last_first")
         return Consumer(joining, last_first=last_first)
 
     def _pushing(
         self,
-        joining: CollectionJoining[T],
+        joining: CollectionMembership[T],
         subscriber: Any,
         threads: ThreadPolicy | None = None,
         on_error: OnError[T] | None = None,
@@ -406,7 +410,7 @@ class Collection(InForce, Generic[T]):
         return bool(self.promises & {Quality.FIFO, Quality.TOTAL})
 
     async def _leave(self, consumer: Consumer[T] | ElementHandle[T]) -> None:
-        joining = cast(CollectionJoining[T], consumer.joining)
+        joining = cast(CollectionMembership[T], consumer.joining)
         if joining.owner is not self:
             raise ServiceError("it is a consumer of another collection")
         if isinstance(consumer, Consumer):

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from contrada.delivery.durable_subscription import Retention
 from contrada.errors import CannotSubscribeError
-from contrada.service import Interest, Service, StandingOptions
+from contrada.service import DurableOptions, Interest, Service
 from contrada.typed.collections.collection_space import Arrival, Asked
 from contrada.typed.collections.element_reader import ElementReader, Readable
 from contrada.typed.handles import Handle, ThreadPolicy
@@ -20,7 +20,7 @@ OnError: TypeAlias = Callable[[Exception, T], Awaitable[object] | object]
 
 
 @dataclass(slots=True, eq=False)
-class CollectionJoining(Generic[T]):
+class CollectionMembership(Generic[T]):
     """How one consumer joins a collection: its condition, its name, and its retention.
 
     Without a name `subscribed` gives the subscription. With `replays` it begins with all kept
@@ -29,7 +29,7 @@ class CollectionJoining(Generic[T]):
 
     owner: object
     service: Service
-    subscribed: Callable[[Asked[T], StandingOptions], Readable[T]]
+    subscribed: Callable[[Asked[T], DurableOptions], Readable[T]]
     asked: Asked[T]
     arrived: Callable[[Sequence[Arrival[T]]], None]
     durable: str = ""
@@ -40,7 +40,7 @@ class CollectionJoining(Generic[T]):
 
     def reader(self, *, acknowledges: bool) -> ElementReader[T]:
         """What the consumer reads, not in force yet."""
-        options: StandingOptions = {"auto_acknowledge": acknowledges}
+        options: DurableOptions = {"auto_acknowledge": acknowledges}
         if self.durable:
             options["durable"] = self.durable
             if self.retention is not None:
@@ -63,7 +63,7 @@ class ElementHandle(Handle[T]):
 
     def __init__(
         self,
-        joining: CollectionJoining[T],
+        joining: CollectionMembership[T],
         subject: Any,
         handler: Callable[[T], Awaitable[object] | object],
         threads: ThreadPolicy | None = None,
@@ -78,7 +78,7 @@ class ElementHandle(Handle[T]):
         raise CannotSubscribeError("a collection's subscriber is not updated; ask for another one")
 
 
-def standing(service: Service, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+def standing(service: Service, asked: Asked[T], options: DurableOptions) -> Readable[T]:
     """A standing subscription to what is asked for; raises as `Service.subscribe`."""
     subject: Interest[tuple[Arrival[T], ...]] = asked
     return service.subscribe(subject, **options)

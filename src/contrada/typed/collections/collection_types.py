@@ -10,14 +10,14 @@
      CausalBag
 
 A collection that promises less than its type is allowed, and gets the weaker delivery. To combine
-two promises derive from both: `class Ledger(PersistentSet[T], CausalSet[T])`.
+two promises derive from both: `class Registrations(PersistentSet[T], CausalSet[T])`.
 
 Source: EPFL 2503 §4.4, figure 4.7.
 """
 
 from typing import ClassVar, TypeVar
 
-from contrada.service import Interest, StandingOptions
+from contrada.service import DurableOptions, Interest
 from contrada.typed.collections.collection import Collection
 from contrada.typed.collections.collection_handles import standing
 from contrada.typed.collections.collection_quality import Quality
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class WeakBag(Collection[T]):
     """Best effort: an element comes, or it does not; one may come twice where a broker restarts."""
 
-    def subscribed(self, asked: Asked[T], options: StandingOptions) -> Readable[T]:
+    def subscribed(self, asked: Asked[T], options: DurableOptions) -> Readable[T]:
         """An ordinary subscription; a standing one, in memory, where more is promised."""
         if Quality.RELIABLE in self.promises:
             return standing(self.service, asked, {**options, "reliable": True})

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from contrada.model import Filter, FilterSet
-from contrada.service import Kept, StandingSubscription, Subscription, SubscriptionStatistics
+from contrada.service import (
+    DurableRecord,
+    DurableSubscription,
+    Subscription,
+    SubscriptionStatistics,
+)
 from contrada.typed.collections.collection_space import Arrival
 
 T = TypeVar("T")
@@ -23,7 +28,7 @@ DUPLICATE: Final = "duplicate"
 """Why a set passes over a notification: its consumer has had it."""
 
 Readable: TypeAlias = (
-    Subscription[tuple[Arrival[T], ...]] | StandingSubscription[tuple[Arrival[T], ...]]
+    Subscription[tuple[Arrival[T], ...]] | DurableSubscription[tuple[Arrival[T], ...]]
 )
 """What is read."""
 
@@ -36,7 +41,7 @@ class _Out:
     left: int
 
 
-class ElementReader(StandingSubscription[T]):
+class ElementReader(DurableSubscription[T]):
     """The elements of a subscription; those of an ordinary one have the position 0.
 
     `arrived` is called with the arrivals of each notification before the first is handed out.
@@ -55,7 +60,7 @@ class ElementReader(StandingSubscription[T]):
         self._arrived = arrived
         self._recent: dict[str, None] | None = {} if is_set else None
         self._acknowledges = acknowledges
-        self._parts: deque[Kept[T]] = deque()
+        self._parts: deque[DurableRecord[T]] = deque()
         self._out: dict[int, _Out] = {}
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
@@ -63,7 +68,7 @@ class ElementReader(StandingSubscription[T]):
     @property
     def name(self) -> str:
         """The name of the subscription, "" of an ordinary one."""
-        return self._held.name if isinstance(self._held, StandingSubscription) else ""
+        return self._held.name if isinstance(self._held, DurableSubscription) else ""
 
     @property
     def filters(self) -> Filter | FilterSet:
@@ -76,7 +81,7 @@ class ElementReader(StandingSubscription[T]):
 
     async def aclose(self) -> None:
         """Read no longer."""
-        if isinstance(self._held, StandingSubscription):
+        if isinstance(self._held, DurableSubscription):
             await self._held.aclose()
         else:
             await self._held.unsubscribe()
@@ -88,26 +93,28 @@ class ElementReader(StandingSubscription[T]):
         else:
             await self._held.__aexit__(None, None, None)
 
-    async def __anext__(self) -> Kept[T]:
+    async def __anext__(self) -> DurableRecord[T]:
         while not self._parts:
             if done := self._take(await anext(self._held)):
                 await self._acknowledge(done)
         return self._next()
 
-    async def next(self, timeout_s: float | None = None) -> Kept[T]:
+    async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next one; the time begins anew after a duplicate. See `Subscription.next`."""
         while not self._parts:
             if done := self._take(await self._held.next(timeout_s)):
                 await self._acknowledge(done)
         return self._next()
 
-    def _next(self) -> Kept[T]:
+    def _next(self) -> DurableRecord[T]:
         self._delivered += 1
         return self._parts.popleft()
 
-    def _take(self, got: Kept[tuple[Arrival[T], ...]] | tuple[Arrival[T], ...]) -> Sequence[int]:
+    def _take(
+        self, got: DurableRecord[tuple[Arrival[T], ...]] | tuple[Arrival[T], ...]
+    ) -> Sequence[int]:
         """Has what came to be handed out; what of it is to be acknowledged now."""
-        if isinstance(got, Kept):
+        if isinstance(got, DurableRecord):
             position, time_us, attempt, arrivals = got.position, got.time_us, got.attempt, got.item
         else:
             position, time_us, attempt, arrivals = 0, 0, 1, got
@@ -121,7 +128,7 @@ class ElementReader(StandingSubscription[T]):
             self._out[position] = _Out(identity, len(arrivals))
         self._arrived(arrivals)
         for each in arrivals:
-            self._parts.append(Kept(each.obvent, position, time_us, attempt))
+            self._parts.append(DurableRecord(each.obvent, position, time_us, attempt))
         return ()
 
     def _is_new(self, identity: str) -> bool:
@@ -154,10 +161,10 @@ class ElementReader(StandingSubscription[T]):
     async def _acknowledge(self, positions: Sequence[int]) -> None:
         for each in positions:
             self._out.pop(each, None)
-        if positions and isinstance(self._held, StandingSubscription):
+        if positions and isinstance(self._held, DurableSubscription):
             await self._held.acknowledge(*positions)
 
-    async def give_back(self, *positions: int) -> None:
+    async def nack(self, *positions: int) -> None:
         """Lets these come again, with all parts published together with them, to whoever reads."""
         returned = [each for each in dict.fromkeys(positions) if each in self._out]
         for each in returned:
@@ -166,12 +173,12 @@ class ElementReader(StandingSubscription[T]):
                 self._recent.pop(out.identity, None)
         gone = set(returned)
         self._parts = deque(each for each in self._parts if each.position not in gone)
-        if returned and isinstance(self._held, StandingSubscription):
-            await self._held.give_back(*returned)
+        if returned and isinstance(self._held, DurableSubscription):
+            await self._held.nack(*returned)
 
     async def give_back_all(self) -> None:
         """All that is not acknowledged comes again."""
-        await self.give_back(*self._out)
+        await self.nack(*self._out)
 
     def statistics(self) -> SubscriptionStatistics:
         """What this consumer got; `dropped` counts duplicates, too."""

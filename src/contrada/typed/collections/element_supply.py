@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from contrada.model import Envelope
 from contrada.service import Offered, Offering, Service
-from contrada.service.async_resource import InForce
+from contrada.service.async_resource import AsyncResource
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -21,7 +21,7 @@ Producer: TypeAlias = Callable[[], Awaitable[T | None] | T | None]
 _LOG: Final = logging.getLogger("contrada.typed")
 
 
-class Adding(Protocol[T_contra]):
+class AddElement(Protocol[T_contra]):
     """Where a supply adds."""
 
     service: Service
@@ -36,13 +36,13 @@ class Adding(Protocol[T_contra]):
         ...
 
 
-class Supply(InForce, Generic[T]):
+class Supply(AsyncResource, Generic[T]):
     """A producer that is polled for obvents. Inside `async with` its obvents are advertised.
 
     `failed` counts how often `run` could not get or publish something.
     """
 
-    def __init__(self, adding: Adding[T], producer: Producer[T]) -> None:
+    def __init__(self, adding: AddElement[T], producer: Producer[T]) -> None:
         self.failed = 0
         self._adding = adding
         self._producer = producer

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from contrada.errors import ServiceError
-from contrada.typed.collections.collection_handles import CollectionJoining, ElementHandle
+from contrada.typed.collections.collection_handles import CollectionMembership, ElementHandle
 from contrada.typed.collections.collection_space import Arrival
 from contrada.typed.handles import ThreadPolicy
 
@@ -56,7 +56,7 @@ class HeldElements(Generic[T]):
         """What did not come, by reason."""
         return {} if self._view is None else self._view.statistics().dropped
 
-    async def open(self, joining: CollectionJoining[T]) -> None:
+    async def open(self, joining: CollectionMembership[T]) -> None:
         """Hold what comes by it. Raises CannotSubscribeError."""
         view: ElementHandle[T] = ElementHandle(joining, None, _held, ThreadPolicy.single())
         await view.activate()

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from contrada.errors import ServiceClosedError
-from contrada.service import Kept, SubscriptionStatistics
-from contrada.service.async_resource import InForce
+from contrada.service import DurableRecord, SubscriptionStatistics
+from contrada.service.async_resource import AsyncResource
 from contrada.typed.collections.element_reader import ElementReader
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ STACK_MAX: Final = 1_000
 there is room."""
 
 
-class Joining(Protocol[T]):
+class JoinCollection(Protocol[T]):
     """How a consumer joins its collection."""
 
     durable: str
@@ -28,7 +28,7 @@ class Joining(Protocol[T]):
         ...
 
 
-class Consumer(InForce, AsyncIterator[T], Generic[T]):
+class Consumer(AsyncResource, AsyncIterator[T], Generic[T]):
     """Pulls elements; use it inside `async with`, and iterate it there, or call `get`.
 
     What it got is done with when it asks for the next one, and the last when `async with` ends
@@ -38,11 +38,11 @@ class Consumer(InForce, AsyncIterator[T], Generic[T]):
     `last_first` gives the last of those that wait, among the first STACK_MAX.
     """
 
-    def __init__(self, joining: Joining[T], *, last_first: bool = False) -> None:
+    def __init__(self, joining: JoinCollection[T], *, last_first: bool = False) -> None:
         self.joining = joining
-        self._stack: list[Kept[T]] | None = [] if last_first else None
+        self._stack: list[DurableRecord[T]] | None = [] if last_first else None
         self._reader = joining.reader(acknowledges=not last_first)
-        self._last: Kept[T] | None = None
+        self._last: DurableRecord[T] | None = None
 
     @property
     def durable(self) -> str:
@@ -96,14 +96,14 @@ class Consumer(InForce, AsyncIterator[T], Generic[T]):
             await self._reader.acknowledge_all()
         await self._acknowledge_last()
 
-    async def give_back(self) -> None:
+    async def nack(self) -> None:
         """What it got last and is not done with comes again, to whoever reads next."""
         if self._stack is None:
             await self._reader.give_back_all()
         elif self._last is not None:
             gone, self._last = self._last.position, None
             self._stack = [each for each in self._stack if each.position != gone or not gone]
-            await self._reader.give_back(gone)
+            await self._reader.nack(gone)
 
     async def aclose(self) -> None:
         """Leave; what is not acknowledged comes again. Twice is once."""

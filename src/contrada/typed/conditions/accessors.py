@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidObventError
 from contrada.typed.conditions import condition_source as writing
-from contrada.typed.conditions.condition_source import Writing
+from contrada.typed.conditions.condition_source import ConditionSource
 from contrada.typed.conditions.type_checks import (
     StandInArgument,
     checked_call,
@@ -96,7 +96,7 @@ class Accessor(ABC):
         """
         return Any
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """It as an expression."""
         return writing.call(self.eval, *_whole())
 
@@ -117,7 +117,7 @@ class Whole(Accessor):
         """The class."""
         return cls
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """The object's name."""
         return _whole()[0]
 
@@ -176,13 +176,13 @@ class Stage(Accessor):
         """What it is applied to."""
         return (self.of,)
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """An attribute, or a call of the accessor where it has a default."""
         if self.default is not NO_VALUE:
             return super().expression(writing)
         return self.plain_expression(writing)
 
-    def plain_expression(self, writing: Writing) -> ast.expr:
+    def plain_expression(self, writing: ConditionSource) -> ast.expr:
         """It as an expression, without its default."""
         raise NotImplementedError
 
@@ -240,7 +240,7 @@ class Access(Stage):
         """The type of the field."""
         return self.or_default(checked_field(self.of.check(cls), self.name, str(self)))
 
-    def plain_expression(self, writing: Writing) -> ast.expr:
+    def plain_expression(self, writing: ConditionSource) -> ast.expr:
         """`….name`."""
         return ast.Attribute(writing.value(self.of), self.name, ast.Load())
 
@@ -249,7 +249,8 @@ class Access(Stage):
 
 
 class Invoke(Stage):
-    """Methods, by their names with dots between them, or as functions: `[Quote.at, Market.name]`.
+    """Methods, by their names with dots between them, or as functions: `[Quote.at,
+    OfferBoard.name]`.
 
     Then come their arguments: a tuple for each method, or nothing where none takes any. A nested
     accessor may stand first; `cls` as of `Access`. Raises InvalidObventError.
@@ -324,7 +325,7 @@ class Invoke(Stage):
         ]
         return self.or_default(checked_call(found, self.name, self.function, taken, str(self)))
 
-    def plain_expression(self, writing: Writing) -> ast.expr:
+    def plain_expression(self, writing: ConditionSource) -> ast.expr:
         """`….name(…)`."""
         taken = [
             writing.value(each, looked_into=False)

@@ -24,11 +24,11 @@ class Expressed(Protocol):
     def key(self) -> Hashable:
         """What it has in common with its equals."""
 
-    def expression(self, writing: "Writing") -> ast.expr:
+    def expression(self, writing: "ConditionSource") -> ast.expr:
         """The expression that gives its value for the object."""
 
 
-class Writing:
+class ConditionSource:
     """What an expression is written into: a function's names, beside the object's.
 
     `literal` constants stand in the code; else all are names, as a predicate's captured constants.

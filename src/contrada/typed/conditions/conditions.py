@@ -29,7 +29,13 @@ from contrada.typed.conditions.accessors import (
     are_of_fields,
     constant_key,
 )
-from contrada.typed.conditions.condition_source import Writing, compiled, joined, negated, whole
+from contrada.typed.conditions.condition_source import (
+    ConditionSource,
+    compiled,
+    joined,
+    negated,
+    whole,
+)
 from contrada.typed.conditions.type_checks import check_order, text_of
 
 CONDITION_DEPTH_MAX: Final = 64
@@ -141,7 +147,7 @@ class Condition(ABC):
         for each in self.accessors():
             each.check(cls)
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """It as an expression, whose truth is the answer."""
         return writing.call(self.holds, whole())
 
@@ -153,7 +159,7 @@ class Condition(ABC):
         """
         if cls is not None:
             self.check(cls)
-        written = Writing(literal=False)
+        written = ConditionSource(literal=False)
         parts = sorted(self.conjuncts(), key=lambda it: not are_of_fields(it.accessors()))
         answer = ast.Return(joined(ast.And(), [each.expression(written) for each in parts]))
         return compiled(str(self), [answer], written.names)
@@ -192,7 +198,7 @@ class Comparison(Condition):
         """The comparison, the binary predicate b of the model."""
         raise NotImplementedError
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """The comparison as an expression: a call, where it is one of your own."""
         return writing.call(self.test, found, expected)
 
@@ -233,7 +239,7 @@ class Comparison(Condition):
             expected.check(cls) if isinstance(expected, Accessor) else type(expected),
         )
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """The comparison of both."""
         expected = self.expected
         found = writing.value(self.accessor, looked_into=self.looks_into)
@@ -260,7 +266,7 @@ class Equals(Comparison):
         """`==`."""
         return found == expected
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """`==`."""
         return ast.Compare(found, [ast.Eq()], [expected])
 
@@ -276,7 +282,7 @@ class OrderComparison(Comparison):
         """The order, as Python has it."""
         return type(self).by(found, expected)
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """The order, as Python has it."""
         return ast.Compare(found, [self.operator()], [expected])
 
@@ -318,7 +324,7 @@ class Contains(Comparison):
         """`in`."""
         return expected in found
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """`in`."""
         return ast.Compare(expected, [ast.In()], [found])
 
@@ -338,7 +344,7 @@ class Same(Comparison):
         """`is`."""
         return found is expected
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """`is`, which filters say of None alone."""
         if self.expected is None:
             return ast.Compare(found, [ast.Is()], [ast.Constant(None)])
@@ -360,7 +366,7 @@ class IsInstance(Comparison):
         """`isinstance`."""
         return isinstance(found, expected)
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """`isinstance`."""
         return ast.Call(ast.Name("isinstance", ast.Load()), [found, expected], [])
 
@@ -396,7 +402,7 @@ class Compare(Comparison):
             return _ORDERS[self.result](found, expected)
         return self.comparator(found, expected) == self.result
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: Writing) -> ast.expr:
+    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
         """A call of the comparator, or the natural order."""
         if self.natural is not None:
             return ast.Compare(found, [self.natural()], [expected])
@@ -493,7 +499,7 @@ class AndCondition(CombinedCondition):
         """Whether all hold."""
         return all(each.holds(obvent) for each in self.parts)
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """`and`."""
         return joined(ast.And(), [each.expression(writing) for each in self.parts])
 
@@ -522,7 +528,7 @@ class OrCondition(CombinedCondition):
         """Whether one holds."""
         return any(each.holds(obvent) for each in self.parts)
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """`or`."""
         return joined(ast.Or(), [each.expression(writing) for each in self.parts])
 
@@ -557,7 +563,7 @@ class XorCondition(CombinedCondition):
         (steps, often), (more, other) = (each.effort() for each in self.parts)
         return steps + more, often * (1 - other) + other * (1 - often)
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """The two are not alike."""
         first, second = (negated(each.expression(writing)) for each in self.parts)
         return ast.Compare(first, [ast.NotEq()], [second])
@@ -580,7 +586,7 @@ class NotCondition(CombinedCondition):
         steps, often = self.parts[0].effort()
         return steps, 1 - often
 
-    def expression(self, writing: Writing) -> ast.expr:
+    def expression(self, writing: ConditionSource) -> ast.expr:
         """`not`."""
         return negated(self.parts[0].expression(writing))
 

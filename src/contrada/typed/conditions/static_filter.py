@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from contrada.model.languages.atoms import failures
 from contrada.typed.conditions.accessors import NO_VALUE, WHOLE, Accessor, Stage
 from contrada.typed.conditions.condition_groups import ConditionGroup
-from contrada.typed.conditions.condition_source import Expressed, Writing, compiled
+from contrada.typed.conditions.condition_source import ConditionSource, Expressed, compiled
 from contrada.typed.conditions.conditions import FAILURE
 from contrada.typed.conditions.invocation_tree import InvocationTree
 
@@ -197,7 +197,7 @@ def _guarded(body: list[ast.stmt], otherwise: list[ast.stmt], name: str | None =
     return ast.Try(body, [handler], [], [])
 
 
-class _Alone(Writing):
+class _Alone(ConditionSource):
     """Each condition evaluates all that it asks for."""
 
     def statements(self) -> Iterator[ast.stmt]:

@@ -1,5 +1,5 @@
 """Predicates in Python, lifted into filters."""
 
-from contrada.typed.predicates.predicate_compiler import Lifted, PlanLine, lift
+from contrada.typed.predicates.predicate_compiler import CompiledPredicate, PlanLine, lift
 
-__all__ = ["Lifted", "PlanLine", "lift"]
+__all__ = ["CompiledPredicate", "PlanLine", "lift"]

@@ -23,7 +23,7 @@ from contrada.typed.predicates.captured_constants import (
 )
 from contrada.typed.predicates.path_explorer import NO_BUILTINS, Path
 from contrada.typed.predicates.predicate_code import CodeReading, reading_of
-from contrada.typed.predicates.recorded_objects import Lifting
+from contrada.typed.predicates.recorded_objects import PredicateRun
 from contrada.typed.predicates.recorded_values import NO_DEFAULT, Opaque, Recorded
 from contrada.typed.predicates.value_kinds import ENUM_FORKS_MAX, NumberValue
 
@@ -174,7 +174,7 @@ def copied(
     return copy
 
 
-def run_copy(lifting: Lifting, function: FunctionType, reading: CodeReading) -> FunctionType:
+def run_copy(lifting: PredicateRun, function: FunctionType, reading: CodeReading) -> FunctionType:
     """The copy of a function that runs are of."""
     assert reading.copy is not None
     path = lifting.path

@@ -33,7 +33,12 @@ from contrada.typed.predicates.path_explorer import (
     Sets,
 )
 from contrada.typed.predicates.predicate_code import CodeReading, may_raise_here, reading_of
-from contrada.typed.predicates.recorded_objects import EnvelopeValue, Lifting, Name, ObjectValue
+from contrada.typed.predicates.recorded_objects import (
+    EnvelopeValue,
+    Name,
+    ObjectValue,
+    PredicateRun,
+)
 from contrada.typed.predicates.recorded_values import Recorded
 from contrada.typed.shapes import Shape
 from contrada.typed.type_names import names_of
@@ -75,7 +80,7 @@ class PlanLine:
 
 
 @dataclass(frozen=True)
-class Lifted:
+class CompiledPredicate:
     """The result of lifting a predicate.
 
     `filters` match all that it accepts, as constraints on fields alone; there is none where it
@@ -104,7 +109,7 @@ class Lifted:
         return "\n".join((head, *(filters or ["  nothing"]), *map(str, self.plan)))
 
 
-def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> Lifted:
+def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> CompiledPredicate:
     """Turn a predicate on objects of a class into filters on their notifications.
 
     A predicate with two parameters without defaults gets the object and the envelope.
@@ -144,8 +149,10 @@ def _obvent_name(cls: type) -> str | None:
     return names[-1] if names else None
 
 
-def _unlifted(predicate: Predicate, step: LiftingStep) -> Lifted:
-    return Lifted(Filter.of_sets({}), False, predicate, _takes_envelope(predicate), (step,))
+def _unlifted(predicate: Predicate, step: LiftingStep) -> CompiledPredicate:
+    return CompiledPredicate(
+        Filter.of_sets({}), False, predicate, _takes_envelope(predicate), (step,)
+    )
 
 
 def _takes_envelope(predicate: Predicate) -> bool:
@@ -168,11 +175,11 @@ class _Lifter:
         self.tests_identity = False
         self.real_enums: frozenset[type] = frozenset()
 
-    def lifted(self) -> Lifted:
+    def lifted(self) -> CompiledPredicate:
         self.path = path = Path()
         path.handles_errors = self.reading.has_handlers
         self.methods: dict[FunctionType, FunctionType] = {}
-        self.lifting = Lifting(
+        self.lifting = PredicateRun(
             path, self.type_name, self.controlled, self.tests_identity, self.real_enums
         )
         self.lifting.shapes[self.shape.cls] = self.shape
@@ -189,7 +196,7 @@ class _Lifter:
         are_apart = len({frozenset(each) for each in found}) == len(found)
         merged = found if are_apart else boxes.merged(found)
         filters = [Filter.of_sets(each) for each in merged]
-        return Lifted(
+        return CompiledPredicate(
             filters[0] if len(filters) == 1 else FilterSet(filters),
             is_exact,
             frozen_copy(self.predicate),

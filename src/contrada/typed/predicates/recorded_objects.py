@@ -58,7 +58,7 @@ Name = Callable[[type], str | None]
 
 
 @dataclass
-class Lifting:
+class PredicateRun:
     """The settings that all runs of one predicate share.
 
     `real_enums` are the enumerations whose members are told by `is`. `controlled` gives the copy of
@@ -89,7 +89,7 @@ class ObjectValue(Recorded):
 
     __slots__ = ("_contrada_lifting", "_contrada_prefix", "_contrada_shape")
 
-    def __init__(self, lifting: Lifting, shape: Shape, prefix: str = "") -> None:
+    def __init__(self, lifting: PredicateRun, shape: Shape, prefix: str = "") -> None:
         super().__init__(lifting.path, prefix[:-1])
         self._contrada_lifting = lifting
         self._contrada_shape = shape
@@ -204,7 +204,7 @@ def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
 
 
 def _scalar_choices(
-    lifting: Lifting, declared: Field, name: str, default: Any
+    lifting: PredicateRun, declared: Field, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
     """What a field may be, each with the values of one attribute; its default among its like."""
     alternatives = list(declared.alternatives)
@@ -231,7 +231,7 @@ def _scalar_choices(
 
 
 def _enum_choices(
-    lifting: Lifting, alternative: TypeOption, name: str, default: Any
+    lifting: PredicateRun, alternative: TypeOption, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
     cls = alternative.type
     points = points_of(cls)
@@ -249,7 +249,7 @@ def _enum_choices(
         yield MemberValue(lifting.path, name, cls), whole
 
 
-def _default(lifting: Lifting, name: str, default: Any) -> Any:
+def _default(lifting: PredicateRun, name: str, default: Any) -> Any:
     """What an absent field is."""
     if default is Default.MADE:
         return lifting.opaque(name, "its default is made anew")
@@ -318,15 +318,17 @@ def _may_change_defaults(cls: Any) -> bool:
     )
 
 
-def _int_or_float(lifting: Lifting, name: str) -> tuple[Any, ValueSet]:
+def _int_or_float(lifting: PredicateRun, name: str) -> tuple[Any, ValueSet]:
     return NumberValue(lifting.path, name, IntOrFloat), DOUBLES
 
 
-def _str_or_bytes(lifting: Lifting, name: str) -> tuple[Any, ValueSet]:
+def _str_or_bytes(lifting: PredicateRun, name: str) -> tuple[Any, ValueSet]:
     return lifting.opaque(name, "str and bytes of one value are the same attribute"), ALL_TEXT
 
 
-_PAIRS: Final[tuple[tuple[set[FieldKind], Callable[[Lifting, str], tuple[Any, ValueSet]]], ...]] = (
+_PAIRS: Final[
+    tuple[tuple[set[FieldKind], Callable[[PredicateRun, str], tuple[Any, ValueSet]]], ...]
+] = (
     ({FieldKind.INT, FieldKind.FLOAT}, _int_or_float),
     ({FieldKind.TEXT, FieldKind.BYTES}, _str_or_bytes),
 )

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from contrada.model import Notification, to_msgpack
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.net.processes import serving
 
 Fill: TypeAlias = Callable[..., None]

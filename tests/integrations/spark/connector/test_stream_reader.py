@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from contrada.net.wire.durable_messages import LogState
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 from tests.integrations.spark.connector import copying
 from tests.integrations.spark.connector.conftest import Fill
 from tests.net.processes import serving
@@ -27,7 +27,7 @@ def log(address: str, name: str) -> LogState:
     async def ask() -> LogState:
         return await held.delivery().log(name)
 
-    with BlockingService(held) as service:
+    with SyncService(held) as service:
         return service.run(ask())
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.integrations.spark.spark_session import PUSHDOWN
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 
 pytestmark = pytest.mark.spark
 

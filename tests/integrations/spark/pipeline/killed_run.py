@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contrada.cli import main
 from contrada.integrations.spark.pipeline import pipeline_run
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.pipeline.killed_pipeline import die
 
 GOT: Final = 700

@@ -33,7 +33,7 @@ from contrada.integrations.spark.pipeline.run_folder import (
     write_whole,
 )
 from contrada.integrations.spark.transforms.detection import detection_statistics
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.pipeline.test_pipeline_stream import give, matched
 from tests.net.processes import serving
 

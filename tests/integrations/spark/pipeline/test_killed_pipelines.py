@@ -16,7 +16,7 @@ import pytest
 
 from contrada.errors import MissingRequirementError
 from contrada.integrations.spark.spark_session import check_requirements
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.pipeline import killed_pipeline
 from tests.net.processes import serving
 from tests.own_operators import CONTRADA

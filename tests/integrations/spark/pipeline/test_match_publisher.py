@@ -14,7 +14,7 @@ from contrada.integrations.spark.pipeline.match_publisher import publish_rest
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.run_folder import PROGRESS_FILE
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.net.processes import serving
 
 ROWS = 30

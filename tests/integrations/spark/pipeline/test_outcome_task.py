@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from contrada import Notification
-from contrada.integrations.files import Reading
+from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import outcome_task
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME, PackedOutcome, RowsOf
-from contrada.integrations.spark.transforms.notification_worker import Making
+from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.model import Envelope, to_msgpack
 from contrada.model.codec import notification_from_msgpack
 
@@ -36,7 +36,7 @@ LINES = (
 )
 
 
-def wide(reading: Reading) -> tuple[Making, pa.RecordBatch]:
+def wide(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
     """Columns of all types, with NULL, and rows that are none."""
     columns = {
         "n": pa.array([1, None, 3, 2**62, -5, 3]),
@@ -48,16 +48,16 @@ def wide(reading: Reading) -> tuple[Making, pa.RecordBatch]:
         "raw": pa.array([b"\xff", None, None, b"", None, b"x"]),
     }
     kinds = ("integer", "double", "text", "bool", "time", "several", "converted")
-    return Making("wide", reading, tuple(columns), kinds), pa.record_batch(columns)
+    return RowBuilder("wide", reading, tuple(columns), kinds), pa.record_batch(columns)
 
 
-def json_lines(reading: Reading) -> tuple[Making, pa.RecordBatch]:
+def json_lines(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
     """Texts of all that JSON says."""
     reading = replace(reading, types={"at": "time", **reading.types})
-    return Making("json", reading), pa.record_batch({"0": pa.array([*LINES, None, *LINES])})
+    return RowBuilder("json", reading), pa.record_batch({"0": pa.array([*LINES, None, *LINES])})
 
 
-def packed(reading: Reading) -> tuple[Making, pa.RecordBatch]:
+def packed(reading: ReadOptions) -> tuple[RowBuilder, pa.RecordBatch]:
     """Whole notifications with envelopes and bodies, as others write them, too."""
     found = [
         to_msgpack(Notification({"n": n}, body=b"x" * n, envelope=Envelope(time_us=time, id="i")))
@@ -66,10 +66,10 @@ def packed(reading: Reading) -> tuple[Making, pa.RecordBatch]:
     # A number of 32 bits with a point, and a time with a longer header.
     found.append(found[0].replace(b"\xa1n\x00", b"\xa1n\xca\x40\x80\x00\x00"))
     found.append(found[1].replace(b"\xa1n\x01", b"\xa1n\xc7\x0c\xff" + bytes(12)))
-    return Making("packed", reading), pa.record_batch({"0": pa.array([*found, b"no", None])})
+    return RowBuilder("packed", reading), pa.record_batch({"0": pa.array([*found, b"no", None])})
 
 
-def one_by_one(making: Making, batch: pa.RecordBatch, base: Base) -> list[dict[str, Any]]:
+def one_by_one(making: RowBuilder, batch: pa.RecordBatch, base: Base) -> list[dict[str, Any]]:
     """What is to be told of each row."""
     made = making.made(batch)
     wishes = base.wishes or {}
@@ -87,11 +87,17 @@ def one_by_one(making: Making, batch: pa.RecordBatch, base: Base) -> list[dict[s
     return rows
 
 
-@pytest.mark.parametrize("reading", [Reading(), Reading(time="at")], ids=["untimed", "timed"])
+@pytest.mark.parametrize(
+    "reading", [ReadOptions(), ReadOptions(time="at")], ids=["untimed", "timed"]
+)
 @pytest.mark.parametrize("made_of", [wide, json_lines, packed])
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
 def test_rows_are_told_in_columns_as_one_by_one(
-    made_of: Any, reading: Reading, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_of: Any,
+    reading: ReadOptions,
+    at_once: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A column of outcomes, or their order, would depend on what else stands in a batch."""
     monkeypatch.setattr(outcome_task, "OUTCOMES_MAX", at_once)
@@ -111,7 +117,9 @@ def test_rows_are_told_in_columns_as_one_by_one(
 
 def test_names_are_struck_out_when_they_are_met(tmp_path: Path) -> None:
     """What an option names would be told as met where it is a text, or not where it is met late."""
-    reading = Reading(types={"names": "text", "unmet": "text", "a.b.c": "text", "never": "text"})
+    reading = ReadOptions(
+        types={"names": "text", "unmet": "text", "a.b.c": "text", "never": "text"}
+    )
     making, batch = json_lines(reading)
     reader = RowsOf("rows", making).reader(Base(WISHES, folder=tmp_path).saved)
     assert list(reader.outcomes(batch))

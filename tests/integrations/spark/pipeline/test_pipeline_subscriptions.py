@@ -13,7 +13,7 @@ from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
 )
 from contrada.model import Filter, FilterSet
 from contrada.model.codec import to_msgpack
-from contrada.net.connect import connect_sync
+from contrada.net.service_factory import connect_sync
 from tests.net.processes import serving
 
 MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]

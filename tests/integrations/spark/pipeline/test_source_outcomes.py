@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contrada import FilterSet, Index, Notification, from_msgpack, to_msgpack
 from contrada.errors import InputError
-from contrada.integrations.files import BadRecord, Reading, plain_attributes, read_file
+from contrada.integrations.files import BadRecord, ReadOptions, plain_attributes, read_file
 from contrada.integrations.files.record_matcher import MatchedRecord, Matcher
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import source_outcomes as spark_reading
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 def source_of(path: Path | str, format_name: str = "csv", **options: Any) -> Source:
     """A source of some paths."""
-    reading = options.pop("reading", Reading(add={"kind": "row"}))
+    reading = options.pop("reading", ReadOptions(add={"kind": "row"}))
     paths = () if path == "" else (str(path),)
     return Source("rows", format_name, (), reading, paths, **options)
 
@@ -159,7 +159,7 @@ def test_sources_that_add_what_python_calls_equal(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("n\n1\n")
     for value, position in ((1, 0), (True, 1), (1, 0)):
-        matcher = matcher_of(saved, Reading(add={"v": value}))
+        matcher = matcher_of(saved, ReadOptions(add={"v": value}))
         matcher.packs = False
         (told,) = [told for each in matcher.file(file, "csv", "x") for told in each.told]
         assert isinstance(told, MatchedRecord)
@@ -210,14 +210,14 @@ def test_arrow_opens_what_is_elsewhere(folder: Path, monkeypatch: pytest.MonkeyP
     for path in shown_files(folder):
         elsewhere = opened_file(f"file://{path}")
         assert not isinstance(elsewhere, Path)
-        matchers = [Matcher([], Reading(), 0) for _ in range(2)]
+        matchers = [Matcher([], ReadOptions(), 0) for _ in range(2)]
         found = [
             [(each.read, each.told) for each in matcher.file(file, "csv", "x")]
             for matcher, file in zip(matchers, (path, elsewhere), strict=True)
         ]
         assert sum(read for read, _ in found[0]) == sum(read for read, _ in found[1]) > 0
         assert [t for _, ts in found[0] for t in ts] == [t for _, ts in found[1] for t in ts]
-    gone = list(Matcher([], Reading()).file(opened_file(f"file://{folder}/none"), "csv", "x"))
+    gone = list(Matcher([], ReadOptions()).file(opened_file(f"file://{folder}/none"), "csv", "x"))
     assert isinstance(gone[0].told[0], BadRecord)
 
 
@@ -267,7 +267,7 @@ def test_formats_of_spark(spark: SparkSession, base: Base, tmp_path: Path) -> No
     """Rows of tables and of messages would match otherwise than the same in a file."""
     path = tmp_path / "table"
     wide(spark).write.parquet(str(path))
-    reading = Reading(add={"kind": "row"}, time="at", types={"none": "number"})
+    reading = ReadOptions(add={"kind": "row"}, time="at", types={"none": "number"})
     rows = outcomes(spark, source_of(path, "parquet", reading=reading), base).collect()
     matches, bad, read, count = told(rows)
     assert (read, count) == (2, 1)
@@ -296,13 +296,13 @@ def test_formats_of_spark(spark: SparkSession, base: Base, tmp_path: Path) -> No
 def test_tables_by_name(spark: SparkSession, base: Base) -> None:
     """A table that Spark knows would not be found."""
     wide(spark).createOrReplaceTempView("wide_rows")
-    source = source_of("", "table", table="wide_rows", reading=Reading())
+    source = source_of("", "table", table="wide_rows", reading=ReadOptions())
     matches, _, read, count = told(outcomes(spark, source, base).collect())
     assert (read, count) == (2, 1)
     assert {key[3] for key in matches} == {(0,), (1,)}
     packed = to_msgpack(Notification({"v": 7}))
     spark.createDataFrame([(packed,), (b"x",)], "notification binary").createOrReplaceTempView("p")
-    source = source_of("", "table", table="p", reading=Reading())
+    source = source_of("", "table", table="p", reading=ReadOptions())
     matches, _, read, count = told(outcomes(spark, source, base).collect())
     assert [key[2] for key in matches] == [Notification({"v": 7})]
     assert (read, count) == (1, 1)
@@ -317,7 +317,9 @@ def test_a_stream_over_what_is_not_there_is_refused(
     options = {} if format_name == "csv" else {"schema": "v long"}
 
     def open_stream(path: str) -> None:
-        source = Source("rows", format_name, (), Reading(), (str(tmp_path / path),), None, options)
+        source = Source(
+            "rows", format_name, (), ReadOptions(), (str(tmp_path / path),), None, options
+        )
         opened_sources(spark, [source], stream=True)
 
     for path, place in (("im/*.csv", "im"), ("im/x/", "im/x"), ("in/gone.csv", "in/gone.csv")):
@@ -334,8 +336,8 @@ def test_a_stream_of_several_sources(
     wide(spark).write.parquet(str(tmp_path / "table"))
     sources = [
         source_of(folder),
-        source_of(tmp_path / "table", "parquet", reading=Reading()),
-        source_of(tmp_path / "empty", reading=Reading()),
+        source_of(tmp_path / "table", "parquet", reading=ReadOptions()),
+        source_of(tmp_path / "empty", reading=ReadOptions()),
     ]
     (tmp_path / "empty").mkdir()
     rows, task = opened_sources(spark, sources, stream=True)
@@ -345,4 +347,4 @@ def test_a_stream_of_several_sources(
     assert (matches, bad) == (one[0] + two[0], one[1] + two[1])
     assert (read, count) == (one[2] + two[2], one[3] + two[3])
     with pytest.raises(InputError, match="a stream reads one path"):
-        outcomes(spark, Source("s", "csv", (), Reading(), ("a", "b")), base, stream=True)
+        outcomes(spark, Source("s", "csv", (), ReadOptions(), ("a", "b")), base, stream=True)

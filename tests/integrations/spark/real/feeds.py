@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.integrations.files import Reading, Record, read_file
+from contrada.integrations.files import ReadOptions, Record, read_file
 from contrada.integrations.files.record_files import format_of
 from contrada.model import Notification
 from contrada.model.codec import to_msgpack
@@ -28,14 +28,14 @@ class Feed:
     rows: int
     frame: Callable[[SparkSession, str], DataFrame]
     wishes: dict[str, str]
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadOptions = field(default_factory=ReadOptions)
 
     def notifications(self, shared_data: SharedData) -> list[Notification]:
         """Each record, as `contrada match` reads it."""
         return records(shared_data(*self.path), self.reading)
 
 
-def records(path: Path, reading: Reading) -> list[Notification]:
+def records(path: Path, reading: ReadOptions) -> list[Notification]:
     """The records of a file, all of which are good."""
     read = list(read_file(path, format_of(path), reading))
     found = [each.notification for each in read if isinstance(each, Record)]
@@ -124,7 +124,7 @@ FEEDS: Final = {
                 f"far {n}": f"distance >= {n} and air_time > {n // 6}" for n in range(200, 2900, 90)
             },
         },
-        Reading(types={"time_hour": "time"}, absent=frozenset({"NA"})),
+        ReadOptions(types={"time_hour": "time"}, absent=frozenset({"NA"})),
     ),
     "wikipedia": Feed(
         ("wikipedia_edits", "wiki_edits_2015-09-12_00-16h.jsonl.gz"),
@@ -209,6 +209,6 @@ FEEDS: Final = {
         227_688,
         _series,
         _alerts(),
-        Reading(types={"timestamp": "time"}, zone="UTC"),
+        ReadOptions(types={"timestamp": "time"}, zone="UTC"),
     ),
 }

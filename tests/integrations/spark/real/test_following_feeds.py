@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from contrada.integrations.files import Reading
+from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import detect, detection_statistics
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import time_us_of
@@ -103,7 +103,7 @@ def quotes(shared_data: SharedData) -> Batches:
 def alerts(shared_data: SharedData) -> Batches:
     """What a weather service said at three times; many alerts are there twice."""
     sent = "feed.entry.cap:effective"
-    reading = Reading(entries="entry", types={sent: "time"}, time=sent)
+    reading = ReadOptions(entries="entry", types={sent: "time"}, time=sent)
     names = ("2015-06-29T1735", "2015-06-29T1736", "2018-08-15")
     found = []
     for name in names:

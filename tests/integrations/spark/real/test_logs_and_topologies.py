@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from contrada.integrations.files import BadRecord, Reading, Record, read_file
+from contrada.integrations.files import BadRecord, ReadOptions, Record, read_file
 from contrada.integrations.files.rule_files import load_rules
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
@@ -41,7 +41,7 @@ def pairs_of_pipeline(
 
 def pairs_of(path: Path, wishes: Mapping[str, Any]) -> tuple[Pairs, int]:
     """The same by the embedded engine."""
-    read = list(read_file(path, "jsonl", Reading()))
+    read = list(read_file(path, "jsonl", ReadOptions()))
     good = [each for each in read if isinstance(each, Record)]
     keys = expected(wishes, (each.notification for each in good))
     pairs = ((key, each.number) for each, found in zip(good, keys, strict=True) for key in found)

@@ -10,11 +10,11 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError, LimitError
-from contrada.integrations.files import Reading
+from contrada.integrations.files import ReadOptions
 from contrada.integrations.files.packed_records import binary_of
 from contrada.integrations.spark import match
 from contrada.integrations.spark.transforms.frames import CONVERTED, WideRows, frame_of
-from contrada.integrations.spark.transforms.notification_worker import Making
+from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.matching.arrow_pack import blobs_of
 
 SCHEMA = """
@@ -96,7 +96,7 @@ def test_dates_at_the_ends_of_time_are_bad() -> None:
     at = pa.array([-719_162, 0, 2_932_897], pa.int32()).cast(pa.date32())
     rows = WideRows(["at"], [CONVERTED], [at], "Europe/Rome")
     assert rows.bad.tolist() == [True, False, True]
-    told = Making("wide", Reading(zone="Europe/Rome"), ("at",), (CONVERTED,))
+    told = RowBuilder("wide", ReadOptions(zone="Europe/Rome"), ("at",), (CONVERTED,))
     made = told.made(pa.record_batch({"0": at}))
     assert made.notifications.is_valid().to_pylist() == [False, True, False]
     assert "out of range" in made.reasons[0].as_py()

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from contrada import Notification, from_msgpack, to_msgpack
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.files import BadRecord, Reading, Renderer, read_document
+from contrada.integrations.files import BadRecord, ReadOptions, Renderer, read_document
 from contrada.integrations.files.json_objects import (
     notification_of_content,
     notification_of_object,
@@ -26,7 +26,7 @@ from contrada.integrations.files.record import record_of
 from contrada.integrations.spark import match, to_notifications
 from contrada.integrations.spark.transforms import notification_worker as making
 from contrada.integrations.spark.transforms.frames import DOUBLE, INTEGER, TEXT, TIME
-from contrada.integrations.spark.transforms.notification_worker import Making, made_batches
+from contrada.integrations.spark.transforms.notification_worker import RowBuilder, made_batches
 from contrada.matching.kernels import jit
 
 WIDE = """
@@ -72,13 +72,13 @@ TOO_PRECISE = (*FULL[:7], Decimal("123456789012345678.91"), *FULL[8:-2], None, N
 ROWS = [FULL, NOTHING, PLAIN, ("NA", *NOTHING[1:]), TOO_PRECISE, (*NOTHING[:6], AT, *NOTHING[7:])]
 
 READINGS = [
-    Reading(zone="UTC"),
-    Reading(
+    ReadOptions(zone="UTC"),
+    ReadOptions(
         types={"code": "time", "size": "epoch_us", "place.x.y": "number"},
         absent=frozenset({"NA"}),
         zone="America/New_York",
     ),
-    Reading(
+    ReadOptions(
         add={"kind": "row", "several": [1, "x"], "none": None, "size": 3, "when": AT},  # type: ignore[dict-item]
         time="at",
         marks=("Event", "Quote"),
@@ -86,8 +86,10 @@ READINGS = [
         drop=frozenset({"held", "price"}),
         zone="UTC",
     ),
-    Reading(add={"when": AT}, time="when", zone="Europe/Rome"),
-    Reading(time="stamp", rename={"local": "stamp"}, zone="Europe/Rome", absent=frozenset({"DIS"})),
+    ReadOptions(add={"when": AT}, time="when", zone="Europe/Rome"),
+    ReadOptions(
+        time="stamp", rename={"local": "stamp"}, zone="Europe/Rome", absent=frozenset({"DIS"})
+    ),
 ]
 
 
@@ -113,7 +115,7 @@ def content_of(row: tuple[Any, ...], zone: str) -> dict[str, Any]:
     return found
 
 
-def expected(contents: Iterable[Any], reading: Reading) -> list[bytes | None]:
+def expected(contents: Iterable[Any], reading: ReadOptions) -> list[bytes | None]:
     """What is read of objects one by one; None where one is bad."""
     found: list[bytes | None] = []
     for content in contents:
@@ -142,7 +144,7 @@ def same(found: list[bytes | None], wanted: list[bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=range(len(READINGS)))
-def test_wide_rows_mean_what_objects_mean(spark: SparkSession, reading: Reading) -> None:
+def test_wide_rows_mean_what_objects_mean(spark: SparkSession, reading: ReadOptions) -> None:
     """A row would be another notification than the same object in a file of JSON."""
     frame = spark.createDataFrame(ROWS * 2, WIDE).coalesce(1)
     wanted = expected([content_of(row, reading.zone or "UTC") for row in ROWS * 2], reading)
@@ -158,7 +160,7 @@ def test_rows_in_columns_are_written_as_rows_alone(
     alone = []
     of_row = making._of_row
 
-    def noted(making: Making, batch: Any, row: int) -> Any:
+    def noted(making: RowBuilder, batch: Any, row: int) -> Any:
         alone.append(row)
         return of_row(making, batch, row)
 
@@ -174,8 +176,10 @@ def test_rows_in_columns_are_written_as_rows_alone(
             "4": pa.array([1, 2, 3, 4]),
         }
     )
-    reading = Reading(absent=frozenset({"NA"}), add={"x": "y"}, marks=("T",), types={"b": "epoch"})
-    told = Making("wide", reading, ("a", "b", "c", "d"), (TEXT, INTEGER, DOUBLE, TIME))
+    reading = ReadOptions(
+        absent=frozenset({"NA"}), add={"x": "y"}, marks=("T",), types={"b": "epoch"}
+    )
+    told = RowBuilder("wide", reading, ("a", "b", "c", "d"), (TEXT, INTEGER, DOUBLE, TIME))
     (found,) = made_batches(pickle.dumps(told), [batch])
     assert found.column(0).to_pylist() == [1, 2, 3, 4], "what is kept"
     rows = [
@@ -206,16 +210,18 @@ LINES = [
     '{"v": "x"}',
 ]
 TEXT_READINGS = [
-    Reading(),
-    Reading(types={"n": "number", "at": "time", "t": "epoch"}, absent=frozenset({"NA"})),
-    Reading(time="at", types={"at": "time"}, add={"kind": "x"}, marks=("T",)),
-    Reading(rename={"v": "value"}, drop=frozenset({"o.q", "e"})),
+    ReadOptions(),
+    ReadOptions(types={"n": "number", "at": "time", "t": "epoch"}, absent=frozenset({"NA"})),
+    ReadOptions(time="at", types={"at": "time"}, add={"kind": "x"}, marks=("T",)),
+    ReadOptions(rename={"v": "value"}, drop=frozenset({"o.q", "e"})),
 ]
 
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("reading", TEXT_READINGS, ids=range(len(TEXT_READINGS)))
-def test_json_texts_are_lines_of_json(spark: SparkSession, reading: Reading, binary: bool) -> None:
+def test_json_texts_are_lines_of_json(
+    spark: SparkSession, reading: ReadOptions, binary: bool
+) -> None:
     """A message of Kafka would be another notification than the same line of a file."""
     lines: list[str | None] = [*LINES, None]
     kind, given = "string", [(n, each) for n, each in enumerate(lines)]
@@ -240,17 +246,17 @@ def test_variants_and_maps(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(each,) for each in texts], "t string").selectExpr(
         "parse_json(t) v"
     )
-    reading = Reading(absent=frozenset({"NA"}), add={"k": 1})
+    reading = ReadOptions(absent=frozenset({"NA"}), add={"k": 1})
     wanted = expected([json.loads(each) for each in (texts[0], texts[2])], reading)  # type: ignore[arg-type]
     found = made(frame.transform(to_notifications(reading, of="variant")))
     same(found, [wanted[0], None, wanted[1], None])
     held = spark.createDataFrame(
         [({"a": "1", "b.c": None, "d": "NA"},), (None,)], "m map<string,string>"
     )
-    reading = Reading(types={"a": "number"}, absent=frozenset({"NA"}))
+    reading = ReadOptions(types={"a": "number"}, absent=frozenset({"NA"}))
     same(
         made(held.transform(to_notifications(reading, of="map"))),
-        [*expected([{"a": 1}], Reading()), None],
+        [*expected([{"a": 1}], ReadOptions()), None],
     )
 
 
@@ -262,7 +268,7 @@ def test_documents_give_a_row_for_each_entry(spark: SparkSession) -> None:
         "no xml",
     ]
     frame = spark.createDataFrame(list(enumerate(documents)), "n int, x string").coalesce(1)
-    reading = Reading(entries="e", types={"t": "number"})
+    reading = ReadOptions(entries="e", types={"t": "number"})
     result = frame.transform(to_notifications(reading, of="xml", keep=["n"]))
     wanted: list[tuple[int, bytes | None]] = []
     for place, text in enumerate(documents):
@@ -273,7 +279,7 @@ def test_documents_give_a_row_for_each_entry(spark: SparkSession) -> None:
     assert list(zip([row["n"] for row in result.collect()], found, strict=True)) == wanted
     array = '{"list": [{"a": 1}, 5, {"a": 2}]}'
     frame = spark.createDataFrame([(array,)], "value string")
-    reading = Reading(entries="list")
+    reading = ReadOptions(entries="list")
     found = made(frame.transform(to_notifications(reading, of="json")))
     read = list(read_array(array.encode(), "", reading))
     same(found, [None if isinstance(e, BadRecord) else to_msgpack(e.notification) for e in read])
@@ -288,17 +294,17 @@ def test_strategies_are_those_of_the_renderer(spark: SparkSession) -> None:
     for of, text in texts.items():
         frame = spark.createDataFrame([(text,)], "value string").coalesce(1)
         for strategy in ("last", "split", "index", "daemon"):
-            reading = Reading(strategy=strategy)
+            reading = ReadOptions(strategy=strategy)
             records = Renderer(reading, of).render(text.encode())
             wanted = [to_msgpack(each.notification) for each in records]  # type: ignore[union-attr]
             assert made(frame.transform(to_notifications(reading, of=of))) == wanted  # type: ignore[arg-type]
     wide = spark.sql("SELECT array(named_struct('t', 1), named_struct('t', 2)) AS e")
-    (packed,) = made(wide.transform(to_notifications(Reading(strategy="index"))))
+    (packed,) = made(wide.transform(to_notifications(ReadOptions(strategy="index"))))
     found = from_msgpack(packed)  # type: ignore[arg-type]
     assert isinstance(found, Notification)
     assert dict(found) == {"e.0.t": 1, "e.1.t": 2}
     with pytest.raises(InputError, match="for documents"):
-        to_notifications(Reading(strategy="split"))
+        to_notifications(ReadOptions(strategy="split"))
 
 
 def test_whole_notifications_stay_as_they_are(spark: SparkSession) -> None:
@@ -310,7 +316,7 @@ def test_whole_notifications_stay_as_they_are(spark: SparkSession) -> None:
     keyed = result.transform(match({"one": "a = 1"}))
     assert [row["subscriptions"] for row in keyed.collect()] == [["one"], None, None]
     with pytest.raises(InputError, match="no options change"):
-        frame.transform(to_notifications(Reading(time="a")))
+        frame.transform(to_notifications(ReadOptions(time="a")))
 
 
 def test_what_is_refused_names_the_column(spark: SparkSession) -> None:
@@ -327,10 +333,10 @@ def test_what_is_refused_names_the_column(spark: SparkSession) -> None:
         with pytest.raises(InputError, match=told):
             frame.transform(to_notifications(**options))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="another column"):
-        frame.drop("raw").transform(to_notifications(Reading(rename={"v": "w"})))
+        frame.drop("raw").transform(to_notifications(ReadOptions(rename={"v": "w"})))
     with pytest.raises(InputError, match="what is made"):
         frame.select("n", frame["v"].alias("text")).transform(to_notifications(keep=["text"]))
-    dropped = frame.transform(to_notifications(Reading(drop=frozenset({"raw", "v", "w"}))))
+    dropped = frame.transform(to_notifications(ReadOptions(drop=frozenset({"raw", "v", "w"}))))
     assert made(dropped) == [to_msgpack(Notification({"n": 1}))]
 
 
@@ -342,11 +348,11 @@ SCALARS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _reading(*, add: dict[str, Any], time: str | None, **options: Any) -> Reading:
+def _reading(*, add: dict[str, Any], time: str | None, **options: Any) -> ReadOptions:
     """A reading; one whose time is a constant that is none would be refused."""
     if time in add:
         add = {**add, time: AT}
-    return Reading(add=add, time=time, **options)
+    return ReadOptions(add=add, time=time, **options)
 
 
 ANY_READING = st.builds(
@@ -363,7 +369,7 @@ ANY_READING = st.builds(
 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(SCALARS)), min_size=1, max_size=3), ANY_READING)
-def test_all_columns_are_written_as_rows(data: Any, kinds: list[str], reading: Reading) -> None:
+def test_all_columns_are_written_as_rows(data: Any, kinds: list[str], reading: ReadOptions) -> None:
     """Somewhere among the options a column would be taken for something else than its rows."""
     count = data.draw(st.integers(0, 5))
     columns = []
@@ -373,7 +379,7 @@ def test_all_columns_are_written_as_rows(data: Any, kinds: list[str], reading: R
         columns.append(pa.array(drawn, arrow))
     names = list("abc"[: len(kinds)])
     batch = pa.record_batch(columns, names)
-    told = Making("wide", reading, tuple(names), tuple(kinds))
+    told = RowBuilder("wide", reading, tuple(names), tuple(kinds))
     (found,) = made_batches(pickle.dumps(told), [batch])
     rows: list[Any] = []
     for row in range(count):
@@ -408,11 +414,11 @@ JSON_VALUES = st.recursive(
     st.booleans(),
 )
 def test_all_json_is_read_as_its_lines(
-    objects: list[Any], reading: Reading, is_ascii: bool
+    objects: list[Any], reading: ReadOptions, is_ascii: bool
 ) -> None:
     """Somewhere many lines at once would be other notifications than each by itself."""
     lines = [json.dumps(each, ensure_ascii=is_ascii) for each in objects]
-    told = Making("json", reading)
+    told = RowBuilder("json", reading)
     (found,) = made_batches(
         pickle.dumps(told), [pa.record_batch([pa.array(lines, pa.string())], ["0"])]
     )

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from contrada.errors import ServiceError
 from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
 from contrada.model.domains.values import check_user_name
-from contrada.net.wire.durable_messages import Stretch
+from contrada.net.wire.durable_messages import RecordBatch
 
 DEFAULT_SCHEMA: Final = (
     "notification BINARY, `@position` BIGINT, `@logged` TIMESTAMP, `@time` TIMESTAMP, `@id` STRING,"
@@ -110,7 +110,7 @@ class ArrowColumns:
         )
         self._decode = msgspec.msgpack.Decoder(list[whole]).decode  # type: ignore[valid-type]
 
-    def of_stretch(self, stretch: Stretch, now_us: int) -> pa.RecordBatch:
+    def of_stretch(self, stretch: RecordBatch, now_us: int) -> pa.RecordBatch:
         """What is in a stretch, without what has expired. Raises ServiceError."""
         lengths = np.frombuffer(stretch.lengths, "<u4").astype(np.int64)
         positions = np.frombuffer(stretch.positions, "<i8").astype(np.int64)

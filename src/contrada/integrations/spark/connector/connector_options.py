@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from contrada.errors import ServiceError
-from contrada.integrations.spark.connector.row_numbers import BATCH_MAX
+from contrada.integrations.spark.connector.sequence_numbers import BATCH_MAX
 from contrada.model.domains.values import time_us_of
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 
 RECONNECT_WAIT_S: Final = 60.0
@@ -71,7 +71,7 @@ class Options:
             self.address,
             publisher=publisher,
             reconnect_wait_s=self.reconnect_wait,
-            approach=Approach(tls.going() if is_told else None, self.token),
+            approach=ConnectOptions(tls.going() if is_told else None, self.token),
         )
 
 

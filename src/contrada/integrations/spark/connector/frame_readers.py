@@ -24,9 +24,9 @@ from contrada.integrations.spark.connector.connector_options import Options
 from contrada.integrations.spark.connector.filter_pushdown import pushed
 from contrada.model import Filter, FilterSet, Pattern, parse, to_msgpack
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.durable_messages import AskStretch, LogState, Stretch
+from contrada.net.wire.durable_messages import AskRecordBatch, LogState, RecordBatch
 from contrada.service.envelope_factory import wall_clock_us
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 
 BATCH_ROWS: Final = 20_000
 """Rows of an Arrow batch, about. Beyond it: the next one takes the rest."""
@@ -41,7 +41,7 @@ _WAIT_S: Final = 0.5  # how long a batch of a subscription waits for more rows
 _LOG: Final = logging.getLogger(__name__)
 
 
-class LogSpan(D.InputPartition):
+class LogRange(D.InputPartition):
     """Positions of a log for one task."""
 
     def __init__(self, name: str, number: int, first: int, end: int, *, is_again: bool) -> None:
@@ -55,16 +55,16 @@ class Reached:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._open: tuple[TcpService, BlockingService] | None = None
+        self._open: tuple[TcpService, SyncService] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "_open": None}
 
-    def service(self) -> tuple[TcpService, BlockingService]:
+    def service(self) -> tuple[TcpService, SyncService]:
         """The service, and who runs it. Raises ConnectionFailedError, AddressError."""
         if self._open is None:
             held = self.options.service()
-            blocking = BlockingService(held)
+            blocking = SyncService(held)
             blocking.__enter__()
             self._open = held, blocking
         return self._open
@@ -129,7 +129,7 @@ def asked_of(text: str) -> FilterSet:
     return FilterSet(found.filters)
 
 
-def spans(options: Options, state: LogState, first: int, end: int) -> list[LogSpan]:
+def spans(options: Options, state: LogState, first: int, end: int) -> list[LogRange]:
     """The positions from one to before another, in parts of the same length."""
     rows = max(0, end - first)
     wanted = options.partitions or min(PARTITIONS_MAX, -(-rows // TASK_ROWS))
@@ -137,12 +137,12 @@ def spans(options: Options, state: LogState, first: int, end: int) -> list[LogSp
     bounds = [first + rows * at // parts for at in range(parts + 1)]
     is_again = options.position is not None or options.since is not None
     return [
-        LogSpan(options.durable, state.number, begin, end, is_again=is_again)
+        LogRange(options.durable, state.number, begin, end, is_again=is_again)
         for begin, end in itertools.pairwise(bounds)
     ]
 
 
-def batches(options: Options, schema: T.StructType, span: LogSpan) -> Iterator[pa.RecordBatch]:
+def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[pa.RecordBatch]:
     """What a log has between two positions. Raises DeliveryError where that is not kept."""
     columns = ArrowColumns(schema)
     with reached(options) as broker:
@@ -169,11 +169,11 @@ def batches(options: Options, schema: T.StructType, span: LogSpan) -> Iterator[p
 class _Ahead:
     """The stretches of a span, the next one asked for while one is worked off."""
 
-    def __init__(self, held: TcpService, span: LogSpan) -> None:
+    def __init__(self, held: TcpService, span: LogRange) -> None:
         self._held, self._span, self._at = held, span, span.first
-        self._asked: asyncio.Task[Stretch] | None = None
+        self._asked: asyncio.Task[RecordBatch] | None = None
 
-    async def next(self) -> Stretch | None:
+    async def next(self) -> RecordBatch | None:
         """The next one; None behind the last. Raises DeliveryError."""
         if self._at >= self._span.end:
             return None
@@ -184,9 +184,9 @@ class _Ahead:
         self._asked = self._ask() if self._at < self._span.end else None
         return stretch
 
-    def _ask(self) -> "asyncio.Task[Stretch]":
+    def _ask(self) -> "asyncio.Task[RecordBatch]":
         of = self._span
-        said = AskStretch(of.name, of.number, self._at, of.end, of.is_again)
+        said = AskRecordBatch(of.name, of.number, self._at, of.end, of.is_again)
         return asyncio.ensure_future(self._held.delivery().stretch(said))
 
 

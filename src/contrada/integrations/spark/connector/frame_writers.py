@@ -1,10 +1,10 @@
 """Writers: the column `notification` of a frame is published, by the tasks themselves.
 
-A repeated publication is recognised by its number (`row_numbers.py`). In a query the number follows
-from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch from the
-options `query` and `batch`, or from a name drawn for the write: then only repetitions by its own
-tasks are recognised. A batch is published when its tasks have ended: there is nothing to commit,
-and nothing can be taken back.
+A repeated publication is recognised by its number (`sequence_numbers.py`). In a query the number
+follows from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch
+from the options `query` and `batch`, or from a name drawn for the write: then only repetitions by
+its own tasks are recognised. A batch is published when its tasks have ended: there is nothing to
+commit, and nothing can be taken back.
 """
 
 import logging
@@ -23,10 +23,10 @@ from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives 
 from contrada.errors import DeliveryError, ServiceError
 from contrada.integrations.spark.connector.arrow_columns import PACKED
 from contrada.integrations.spark.connector.connector_options import Options
-from contrada.integrations.spark.connector.row_numbers import Numbering
+from contrada.integrations.spark.connector.sequence_numbers import SequenceNumbers
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 
 PUBLISH_ROWS: Final = 500
 """Rows that a task publishes at a time. Beyond it: the next ones wait until these are answered."""
@@ -68,7 +68,7 @@ class _Writer:
         batch = task.getLocalProperty(_BATCH)
         query = self._options.query or task.getLocalProperty(_QUERY) or self._query
         number = int(batch) if batch else self._options.batch or 0
-        return publish(self._options, Numbering(query, number, task.partitionId()), iterator)
+        return publish(self._options, SequenceNumbers(query, number, task.partitionId()), iterator)
 
     def commit(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
         """Says what was published; done twice it does nothing more."""
@@ -92,7 +92,7 @@ class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
 
 
 def publish(
-    options: Options, numbering: Numbering, rows: Iterable[pa.RecordBatch]
+    options: Options, numbering: SequenceNumbers, rows: Iterable[pa.RecordBatch]
 ) -> PublishedRows:
     """Publishes rows under their numbers, except those published before.
 
@@ -101,7 +101,7 @@ def publish(
     is_numbered = options.delivery != "best-effort"
     held = options.service(numbering.publisher)
     done = PublishedRows()
-    with BlockingService(held) as service:
+    with SyncService(held) as service:
         is_latest = True
         if is_numbered:
             is_latest = numbering.know(_admitted(held, service))
@@ -129,7 +129,7 @@ def publish(
     return done
 
 
-def _admitted(held: Any, service: BlockingService) -> int:
+def _admitted(held: Any, service: SyncService) -> int:
     """The highest number that the broker knows, once no other task publishes under the name."""
     until_s = monotonic() + ADMISSION_WAIT_S
 
@@ -146,7 +146,7 @@ def _admitted(held: Any, service: BlockingService) -> int:
 
 
 def _numbered(
-    of: Notification, options: Options, numbering: Numbering, number: int
+    of: Notification, options: Options, numbering: SequenceNumbers, number: int
 ) -> Notification:
     envelope = Envelope(
         id=f"{numbering.publisher}/{number}",

@@ -29,7 +29,7 @@ from contrada.integrations.spark.connector.frame_readers import Reached, batches
 from contrada.net.wire.durable_messages import LogState
 
 Offset = dict[str, Any]
-"""`home` and `number` of the subscription, and the position from which is read on."""
+"""`owner` and `number` of the subscription, and the position from which is read on."""
 
 
 class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -100,7 +100,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _state(self, known: Offset) -> LogState:
         state = self._broker.log()
-        if (state.home, state.number) != (known["home"], known["number"]):
+        if (state.owner, state.number) != (known["home"], known["number"]):
             raise DeliveryError(
                 f"{self._options.durable!r} has ended, and another one has its name: its positions "
                 "are others than those of the checkpoint"
@@ -109,4 +109,4 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _offset(state: LogState, position: int) -> Offset:
-    return {"home": state.home, "number": state.number, "position": position}
+    return {"home": state.owner, "number": state.number, "position": position}

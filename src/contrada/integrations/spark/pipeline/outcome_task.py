@@ -20,7 +20,7 @@ from contrada.integrations.files import (
     Matcher,
     Outcomes,
     Part,
-    Reading,
+    ReadOptions,
     plain_attributes,
 )
 from contrada.integrations.files.record import bad_record
@@ -29,7 +29,11 @@ from contrada.integrations.spark.pipeline.outcome_display import names_in, shown
 from contrada.integrations.spark.pipeline.worker_files import opened_file, shown_name
 from contrada.integrations.spark.transforms.base_cover import Batches
 from contrada.integrations.spark.transforms.filter_bases import Opened, SavedBase, opened
-from contrada.integrations.spark.transforms.notification_worker import Made, Making, unpickled
+from contrada.integrations.spark.transforms.notification_worker import (
+    BuiltRows,
+    RowBuilder,
+    unpickled,
+)
 from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
 from contrada.matching.arrow_pack import starts_of
 from contrada.matching.packed import Given
@@ -95,7 +99,7 @@ class TextFiles:
 
     name: str
     format: str
-    reading: Reading
+    reading: ReadOptions
     beside: str | None
     parts: tuple[tuple[FilePart, ...], ...] = ()
 
@@ -117,7 +121,7 @@ class RowsOf:
     """Rows that Spark has read, and what makes notifications of them."""
 
     name: str
-    making: Making
+    making: RowBuilder
 
     def reader(self, base: SavedBase) -> SourceReader:
         """What a task does."""
@@ -192,7 +196,9 @@ class _OutcomeColumns:
             known["time_us"] = pa.array(rows.times_us)
         return _batch_of(known, count)
 
-    def made(self, made: Made, rows: Any, is_bad: Any, matched: tuple[Any, Any]) -> pa.RecordBatch:
+    def made(
+        self, made: BuiltRows, rows: Any, is_bad: Any, matched: tuple[Any, Any]
+    ) -> pa.RecordBatch:
         """Some rows of Spark, in order: those that matched, with bounds and positions, and bad."""
         order = pa.array(rows)
         notifications = made.notifications.take(order)
@@ -320,10 +326,10 @@ class _TextFileReader:
         held.latest_us = matcher.latest_us
 
 
-_matchers: Final[dict[str, list[tuple[Reading, Matcher]]]] = {}
+_matchers: Final[dict[str, list[tuple[ReadOptions, Matcher]]]] = {}
 
 
-def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
+def matcher_of(base: SavedBase, reading: ReadOptions) -> Matcher:
     """What matches the records of a source; built once in each worker, the last ones are kept."""
     if base.digest not in _matchers:
         _matchers.clear()
@@ -337,7 +343,7 @@ def matcher_of(base: SavedBase, reading: Reading) -> Matcher:
     return matcher
 
 
-def _matcher(base: Opened, reading: Reading) -> Matcher:
+def _matcher(base: Opened, reading: ReadOptions) -> Matcher:
     names = base.saved.names
     if not any(is_system_name(name) or name in reading.add for name in names):
         return Matcher.over(BaseIndex(base), set(names), base.residues, reading)

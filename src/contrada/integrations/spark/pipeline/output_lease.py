@@ -59,7 +59,7 @@ class Lease:
             except ContradaError as error:
                 _LOG.warning("%(reason)s", {"reason": error})
 
-    def give_back(self) -> None:
+    def nack(self) -> None:
         """Ends it, unless another one has it."""
         try:
             if self._known() == self.token:
@@ -99,7 +99,7 @@ def leased(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
     finally:
         ended.set()
         keeper.join()
-        lease.give_back()
+        lease.nack()
 
 
 def is_leased(file: HadoopPath) -> bool:

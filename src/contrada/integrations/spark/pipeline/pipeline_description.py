@@ -19,7 +19,7 @@
 Paths are relative to the file that names them, but where they begin with a parameter that is set
 from outside: then to where one stands. `type_marks` makes a typed publication, the most general
 type first, or `obvent` names a class (`module:Class`) that knows its marks. All keys are in
-docs/pipeline.md; the options' meanings: `contrada.integrations.files.Reading`.
+docs/pipeline.md; the options' meanings: `contrada.integrations.files.ReadOptions`.
 """
 
 import glob
@@ -34,7 +34,7 @@ import msgspec
 
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.integrations.documents.name_patterns import PATTERN
-from contrada.integrations.files import FORMATS, Reading, check_name_of
+from contrada.integrations.files import FORMATS, ReadOptions, check_name_of
 from contrada.integrations.files.rule_files import DIALECTS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
@@ -75,7 +75,7 @@ class Source:
     name: str
     format: str
     files: tuple[Path, ...]
-    reading: Reading
+    reading: ReadOptions
     paths: tuple[str, ...] = ()
     table: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -443,7 +443,7 @@ def _source(source: _SourceFields, filled: _Filled, *, is_stream: bool) -> Sourc
         raise InputError(place, f"the column is missing that holds the {source.of}")
     marks = _obvent_marks(source.obvent) if source.obvent else tuple(source.type_marks)
     try:
-        reading = Reading(
+        reading = ReadOptions(
             types=source.types,
             absent=frozenset(source.absent),
             entries=source.entries,

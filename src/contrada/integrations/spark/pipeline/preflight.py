@@ -32,7 +32,7 @@ from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
 from contrada.model import FilterSet
-from contrada.net.connect import connect
+from contrada.net.service_factory import connect
 
 
 def check_reachable(address: str) -> None:

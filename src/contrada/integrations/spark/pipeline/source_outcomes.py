@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.files import FORMATS, WHOLE, Rows, open_lines, parts_of
+from contrada.integrations.files import FORMATS, WHOLE, CsvRows, open_lines, parts_of
 from contrada.integrations.files.csv_rows import columns_of
 from contrada.integrations.files.lines import PART_BYTES
 from contrada.integrations.files.read_options import plain_format
@@ -270,7 +270,7 @@ def _cut(address: str, source: Source) -> tuple[int, list[FilePart]]:
         header = None
         if rest and is_rows:
             header = next(open_lines(file), "")  # It may have become empty since.
-            Rows(header, reading)
+            CsvRows(header, reading)
     except ContradaError:
         return 0, whole
     return size, [FilePart(address, first), *(FilePart(address, part, header) for part in rest)]

@@ -9,7 +9,7 @@ Source: CU-CS-948-03 §4 (query application).
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.spark.transforms.frame_match import Transform, route
 from contrada.integrations.spark.transforms.frame_profile import advertisement_of, profile
 from contrada.integrations.spark.transforms.frames import NOTIFICATION
@@ -74,7 +74,7 @@ class FrameSource:
     def answer(self, question: Question) -> Iterator[Notification]:
         """The answers, a partition at a time. Cost: a job of Spark."""
         rows = self._frame.transform(answer(question, zone=self._zone, drop=self._drop))
-        reading = Reading(zone=self._zone, drop=frozenset(self._drop))
+        reading = ReadOptions(zone=self._zone, drop=frozenset(self._drop))
         made = rows.transform(to_notifications(reading)).where(f"{NOTIFICATION} IS NOT NULL")
         for row in made.select(NOTIFICATION).toLocalIterator(prefetchPartitions=True):
             yield notification_from_msgpack(bytes(row[0]))

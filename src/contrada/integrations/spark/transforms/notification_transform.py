@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql import types as T  # noqa: N812
 
 from contrada.errors import InputError
-from contrada.integrations.files.read_options import Reading, check_xml
+from contrada.integrations.files.read_options import ReadOptions, check_xml
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quoted
-from contrada.integrations.spark.transforms.notification_worker import Making
+from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.integrations.spark.transforms.worker_code import in_worker
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _TAKEN: Final[dict[str, tuple[type[T.DataType], ...]]] = {
 
 
 def to_notifications(
-    reading: Reading | None = None,
+    reading: ReadOptions | None = None,
     *,
     of: Of = "wide",
     column: str | None = None,
@@ -59,15 +59,15 @@ def to_notifications(
     (texts or bytes), `variant` or `map`, which `column` names where several could be meant.
     `reading` has the options of `contrada match`: types, what is absent, what is added, the time,
     type marks, other names, the strategy for what is repeated; with `entries`, or by the strategy
-    `split`, a text gives a row for each entry. Columns to drop
-    are dropped by `Reading.drop`, and its `zone` is that of dates and of times without one. Rows
-    that are whole notifications already, in a binary column `notification`, stay as they are.
+    `split`, a text gives a row for each entry. Columns to drop are dropped by `ReadOptions.drop`,
+    and its `zone` is that of dates and of times without one. Rows that are whole notifications
+    already, in a binary column `notification`, stay as they are.
 
     Cost: rows of plain columns are written in columns, where Numba is installed; texts, and rows
     with lists, maps or variants in them, are made one by one.
     Raises InputError for a column that is no attribute or is not there, and for what `of` is not.
     """
-    reading = Reading() if reading is None else reading
+    reading = ReadOptions() if reading is None else reading
     if of not in get_args(Of):
         raise InputError("of", f"found {of!r}, expected one of: {', '.join(get_args(Of))}")
     if of in ("json", "xml"):
@@ -87,20 +87,20 @@ def to_notifications(
 
 
 def making_of(
-    frame: "DataFrame", reading: Reading, of: str, column: str | None
-) -> "tuple[list[Column], Making]":
+    frame: "DataFrame", reading: ReadOptions, of: str, column: str | None
+) -> "tuple[list[Column], RowBuilder]":
     """The columns that go to workers, and the description of the work there. Errors as above."""
     if of != "wide":
         taken = F.col(quoted(_column(frame.schema, of, column)))
-        return [taken.alias("0")], Making(of, reading)
+        return [taken.alias("0")], RowBuilder(of, reading)
     if column is not None:
         raise InputError("column", f"found {column!r}, expected none: all columns are taken")
     described = frame_of(frame.schema, zone=reading.zone, drop=reading.drop)
     if described.is_packed:
-        if reading != Reading():
+        if reading != ReadOptions():
             reason = "the rows are whole notifications already, which no options change"
             raise InputError(f"column {NOTIFICATION!r}", reason)
-        return [F.col(NOTIFICATION)], Making("packed", reading)
+        return [F.col(NOTIFICATION)], RowBuilder("packed", reading)
     attributes = described.asked(None)
     names = [each.name for each in attributes]
     renamed = [reading.rename.get(name, name) for name in names]
@@ -109,7 +109,7 @@ def making_of(
         raise InputError(f"column {twice!r}", "found another column of this name")
     columns = [F.expr(each.expression).alias(str(n)) for n, each in enumerate(attributes)]
     kinds = tuple(each.kind for each in attributes)
-    making = Making("wide", reading, tuple(names), kinds)
+    making = RowBuilder("wide", reading, tuple(names), kinds)
     # Something must go there, so that it is known how many rows there are.
     return columns or [F.lit(1).alias("0")], making
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from contrada.errors import ContradaError, InvalidNotificationError, ParseError
-from contrada.integrations.files.json_batch import Decoder
+from contrada.integrations.files.json_batch import JsonBatchReader
 from contrada.integrations.files.json_objects import (
     notification_of_content,
     notification_of_object,
@@ -25,7 +25,7 @@ from contrada.integrations.files.json_objects import (
 )
 from contrada.integrations.files.lines import Block
 from contrada.integrations.files.packed_records import Stamped, binary_of, can_write
-from contrada.integrations.files.read_options import Reading
+from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import (
     BAD_TEXT_CHARS_MAX,
     BadRecord,
@@ -60,7 +60,7 @@ NO_ROW: Final = "NULL"
 _NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
 
 
-class Made(NamedTuple):
+class BuiltRows(NamedTuple):
     """Packed notifications; for refused rows the reason, and a text that shows the row.
 
     `rows`: the row of which each was made; None where each row made one.
@@ -73,11 +73,11 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class RowBuilder:
     """What workers are told. Of wide rows `names` and `kinds` are those of the columns."""
 
     of: str
-    reading: Reading
+    reading: ReadOptions
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class Making:
         """How many columns come first that notifications are made of."""
         return max(1, len(self.names))
 
-    def made(self, batch: Any) -> Made:
+    def made(self, batch: Any) -> BuiltRows:
         """What is made of the rows of a batch."""
         if self.of == "wide":
             return _of_columns(self, batch)
@@ -124,7 +124,7 @@ def unpickled(packed: bytes) -> Any:
 
 def made_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     """Batches of the kept columns of each row, with the notification made of it."""
-    making: Making = unpickled(packed)
+    making: RowBuilder = unpickled(packed)
     for batch in batches:
         made = making.made(batch)
         kept = batch.columns[making.columns :]
@@ -158,7 +158,7 @@ def _told(bad: BadRecord) -> _RefusedRows:
     return _RefusedRows(f"{at}{bad.reason}", bad.text)
 
 
-def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> Made:
+def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> BuiltRows:
     notifications: list[bytes | None] = []
     reasons: list[str | None] = []
     texts: list[str | None] = []
@@ -168,7 +168,7 @@ def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> Made
         reasons.append(None if is_made else each.reason)  # type: ignore[union-attr]
         texts.append(None if is_made else each.text)  # type: ignore[union-attr]
     string = pa.string()
-    return Made(
+    return BuiltRows(
         pa.array(notifications, pa.binary()),
         pa.array(reasons, string),
         pa.array(texts, string),
@@ -190,7 +190,7 @@ def _texts(column: Any) -> list[bytes | None]:
     return found
 
 
-def _of_lines(column: Any, reading: Reading) -> Made:
+def _of_lines(column: Any, reading: ReadOptions) -> BuiltRows:
     """Texts that are an object of JSON each."""
     texts = _texts(column)
     found: list[bytes | _RefusedRows | None] = [None] * len(texts)
@@ -199,7 +199,7 @@ def _of_lines(column: Any, reading: Reading) -> Made:
     if lines:
         block = Block.of(1, b"\n".join([*lines, b""]))
         # By other strategies an object of JSON is more than its attributes.
-        decoded = Decoder((), reading, set()).attributes(block) if reading.is_multi else ()
+        decoded = JsonBatchReader((), reading, set()).attributes(block) if reading.is_multi else ()
         for row, attributes in decoded:
             try:
                 found[row] = to_msgpack(reading.notification(attributes))
@@ -211,7 +211,7 @@ def _of_lines(column: Any, reading: Reading) -> Made:
     )
 
 
-def _of_line(text: bytes | None, reading: Reading) -> bytes | _RefusedRows:
+def _of_line(text: bytes | None, reading: ReadOptions) -> bytes | _RefusedRows:
     if text is None:
         return _refused(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
     line = text.decode("utf-8", "surrogateescape")
@@ -219,7 +219,7 @@ def _of_line(text: bytes | None, reading: Reading) -> bytes | _RefusedRows:
     return _told(found) if isinstance(found, BadRecord) else to_msgpack(found.notification)
 
 
-def _of_documents(column: Any, of: str, reading: Reading) -> Made:
+def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
     """Texts that are documents, of which each entry is a notification."""
     read = read_document if of == "xml" else records_of_object
     rows: list[int] = []
@@ -240,7 +240,7 @@ def _of_documents(column: Any, of: str, reading: Reading) -> Made:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _of_columns(making: Making, batch: Any) -> Made:
+def _of_columns(making: RowBuilder, batch: Any) -> BuiltRows:
     """Rows of which each column is an attribute."""
     count = batch.num_rows
     rows = _PlainRows(making, batch)
@@ -251,7 +251,7 @@ def _of_columns(making: Making, batch: Any) -> Made:
     written = binary_of(packed_rows(count, rows.pieces, rows.times_us))
     nothing = pa.nulls(count, pa.string())
     if not len(alone):
-        return Made(written, nothing, nothing)
+        return BuiltRows(written, nothing, nothing)
     places = np.arange(count)
     places[alone] = count + np.arange(len(alone))
     order = pa.array(places)
@@ -259,14 +259,14 @@ def _of_columns(making: Making, batch: Any) -> Made:
     def joined(first: Any, second: Any) -> Any:
         return pa.concat_arrays([first, second]).take(order)
 
-    return Made(
+    return BuiltRows(
         joined(written, made.notifications),
         joined(nothing, made.reasons),
         joined(nothing, made.texts),
     )
 
 
-def _of_row(making: Making, batch: Any, row: int) -> bytes | _RefusedRows:
+def _of_row(making: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
     """The notification of a row by itself."""
     content: dict[str, Any] = {}
     problem: Exception | None = None
@@ -291,7 +291,7 @@ def _of_row(making: Making, batch: Any, row: int) -> bytes | _RefusedRows:
 class _PlainRows:
     """The rows of a batch as pieces of notifications; `is_doubtful` says which are not there."""
 
-    def __init__(self, making: Making, batch: Any) -> None:
+    def __init__(self, making: RowBuilder, batch: Any) -> None:
         self._reading = reading = making.reading
         count = batch.num_rows
         self.is_doubtful = np.zeros(count, dtype=bool)
@@ -349,7 +349,7 @@ class _PlainRows:
         return None
 
 
-def _is_absent(reading: Reading) -> Any:
+def _is_absent(reading: ReadOptions) -> Any:
     return lambda text: isinstance(text, str) and text in reading.absent
 
 

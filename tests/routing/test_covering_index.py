@@ -12,7 +12,7 @@ from contrada.model.algebra.product import example_of, product_covers
 from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
-from contrada.routing.tables.covering_index import FilterFront, OfferFront
+from contrada.routing.tables.covering_index import FilterCoveringIndex, OfferCoveringIndex
 from tests import strategies
 
 POOL = [
@@ -95,7 +95,9 @@ def asked_of(front: Any, products: list[Product]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "products"), [(FilterFront, POOL), (OfferFront, OFFERS)], ids=["filters", "offers"]
+    ("make", "products"),
+    [(FilterCoveringIndex, POOL), (OfferCoveringIndex, OFFERS)],
+    ids=["filters", "offers"],
 )
 def test_it_answers_as_asking_each_would(make: Callable[[], Any], products: list[Product]) -> None:
     """What is covered would be sent, or, worse, what is not covered would be kept back."""
@@ -105,7 +107,7 @@ def test_it_answers_as_asking_each_would(make: Callable[[], Any], products: list
 @given(st.lists(strategies.filters(), min_size=2, max_size=12, unique=True))
 def test_any_filters(filters: list[Filter]) -> None:
     """A kind of set would be filed where nobody looks for it, or found where it is not."""
-    front = FilterFront()
+    front = FilterCoveringIndex()
     usable = [each for each in filters if not each.is_empty]
     for number, each in enumerate(usable):
         front.add(number, each, example_of(each.sides))
@@ -122,7 +124,7 @@ def test_any_filters(filters: list[Filter]) -> None:
 
 def test_few_are_looked_at() -> None:
     """With many filters each new one would be compared with all."""
-    front = FilterFront()
+    front = FilterCoveringIndex()
     filters = [Filter(f"a = {a} and b >= {b} and c any") for a in range(30) for b in range(30)]
     for number, each in enumerate(filters):
         front.add(number, each, example_of(each.sides))
@@ -136,7 +138,7 @@ def test_an_unknown_operator_covers_nothing() -> None:
     """A filter that cannot be understood here would keep others back, or be kept back."""
     unknown = ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), positive=True))
     strange = Filter.of_sets({"a": unknown})
-    front = FilterFront()
+    front = FilterCoveringIndex()
     held = {0: strange, 1: Filter("a any")}
     for number, each in held.items():
         front.add(number, each, example_of(each.sides))

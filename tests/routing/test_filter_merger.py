@@ -19,6 +19,7 @@ from contrada.routing.router_messages import (
     LinkUp,
     Message,
     Neighbour,
+    NextHop,
     Offer,
     Publish,
     Received,
@@ -26,15 +27,14 @@ from contrada.routing.router_messages import (
     Send,
     Subscribe,
     Unsubscribe,
-    Way,
 )
 from contrada.routing.tables import filter_merger as module
-from contrada.routing.tables.covering_index import FilterFront
+from contrada.routing.tables.covering_index import FilterCoveringIndex
 from contrada.routing.tables.filter_merger import (
     ATOM_SIZE,
     MERGED_SIZE_MAX,
-    Merging,
-    MergingStatistics,
+    FilterMerger,
+    FilterMergerStatistics,
 )
 from contrada.routing.tables.poset import Node, Poset
 from tests.routing import test_router
@@ -44,7 +44,7 @@ from tests.routing.test_router import World, deliveries, withdraw_all
 
 ME: Final = Client("me")
 L, M = Neighbour("L"), Neighbour("M")
-WAYS: Final = (Way(L), Way(M), Way(M, "home"))
+WAYS: Final = (NextHop(L), NextHop(M), NextHop(M, "home"))
 
 STRATEGIES: Final = (Strategy.SUBSCRIPTIONS, Strategy.ADVERTISEMENTS)
 
@@ -198,15 +198,15 @@ class Told:
     """A poset with merging behind it, and what each neighbour knows at each moment."""
 
     def __init__(self) -> None:
-        self.poset: Poset[Filter] = Poset(FilterFront())
-        self.merging = Merging()
-        self.wanted: dict[Filter, Set[Way]] = {}
-        self.tables: dict[Way, dict[str, Filter]] = {way: {} for way in WAYS}
+        self.poset: Poset[Filter] = Poset(FilterCoveringIndex())
+        self.merging = FilterMerger()
+        self.wanted: dict[Filter, Set[NextHop]] = {}
+        self.tables: dict[NextHop, dict[str, Filter]] = {way: {} for way in WAYS}
         self.messages = 0
 
-    def want(self, wanted: dict[Filter, Set[Way]]) -> None:
+    def want(self, wanted: dict[Filter, Set[NextHop]]) -> None:
         """Has filters wanted on these ways; on none: they go. Nobody may miss anything."""
-        nodes: dict[Node[Filter], Set[Way]] = {}
+        nodes: dict[Node[Filter], Set[NextHop]] = {}
         before = dict(self.wanted)
         for product, ways in wanted.items():
             node = self.poset.join(product, ME, "1")
@@ -229,7 +229,7 @@ class Told:
         self.poset.validate()
         self.merging.validate()
 
-    def sent(self, way: Way = WAYS[0]) -> list[Filter]:
+    def sent(self, way: NextHop = WAYS[0]) -> list[Filter]:
         """What a neighbour knows."""
         return list(self.tables[way].values())
 
@@ -244,7 +244,7 @@ def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
     chance = random.Random(seed)
     told = Told()
     for _ in range(50):
-        batch: dict[Filter, Set[Way]] = {}
+        batch: dict[Filter, Set[NextHop]] = {}
         for _ in range(chance.choice((1, 1, 1, 4))):
             made = mergeable if chance.random() < 0.8 else random_filter
             gone = told.wanted and chance.random() < 0.45
@@ -258,15 +258,15 @@ def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
             assert FilterSet(told.sent(way)) == wanted
     told.want(dict.fromkeys(told.wanted, frozenset()))
     assert told.tables == {way: {} for way in WAYS}
-    assert told.merging.statistics() == MergingStatistics()
+    assert told.merging.statistics() == FilterMergerStatistics()
 
 
-def filters(*texts: str) -> dict[Filter, Set[Way]]:
+def filters(*texts: str) -> dict[Filter, Set[NextHop]]:
     """Filters wanted on one way."""
     return {Filter(text): frozenset(WAYS[:1]) for text in texts}
 
 
-def gone(*texts: str) -> dict[Filter, Set[Way]]:
+def gone(*texts: str) -> dict[Filter, Set[NextHop]]:
     """Filters that nobody wants any longer."""
     return {Filter(text): frozenset() for text in texts}
 
@@ -281,7 +281,7 @@ def test_roots_that_differ_in_one_attribute_are_joined() -> None:
         Filter("q > 1"),
     ]
     assert told.messages == 3, "what comes together is told together"
-    assert told.merging.statistics() == MergingStatistics(roots=4, sent=3, merged=1)
+    assert told.merging.statistics() == FilterMergerStatistics(roots=4, sent=3, merged=1)
 
 
 def test_a_group_shrinks_as_its_members_go() -> None:
@@ -381,7 +381,7 @@ def test_what_is_new_is_sent_before_what_it_replaces_is_withdrawn() -> None:
     assert (new.filters, old) == (Filter("a in (1, 3)"), Unsubscribe(first.identity))
     less, more = said(router, ME, Unsubscribe("1"))
     assert (less.filters, more) == (Filter("a = 3"), Unsubscribe(new.identity))
-    assert router.statistics().merging == MergingStatistics(roots=1, sent=1, merged=0)
+    assert router.statistics().merging == FilterMergerStatistics(roots=1, sent=1, merged=0)
 
 
 def said(router: Router, client: Client, message: Message) -> list[Any]:

@@ -14,17 +14,17 @@ from contrada.routing.router_messages import (
     Client,
     LinkUp,
     Neighbour,
+    NextHop,
     Reason,
     Refused,
     Role,
     Send,
     Subscribe,
     Unsubscribe,
-    Way,
 )
 from contrada.routing.tables import interest_table, registrations
-from contrada.routing.tables.covering_index import FilterFront, OfferFront
-from contrada.routing.tables.interest_table import AskedTable
+from contrada.routing.tables.covering_index import FilterCoveringIndex, OfferCoveringIndex
+from contrada.routing.tables.interest_table import InterestTable
 from tests.routing.test_interest_forwarder import (
     ANN,
     BOB,
@@ -93,7 +93,7 @@ def test_a_full_index_leaves_nothing_half_done() -> None:
 
 def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
     """A withdrawal would take away what another still wants, or under another identity."""
-    table: AskedTable[Filter] = AskedTable(Index(), FilterFront())
+    table: InterestTable[Filter] = InterestTable(Index(), FilterCoveringIndex())
     (node,) = table.enter(ANN, "1", [WIDE])
     assert table.enter(ANN, "1", [WIDE]) == (), "it is known"
     assert table.enter(BOB, "1", [WIDE]) == table.enter(ANN, "2", [WIDE]) == (node,)
@@ -110,7 +110,7 @@ def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
 
 def test_one_identity_stands_for_one_thing() -> None:
     """What is withdrawn would be something else than what was asked for first."""
-    table: AskedTable[Filter] = AskedTable(Index(), None)
+    table: InterestTable[Filter] = InterestTable(Index(), None)
     table.enter(ANN, "1", [WIDE, NARROW])
     assert table.enter(ANN, "1", [NARROW, WIDE]) == ()
     with pytest.raises(RefusedError, match=str(Reason.IDENTITY_IN_USE)):
@@ -120,11 +120,11 @@ def test_one_identity_stands_for_one_thing() -> None:
 
 def test_a_neighbour_is_asked_for_on_all_its_ways() -> None:
     """Of what a neighbour offers for several homes only one part would be seen."""
-    table: AskedTable[Advertisement] = AskedTable(Index(), OfferFront())
+    table: InterestTable[Advertisement] = InterestTable(Index(), OfferCoveringIndex())
     one, other = Advertisement("a any"), Advertisement("b any")
-    table.enter(Way(Neighbour("n"), "x"), "1", [one])
-    table.enter(Way(Neighbour("n"), "y"), "1", [other])
+    table.enter(NextHop(Neighbour("n"), "x"), "1", [one])
+    table.enter(NextHop(Neighbour("n"), "y"), "1", [other])
     table.enter(Client("n"), "1", [one])
     assert table.of(Neighbour("n")) == [one, other]
-    assert table.of(Way(Neighbour("n"), "y")) == [other]
+    assert table.of(NextHop(Neighbour("n"), "y")) == [other]
     table.validate()

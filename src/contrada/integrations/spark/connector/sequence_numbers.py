@@ -27,7 +27,7 @@ _CHECK: Final = 2**_CHECK_BITS - 1
 _BATCH_BITS: Final = 16
 
 
-class Numbering:
+class SequenceNumbers:
     """The numbers of one partition's rows in one batch, given in their order."""
 
     def __init__(self, query: str, batch: int, partition: int) -> None:

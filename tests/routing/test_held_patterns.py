@@ -8,9 +8,13 @@ from contrada.model import Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_engine import LATE
 from contrada.routing.assembly.assembler import Assembler
-from contrada.routing.assembly.delegated_segments import Action, Unwant, Want
+from contrada.routing.assembly.delegated_segments import (
+    Action,
+    SubscribeSegment,
+    UnsubscribeSegment,
+)
 from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US
-from contrada.routing.assembly.source_map import RouterOutlook
+from contrada.routing.assembly.source_map import SourceMap
 from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
@@ -19,7 +23,7 @@ C, N = Client("c"), Neighbour("n")
 AB = Pattern("kind = 'a' -> kind = 'b'")
 
 
-class Sources(RouterOutlook):
+class Sources(SourceMap):
     """An outlook that is told what comes from where."""
 
     def __init__(self, *, is_known: bool, sources: Collection[Neighbour] = ()) -> None:
@@ -68,7 +72,7 @@ def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
     """A match would hang on the strategy of the network."""
     it = assembler(is_known=is_known)
     wants = it.subscribe(C, "it", AB)
-    assert {each.filter for each in wants if isinstance(each, Want)} == set(AB.filters)
+    assert {each.filter for each in wants if isinstance(each, SubscribeSegment)} == set(AB.filters)
     assert push(it, "b", 30) == []
     assert push(it, "a", 20) == []
     assert it.due_us == 20
@@ -78,7 +82,7 @@ def test_what_is_known_of_sources_changes_no_match(is_known: bool) -> None:
     assert push(it, "a", 30) == []
     assert it.statistics().dropped == {LATE: 1}
     gone = it.unsubscribe(C, "it")
-    assert {type(each) for each in gone} == {Unwant}
+    assert {type(each) for each in gone} == {UnsubscribeSegment}
     it.validate()
     statistics = it.statistics()
     assert (statistics.patterns, statistics.filters, statistics.runs, statistics.waiting) == (
@@ -92,7 +96,7 @@ def test_equal_filters_of_all_patterns_are_wanted_once() -> None:
     it = assembler(is_known=False)
     assert len(it.subscribe(C, "1", AB)) == 2
     [want] = it.subscribe(C, "2", Pattern("kind = 'b' -> kind = 'c'"))
-    assert isinstance(want, Want)
+    assert isinstance(want, SubscribeSegment)
     assert want.filter == Filter("kind = 'c'")
     shared = it.subscribe(N, "3", AB)
     assert [type(each) for each in shared] == [Send], "a neighbour's has the same filters"

@@ -3,16 +3,24 @@
 import pytest
 
 from contrada.model import Advertisement, Filter
-from contrada.routing.assembly.source_map import RouterOutlook
+from contrada.routing.assembly.source_map import SourceMap
 from contrada.routing.links.topology import Topology
-from contrada.routing.router_messages import Adjacency, Client, Neighbour, Offer, Party, Role, Way
+from contrada.routing.router_messages import (
+    Adjacency,
+    Client,
+    Neighbour,
+    NextHop,
+    Offer,
+    Party,
+    Role,
+)
 from contrada.routing.tables.poset import Poset
 
 C, N, M, UP = Client("c"), Neighbour("n"), Neighbour("m"), Neighbour("up")
 A = Filter("kind = 'a'")
 
 
-def outlook(roles: dict[Neighbour, Role], offers: dict[Party, str]) -> RouterOutlook:
+def source_map(roles: dict[Neighbour, Role], offers: dict[Party, str]) -> SourceMap:
     """The outlook of a server with these links, to which these parties have advertised kinds."""
     topology = Topology()
     for neighbour, role in roles.items():
@@ -21,7 +29,7 @@ def outlook(roles: dict[Neighbour, Role], offers: dict[Party, str]) -> RouterOut
     offered: Poset[Offer] = Poset(None)
     for party, kind in offers.items():
         offered.join(Advertisement(f"kind = '{kind}'"), party, "1")
-    return RouterOutlook(topology, offered)
+    return SourceMap(topology, offered)
 
 
 PEERS = {N: Role.PEER, M: Role.PEER}
@@ -31,14 +39,14 @@ PEERS = {N: Role.PEER, M: Role.PEER}
     ("roles", "offers", "requester", "sources"),
     [
         (PEERS, {}, C, set()),
-        (PEERS, {Way(N): "a", Way(M): "b"}, C, {N}),
-        (PEERS, {Way(N): "a", Way(M): "a"}, C, {N, M}),
-        (PEERS, {Client("p"): "a", Way(N): "a"}, C, {None, N}),
-        (PEERS, {Way(N): "a", Way(M): "a"}, N, {M}),
-        ({N: Role.CHILD}, {Way(N): "a"}, N, {N}),
-        ({UP: Role.PARENT, N: Role.CHILD}, {Way(N): "a"}, N, {UP}),
+        (PEERS, {NextHop(N): "a", NextHop(M): "b"}, C, {N}),
+        (PEERS, {NextHop(N): "a", NextHop(M): "a"}, C, {N, M}),
+        (PEERS, {Client("p"): "a", NextHop(N): "a"}, C, {None, N}),
+        (PEERS, {NextHop(N): "a", NextHop(M): "a"}, N, {M}),
+        ({N: Role.CHILD}, {NextHop(N): "a"}, N, {N}),
+        ({UP: Role.PARENT, N: Role.CHILD}, {NextHop(N): "a"}, N, {UP}),
         ({UP: Role.PARENT}, {Client("p"): "a"}, C, {UP}),
-        ({UP: Role.PARENT, N: Role.CHILD}, {Way(N): "a", Way(UP): "a"}, UP, {N}),
+        ({UP: Role.PARENT, N: Role.CHILD}, {NextHop(N): "a", NextHop(UP): "a"}, UP, {N}),
     ],
 )
 def test_a_part_comes_from_those_who_advertised_it(
@@ -48,7 +56,7 @@ def test_a_part_comes_from_those_who_advertised_it(
     sources: set[Neighbour | None],
 ) -> None:
     """A part would be left to a neighbour that does not see all of it, or gathered here in vain."""
-    assert outlook(roles, offers).sources(A, requester) == sources
+    assert source_map(roles, offers).sources(A, requester) == sources
 
 
 def test_a_link_that_is_not_used_is_no_source() -> None:
@@ -57,9 +65,9 @@ def test_a_link_that_is_not_used_is_no_source() -> None:
     topology.add(Adjacency("up", Role.PARENT))
     topology.choose_ways()
     offered: Poset[Offer] = Poset(None)
-    offered.join(Advertisement("kind = 'a'"), Way(UP), "1")
+    offered.join(Advertisement("kind = 'a'"), NextHop(UP), "1")
     assert topology.refusal(UP) is not None, "the other end has not named it"
-    assert RouterOutlook(topology, offered).sources(A, C) == frozenset()
+    assert SourceMap(topology, offered).sources(A, C) == frozenset()
 
 
 @pytest.mark.parametrize("role", [Role.PEER, Role.CHILD])
@@ -69,17 +77,17 @@ def test_nor_is_one_to_a_peer_or_a_child(role: Role) -> None:
     topology.add(Adjacency("n", role))
     topology.choose_ways()
     offered: Poset[Offer] = Poset(None)
-    offered.join(Advertisement("kind = 'a'"), Way(N), "1")
+    offered.join(Advertisement("kind = 'a'"), NextHop(N), "1")
     assert topology.refusal(N) is not None
-    assert RouterOutlook(topology, offered).sources(A, C) == frozenset()
+    assert SourceMap(topology, offered).sources(A, C) == frozenset()
 
 
 def test_without_advertisements_nothing_is_known() -> None:
     """Patterns would be split by what nobody has told."""
-    unknown = RouterOutlook(Topology(), None)
+    unknown = SourceMap(Topology(), None)
     assert not unknown.is_known
     assert unknown.sources(A, C) == frozenset()
-    assert outlook({}, {}).is_known
+    assert source_map({}, {}).is_known
 
 
 @pytest.mark.parametrize(
@@ -90,5 +98,5 @@ def test_a_peer_asks_for_what_comes_from_elsewhere(
     origin: Client | Neighbour, requester: Client | Neighbour, counts: bool
 ) -> None:
     """A match would be found twice, by a peer and by its own neighbour; or a child's be missed."""
-    it = outlook({N: Role.CHILD, M: Role.PEER}, {})
+    it = source_map({N: Role.CHILD, M: Role.PEER}, {})
     assert it.counts(origin, requester) == counts

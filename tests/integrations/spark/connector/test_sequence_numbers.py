@@ -3,14 +3,14 @@
 import pytest
 
 from contrada.errors import DeliveryError
-from contrada.integrations.spark.connector.row_numbers import BATCH_MAX, Numbering
+from contrada.integrations.spark.connector.sequence_numbers import BATCH_MAX, SequenceNumbers
 from contrada.model.domains.values import INT_MAX
 
 ROWS = [b"a", b"b", b"c"]
 
 
 def numbered(batch: int, known: int = 0, rows: list[bytes] = ROWS) -> list[int]:
-    numbering = Numbering("q", batch, 0)
+    numbering = SequenceNumbers("q", batch, 0)
     assert numbering.know(known)
     numbers = [numbering.next(each) for each in rows]
     numbering.end()
@@ -21,7 +21,7 @@ def test_numbers_grow_from_row_to_row_and_from_batch_to_batch() -> None:
     """Brokers would take new rows for duplicates."""
     numbers = [number for batch in range(3) for number in numbered(batch)]
     assert numbers == sorted(set(numbers))
-    last = Numbering("q", BATCH_MAX, 7)
+    last = SequenceNumbers("q", BATCH_MAX, 7)
     assert 0 < last.next(b"x") <= INT_MAX
     assert last.publisher == f"q/7/{BATCH_MAX // 2**16}"
 
@@ -36,7 +36,7 @@ def test_what_is_published_has_no_number() -> None:
 
 def test_a_later_batch_was_published_before() -> None:
     """Old rows would be refused one by one."""
-    assert not Numbering("q", 5, 0).know(numbered(6)[0])
+    assert not SequenceNumbers("q", 5, 0).know(numbered(6)[0])
 
 
 @pytest.mark.parametrize("rows", [[b"b", b"a", b"c"], [b"a", b"x", b"c"], [b"a"]])

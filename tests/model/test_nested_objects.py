@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from contrada.errors import InvalidNotificationError, LimitError
-from contrada.integrations.files import Reading, notification_of_object, notification_of_shown
+from contrada.integrations.files import ReadOptions, notification_of_object, notification_of_shown
 from contrada.matching import Index
 from contrada.model import Filter, Notification, from_json, to_json
 from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
@@ -146,7 +146,7 @@ def test_objects_in_objects_are_read_alike_everywhere(
     line = json.dumps(given)
     for found in (
         Notification(given),
-        notification_of_object(line, Reading()),
+        notification_of_object(line, ReadOptions()),
         notification_of_shown(line),
     ):
         assert (found, found.body) == (expected, b"")
@@ -237,4 +237,4 @@ def test_json_has_one_spelling_of_what_it_has_not() -> None:
     of = Notification({"t": AT, "b": b"\xff", "n": [math.inf, math.nan]})
     shown = json.loads(to_json(of))["notification"]["attributes"]
     assert shown["t"] == {"$time": "2026-11-20T09:30:00Z"}
-    assert notification_of_object(json.dumps(shown), Reading()) == of == from_json(to_json(of))
+    assert notification_of_object(json.dumps(shown), ReadOptions()) == of == from_json(to_json(of))

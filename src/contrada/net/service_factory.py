@@ -13,15 +13,15 @@ from typing import Any, Unpack
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError
-from contrada.net.broker.embedded_broker import MemberService
+from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.network_settings import NetworkOptions, membership_of
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.endpoint import Approach
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import ConnectionState, Service
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.security.signatures import Signer
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
-from contrada.service.sync import BlockingService
+from contrada.service.sync import SyncService
 
 
 def connect(
@@ -73,10 +73,10 @@ def connect(
     }
     if address is not None:
         again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
-        return TcpService(address, approach=Approach(tls, token), **again, **own)
+        return TcpService(address, approach=ConnectOptions(tls, token), **again, **own)
     if network:
         membership = replace(membership_of(network), token=token)
-        return MemberService(membership, store=store, tls=tls, **own)
+        return EmbeddedBroker(membership, store=store, tls=tls, **own)
     return EmbeddedService(store=store, **own)
 
 
@@ -108,9 +108,9 @@ def connect_sync(
     tls: ssl.SSLContext | None = None,
     token: str = "",
     **network: Unpack[NetworkOptions],
-) -> BlockingService:
+) -> SyncService:
     """The same for code that does not await, to be used inside `with`; see `connect`."""
-    return BlockingService(
+    return SyncService(
         connect(
             address,
             publisher=publisher,

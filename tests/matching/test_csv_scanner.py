@@ -68,10 +68,10 @@ LINES: dict[str, list[str | None] | None] = {
 
 def test_cells_stand_between_signs() -> None:
     """A cell would be another than the plain reader's, or a ragged row be whole."""
-    doubtful, cells = parted(
+    fallback, cells = parted(
         "".join(f"{each}\n" for each in LINES), [0, json_scanner.NOT_KEPT, 1], absent=("NA", "none")
     )
-    for line, is_doubtful, found in zip(LINES, doubtful, cells, strict=True):
+    for line, is_doubtful, found in zip(LINES, fallback, cells, strict=True):
         assert is_doubtful == (LINES[line] is None), line
         assert is_doubtful or found == LINES[line]
 
@@ -81,8 +81,8 @@ def test_cells_of_each_length_end(size: int) -> None:
     """A sign would be passed over among eight bytes, or a byte that is near it be one."""
     for near in "+-!#\x0b\t":
         text = (near * 20)[:size]
-        doubtful, cells = parted(f'{text},"{text}"\n', [0, 1])
-        assert (doubtful, cells) == ([False], [[text or None] * 2])
+        fallback, cells = parted(f'{text},"{text}"\n', [0, 1])
+        assert (fallback, cells) == ([False], [[text or None] * 2])
         assert parted(f'{text}",{text}\n', [0, 1])[0] == [True]
         assert parted(f'{text}",{text}\n', [0, 1], quote="") == (
             [False],
@@ -107,10 +107,10 @@ def test_lines_that_are_empty_or_doubtful_are_passed_over() -> None:
 def test_cells_that_are_to_be_numbers_are() -> None:
     """A row would be good whose number is none."""
     cells = ["1", "-0.5e3", "", "NA", "-99", "x", "1x", "NaN", "01", "9" * 19, '"1"', '"x"', "NAN"]
-    doubtful, _ = parted(
+    fallback, _ = parted(
         "".join(f"{each},a\n" for each in cells), [csv_scanner.CHECKED, 0], absent=("NA", "-99")
     )
-    assert doubtful == [False] * 5 + [True] * 5 + [False] + [True] * 2
+    assert fallback == [False] * 5 + [True] * 5 + [False] + [True] * 2
 
 
 CELLS = st.one_of(

@@ -1,0 +1,77 @@
+"""The ledger gives back exactly what was asked for under an identity."""
+
+import pytest
+
+from contrada.errors import LimitError
+from contrada.routing.router_messages import Client, Neighbour, NextHop, Reason
+from contrada.routing.tables import registrations as module
+from contrada.routing.tables.registrations import Registrations, RegistrationStatistics
+from tests.routing.refused import refused
+
+
+def test_entries_are_kept_by_origin_and_identity() -> None:
+    """One client could withdraw another one's subscription, or a neighbour's of its name."""
+    registrations: Registrations[str] = Registrations()
+    registrations.add(Client("a"), "1", "of the client")
+    registrations.add(NextHop(Neighbour("a")), "1", "of the neighbour")
+    registrations.add(Client("b"), "1", "of another client")
+    assert registrations.get(NextHop(Neighbour("a")), "1") == "of the neighbour"
+    assert registrations.remove(Client("a"), "1") == "of the client"
+    assert registrations.get(NextHop(Neighbour("a")), "1") == "of the neighbour"
+    assert registrations.statistics() == RegistrationStatistics(parties=2, entries=2)
+    registrations.validate()
+
+
+def test_the_unknown_is_not_there() -> None:
+    """Withdrawing something twice would go unnoticed."""
+    registrations: Registrations[str] = Registrations()
+    registrations.add(Client("a"), "1", "x")
+    assert registrations.remove(Client("a"), "2") is None
+    assert registrations.remove(Client("b"), "1") is None
+    assert registrations.remove(Client("a"), "1") == "x"
+    assert registrations.remove(Client("a"), "1") is None
+    assert len(registrations) == 0
+    assert Client("a") not in registrations
+    registrations.validate()
+
+
+def test_all_of_an_origin_are_removed_together() -> None:
+    """A client that is gone would go on being served."""
+    registrations: Registrations[str] = Registrations()
+    for identity in "123":
+        registrations.add(Client("a"), identity, identity)
+    registrations.add(Client("b"), "1", "stays")
+    assert registrations.remove_all(Client("a")) == {"1": "1", "2": "2", "3": "3"}
+    assert registrations.remove_all(Client("a")) == {}
+    assert list(registrations) == [(Client("b"), "1", "stays")]
+    registrations.validate()
+
+
+def test_a_full_ledger_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger could fill the memory of a server."""
+    monkeypatch.setattr(module, "LEDGER_ENTRIES_MAX", 2)
+    registrations: Registrations[int] = Registrations()
+    registrations.add(Client("a"), "1", 1)
+    registrations.add(Client("a"), "2", 2)
+    refusal = refused(registrations.add, Client("b"), "1", 3)
+    assert refusal is not None
+    assert isinstance(refusal.error, LimitError)
+    assert (refusal.reason, refusal.error.limit) == (Reason.FULL, "LEDGER_ENTRIES_MAX")
+    assert len(registrations) == 2
+    registrations.validate()
+
+
+def test_ways_are_found_by_their_neighbour() -> None:
+    """When a link goes, what came over it for some home would stay."""
+    registrations: Registrations[str] = Registrations()
+    link = Neighbour("a")
+    way = registrations.way(link, "h")
+    registrations.add(way, "1", "x")
+    registrations.add(NextHop(link), "1", "y")
+    registrations.add(NextHop(Neighbour("b"), "h"), "1", "z")
+    assert set(registrations.ways(link)) == {NextHop(link), NextHop(link, "h")}
+    assert registrations.way(link, "h") is way
+    registrations.remove(way, "1")
+    registrations.remove_all(NextHop(link))
+    assert not registrations.ways(link)
+    registrations.validate()
