@@ -1,7 +1,8 @@
-"""The named limits of the source, and docs/limits.md, which is made of them.
+"""The named limits of the source, and docs/limits.md, which is made from them.
 
-A limit is a constant at the top of a module whose docstring says what it bounds, then what happens
-beyond: `Bytes of a line. Beyond it: the line is a bad record.`
+A limit is a field of a frozen `…Limits` class, which a user can set, or a constant at the top of a
+module, which is fixed. Its docstring names the bound, then the behaviour beyond it: `Bytes of a
+line. Beyond it: the line is a bad record.`
 
     python -m tests.limits
 """
@@ -26,12 +27,16 @@ NO_LIMITS: Final = {"model.domains.values:INT_MAX", "matching.filter_compiler:EX
 
 HEAD: Final = """# Limits
 
-Every queue, table, recursion and wait has a named limit. This page is made from the constants and
-their docstrings by `make limits`; a test holds that it is not stale. A name is `module:NAME`, below
-`contrada`. Errors that name a limit use the part behind the colon. *Counted* means: in the
-statistics of the service, broker or process. The *safe answer* is told in
-[architecture.md](architecture.md).
+Every queue, table, recursion and time-out has a named limit. `make limits` makes this page from the
+code, and a test keeps it current. *Counted* means: in the statistics of the service, broker or
+process. [architecture.md](architecture.md) explains the conservative answer.
+
+A limit with a name in lower case is a field of a frozen `…Limits` class: pass a value to the
+component, or `connect(limits=ct.Limits(…))`. A limit in upper case is a constant of a format,
+protocol or kernel, named `module:NAME` below `contrada`.
 """
+
+TABLE: Final = "| limit | value | bounds | beyond it |\n|---|---|---|---|\n"
 
 OPERATIONS: Final[dict[type, Callable[[float, float], float]]] = {
     ast.Mult: operator.mul,
@@ -47,17 +52,18 @@ class Constant(NamedTuple):
     name: str
     value: float
     docstring: str
+    owner: str = ""  # the `…Limits` class of a field
 
     @property
     def place(self) -> str:
-        """The constant as `module:NAME`."""
-        return f"{self.module}:{self.name}"
+        """The constant as `module:NAME`, a field as `Class.name`."""
+        return f"{self.owner}.{self.name}" if self.owner else f"{self.module}:{self.name}"
 
     @property
     def is_limit(self) -> bool:
         """Whether its name or its docstring says that it is a limit."""
-        named = NAME.fullmatch(self.name) is not None and self.place not in NO_LIMITS
-        return named or "Beyond it:" in self.docstring
+        named = NAME.fullmatch(self.name.upper()) is not None and self.place not in NO_LIMITS
+        return named or "Beyond it:" in self.docstring or self.owner != ""
 
 
 @cache
@@ -70,11 +76,18 @@ def _constants() -> Iterator[Constant]:
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         body = ast.parse(path.read_text("utf-8"), path).body
-        for node, below in pairwise((*body, ast.Pass())):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                value = number_of(node.value)
-                if value is not None:
-                    yield Constant(module, node.target.id, value, docstring_of(below))
+        yield from _numbers_of(module, body)
+        for node in body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Limits"):
+                yield from _numbers_of(module, node.body, node.name)
+
+
+def _numbers_of(module: str, body: list[ast.stmt], owner: str = "") -> Iterator[Constant]:
+    for node, below in pairwise((*body, ast.Pass())):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            value = number_of(node.value)
+            if value is not None:
+                yield Constant(module, node.target.id, value, docstring_of(below), owner)
 
 
 def number_of(node: ast.expr | None) -> float | None:
@@ -101,28 +114,33 @@ def limits() -> list[Constant]:
 
 
 def page() -> str:
-    """docs/limits.md as it must be."""
+    """Returns docs/limits.md as it must be: the settable limits, then the fixed ones."""
+    settable = [limit for limit in limits() if limit.owner]
+    fixed = [limit for limit in limits() if not limit.owner]
     parts = [HEAD]
-    for room, members in groupby(limits(), lambda limit: limit.module.partition(".")[0]):
-        parts += [f"\n## {room}\n\n", "| limit | value | bounds | beyond it |\n|---|---|---|---|\n"]
-        parts += map(row, members)
+    for owner, members in groupby(settable, lambda limit: limit.owner):
+        parts += [f"\n## `{owner}`\n\n", TABLE, *map(row, members)]
+    for room, members in groupby(fixed, lambda limit: limit.module.partition(".")[0]):
+        parts += [f"\n## Fixed, in `{room}`\n\n", TABLE, *map(row, members)]
     return "".join(parts)
 
 
 def row(limit: Constant) -> str:
     """A limit as a row of the page."""
     bounds, _, beyond = limit.docstring.partition(" Beyond it: ")
-    return f"| `{limit.place}` | {value_text(limit)} | {bounds} | {beyond} |\n"
+    name = limit.name if limit.owner else limit.place
+    return f"| `{name}` | {value_text(limit)} | {bounds} | {beyond} |\n"
 
 
 def value_text(limit: Constant) -> str:
     """The value with its unit, which the name says last."""
-    if "_BYTES" in limit.name:
+    name = limit.name.upper()
+    if "_BYTES" in name:
         units = ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1)
         unit, size = next((unit, size) for unit, size in units if limit.value % size == 0)
         return f"{int(limit.value) // size:,} {unit}"
     number = f"{limit.value:,}" if isinstance(limit.value, int) else f"{limit.value:g}"
-    timed = re.search(r"_(US|S)(_MAX)?$", limit.name)
+    timed = re.search(r"_(US|S)(_MAX)?$", name)
     return number if timed is None else number + {"US": " µs", "S": " s"}[timed[1]]
 
 
