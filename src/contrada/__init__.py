@@ -64,7 +64,7 @@ from contrada.model.extensions import ExtendedOperator, ExtendedType
 from contrada.renamed_modules import RenamedModules
 
 if TYPE_CHECKING:
-    from contrada.delivery.durable_subscription import OnFull, Retention
+    from contrada.delivery.durable_log import OnFull, Retention
     from contrada.integrations.sources.file_source import FileSource
     from contrada.integrations.sources.table_source import TableSource
     from contrada.matching import Index
@@ -126,9 +126,9 @@ _LATER: Final = {
     "Reference": "contrada.typed.remote_calls",
     "Index": "contrada.matching",
     "Match": "contrada.patterns",
-    "OnFull": "contrada.delivery.durable_subscription",
+    "OnFull": "contrada.delivery.durable_log",
     "PatternMatcher": "contrada.patterns.pattern_matcher",
-    "Retention": "contrada.delivery.durable_subscription",
+    "Retention": "contrada.delivery.durable_log",
     "connect": "contrada.net.service_factory",
     "connect_sync": "contrada.net.service_factory",
     "simplify": "contrada.model.algebra.simplification",

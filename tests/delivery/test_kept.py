@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.delivery.delivery_server import DeliveryServer
-from contrada.delivery.durable_subscription import OnFull, Retention
+from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import SPOOL
 from contrada.errors import DeliveryError, InvalidValueError

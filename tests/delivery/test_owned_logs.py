@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Grant, Nack, OpenLog
-from contrada.delivery.durable_subscription import OnFull, Retention
+from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from contrada.delivery.durable_subscription import OUT_MAX, DurableLog, Retention
+from contrada.delivery.durable_log import OUT_MAX, DurableLog, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import LogRecord
 from contrada.delivery.store_renewal import RESTORED_GAP, records_between, renew

@@ -8,7 +8,7 @@ import pytest
 
 import contrada as ct
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, ReadLog, Records
-from contrada.delivery.durable_subscription import OUT_MAX
+from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
 from contrada.net.broker import durable_session, ingress_queue

@@ -42,7 +42,7 @@ from contrada.delivery.delivery_messages import (
     ToSequence,
     Transfer,
 )
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.errors import ContradaError, DeliveryError, FrameError
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern, Query
 from contrada.model.codec import Encodable, from_msgpack, to_msgpack

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.model import Notification, Selection
 from contrada.routing.delegation import RouterMessage
 from contrada.routing.router_messages import Label

@@ -41,7 +41,7 @@ from contrada.delivery.delivery_messages import (
     StreamAck,
     Transfer,
 )
-from contrada.delivery.durable_subscription import DurableLogStatistics, OnFull, Retention
+from contrada.delivery.durable_log import DurableLogStatistics, OnFull, Retention
 from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.inbox import ArrivedParcel, Inbox
 from contrada.delivery.notes import Notes

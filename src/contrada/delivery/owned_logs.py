@@ -28,7 +28,7 @@ from contrada.delivery.delivery_messages import (
     OpenLog,
     Records,
 )
-from contrada.delivery.durable_subscription import (
+from contrada.delivery.durable_log import (
     DurableLog,
     DurableLogStatistics,
     Handed,

@@ -35,7 +35,7 @@ from contrada.delivery.delivery_messages import (
     Records,
 )
 from contrada.delivery.delivery_server import RETRY_US, DeliveryEffect, DeliveryServer
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
 from contrada.errors import (

@@ -29,7 +29,7 @@ from contrada.delivery.delivery_messages import (
     ReadLog,
     Records,
 )
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.errors import (
     ContradaError,
     DeliveryError,

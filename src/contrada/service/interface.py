@@ -32,7 +32,7 @@ from typing import (
     overload,
 )
 
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match

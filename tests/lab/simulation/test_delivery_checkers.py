@@ -14,7 +14,7 @@ from contrada.delivery.access_point import AccessPoint
 from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_messages import LogEntry
-from contrada.delivery.durable_subscription import OnFull, Retention
+from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.memory_store import MemoryStore

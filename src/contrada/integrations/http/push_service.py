@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from contrada.delivery.durable_subscription import OnFull, Retention
+from contrada.delivery.durable_log import OnFull, Retention
 from contrada.errors import (
     ContradaError,
     DeliveryError,

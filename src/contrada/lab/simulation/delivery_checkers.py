@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from contrada.delivery.durable_subscription import OnFull
+from contrada.delivery.durable_log import OnFull
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.oracle import Violation
 

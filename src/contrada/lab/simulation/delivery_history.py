@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from contrada.delivery.delivery_class import DeliveryClass
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.errors import ContradaError
 from contrada.model import Notification, Selection
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from contrada.delivery.durable_subscription import OnFull
+from contrada.delivery.durable_log import OnFull
 from contrada.lab.simulation.script_deadlines import hastened
 from contrada.lab.simulation.script_steps import (
     AddFilter,

@@ -27,7 +27,7 @@ from contrada.delivery.delivery_messages import (
     OpenLog,
     Records,
 )
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.errors import CannotPublishError, ContradaError
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, LogReading, Sent
 from contrada.lab.simulation.schedule import Schedule

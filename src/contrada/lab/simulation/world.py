@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.pattern_oracle import judge_matches

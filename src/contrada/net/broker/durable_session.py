@@ -28,7 +28,7 @@ from contrada.delivery.delivery_messages import (
     ReadLog,
     Records,
 )
-from contrada.delivery.durable_subscription import OUT_MAX
+from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import (
     ContradaError,
     DeliveryError,

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
-from contrada.delivery.durable_subscription import Retention
+from contrada.delivery.durable_log import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
 from contrada.service import DurableOptions, Interest, Predicate, Service, Subscribable

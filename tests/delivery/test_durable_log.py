@@ -7,8 +7,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contrada.delivery import durable_subscription
-from contrada.delivery.durable_subscription import DurableLog, Handed, OnFull, Retention
+from contrada.delivery import durable_log
+from contrada.delivery.durable_log import DurableLog, Handed, OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
@@ -361,8 +361,8 @@ def test_it_is_read_again_right_after_a_restart() -> None:
 
 def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers that never acknowledge would fill the memory."""
-    monkeypatch.setattr(durable_subscription, "CONSUMERS_MAX", 1)
-    monkeypatch.setattr(durable_subscription, "OUT_MAX", 2)
+    monkeypatch.setattr(durable_log, "CONSUMERS_MAX", 1)
+    monkeypatch.setattr(durable_log, "OUT_MAX", 2)
     of, _ = subscription()
     append(of, *"abc")
     of.open("x")
@@ -375,8 +375,8 @@ def test_consumers_and_what_they_have_are_bounded(monkeypatch: pytest.MonkeyPatc
     of.close("x")
     of.open("x")
     append(of, "d")
-    monkeypatch.setattr(durable_subscription, "OUT_MAX", 3)
+    monkeypatch.setattr(durable_log, "OUT_MAX", 3)
     assert taken(of) == ["b 2", "c 2", "d 1"]
     of.nack("x", [2, 3, 4])
-    monkeypatch.setattr(durable_subscription, "OUT_MAX", 2)
+    monkeypatch.setattr(durable_log, "OUT_MAX", 2)
     assert taken(of) == ["b 3", "c 3"], "no more than it may have, also of what comes again"
