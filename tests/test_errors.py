@@ -35,9 +35,9 @@ def test_a_filter_that_nothing_can_match_is_shown_in_part() -> None:
     assert (
         str(errors.UnsatisfiableFilterError(one)) == f"no notification can match the filter {one}"
     )
-    long = ct.Filter({"a": "x" * 1_000, "b": ct.lt(0) & ct.gt(0)})
+    long = ct.Filter({"a": "x" * 1_000, "b": ct.ops.lt(0) & ct.ops.gt(0)})
     assert len(str(errors.UnsatisfiableFilterError(long))) < 150
-    many = ct.FilterSet([ct.Filter({"a": n, "b": ct.lt(0) & ct.gt(0)}) for n in range(9)])
+    many = ct.FilterSet([ct.Filter({"a": n, "b": ct.ops.lt(0) & ct.ops.gt(0)}) for n in range(9)])
     error = errors.UnsatisfiableFilterError(many)
     assert str(error) == "no notification can match any of the 9 filters"
     assert error.filter is many

@@ -64,6 +64,8 @@ def test_former_names_still_work() -> None:
     """A program written for the former names would end at its first import."""
     with pytest.warns(DeprecationWarning, match=r"ct\.BlockingService is ct\.SyncService now"):
         assert ct.BlockingService is ct.SyncService
+    with pytest.warns(DeprecationWarning, match=r"ct\.in_ is ct\.ops\.in_ now"):
+        assert ct.in_(1, 2) == ct.ops.in_(1, 2)
     for old, new in renamed_modules.RENAMED.items():
         sys.modules.pop(f"contrada.{old}", None)
         with pytest.warns(DeprecationWarning, match=f"contrada.{old} is contrada"):

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from warnings import warn
 
-from contrada import errors
+from contrada import errors, ops
 from contrada.model import (
     Advertisement,
     Constraint,
@@ -35,30 +35,10 @@ from contrada.model.algebra.relations import (
     covers,
     equal,
     explain,
+    matches,
     meets,
     merge,
     witness,
-)
-from contrada.model.algebra.sets import (
-    absent,
-    any_but,
-    between,
-    cidr,
-    contains,
-    eq,
-    exists,
-    ge,
-    gt,
-    in_,
-    le,
-    lt,
-    matches,
-    ne,
-    none_of,
-    not_in,
-    prefix,
-    suffix,
-    wildcard,
 )
 from contrada.model.extensions import ExtendedOperator, ExtendedType
 from contrada.renamed_modules import RenamedModules
@@ -186,42 +166,25 @@ __all__ = [
     "Value",
     "ValueSet",
     "Verifier",
-    "absent",
-    "any_but",
-    "between",
-    "cidr",
     "connect",
     "connect_sync",
-    "contains",
     "covers",
-    "eq",
     "equal",
     "errors",
-    "exists",
     "explain",
     "from_json",
     "from_msgpack",
-    "ge",
-    "gt",
-    "in_",
-    "le",
-    "lt",
     "matches",
     "meets",
     "merge",
-    "ne",
-    "none_of",
-    "not_in",
     "obvent",
+    "ops",
     "parse",
-    "prefix",
     "published_by",
     "qos_of",
     "simplify",
-    "suffix",
     "to_json",
     "to_msgpack",
-    "wildcard",
     "witness",
 ]
 
@@ -231,6 +194,7 @@ _RENAMED: Final = {
     "Prioritary": "Prioritized",
     "StandingSubscription": "DurableSubscription",
     "Timely": "Expiring",
+    **{name: f"ops.{name}" for name in ops.__all__ if name != "matches"},
 }
 """Former names, which give a DeprecationWarning."""
 
@@ -243,6 +207,8 @@ def __getattr__(name: str) -> Any:
     if name in _RENAMED:
         warn(f"ct.{name} is ct.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
         name = _RENAMED[name]
+        if name.startswith("ops."):
+            return getattr(ops, name.removeprefix("ops."))
     if name not in _LATER:
         raise AttributeError(f"module 'contrada' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LATER[name]), name)

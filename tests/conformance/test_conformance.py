@@ -121,20 +121,20 @@ RELATIONS: dict[str, Callable[[Row], bool]] = {
     "unifies": unifies,
     "sequence fills pattern": fills,
     "constraint matches": constraint_matches,
-    "filter matches": lambda row: relations.matches_subscription(
+    "filter matches": lambda row: relations.matches(
         ct.Filter(row["filter"]), notification_of(row["notification"])
     ),
-    "covers filter": lambda row: relations.covers_subscription(
+    "covers filter": lambda row: relations.covers(
         ct.Filter(row["first"]), ct.Filter(row["second"])
     ),
     "equal": lambda row: relations.equal(ct.Filter(row["first"]), ct.Filter(row["second"])),
-    "advertisement covers notification": lambda row: relations.matches_advertisement(
+    "advertisement covers notification": lambda row: relations.matches(
         ct.Advertisement(row["advertisement"]), notification_of(row["notification"])
     ),
-    "covers advertisement": lambda row: relations.covers_advertisement(
+    "covers advertisement": lambda row: relations.covers(
         ct.Advertisement(row["first"]), ct.Advertisement(row["second"])
     ),
-    "relevant": lambda row: relations.relevant(
+    "relevant": lambda row: relations.meets(
         ct.Advertisement(row["advertisement"]), ct.Filter(row["filter"])
     ),
     "query intersects description": lambda row: relations.meets(

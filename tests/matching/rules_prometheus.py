@@ -40,12 +40,12 @@ _JOINT: Final = re.compile(r"\s*\band\b\s*")
 _QUERY: Final = re.compile(r"^( *)(?:- )?query: *(.*)$")
 
 _NUMBERS: Final[dict[str, tuple[Callable[[Any], ct.ValueSet], Callable[[Any, Any], Any]]]] = {
-    "==": (ct.eq, operator.eq),
-    "!=": (ct.ne, operator.ne),
-    "<": (ct.lt, operator.lt),
-    "<=": (ct.le, operator.le),
-    ">": (ct.gt, operator.gt),
-    ">=": (ct.ge, operator.ge),
+    "==": (ct.ops.eq, operator.eq),
+    "!=": (ct.ops.ne, operator.ne),
+    "<": (ct.ops.lt, operator.lt),
+    "<=": (ct.ops.le, operator.le),
+    ">": (ct.ops.gt, operator.gt),
+    ">=": (ct.ops.ge, operator.ge),
 }
 
 
@@ -59,9 +59,9 @@ class Matcher:
 
     def value_set(self) -> ct.ValueSet:
         """The values of the label, absence among them where the empty text would do."""
-        accepted = texts_of(self.text) if self.how[-1] == "~" else ct.eq(self.text)
+        accepted = texts_of(self.text) if self.how[-1] == "~" else ct.ops.eq(self.text)
         if accepted.contains(""):
-            accepted = accepted | ct.absent()
+            accepted = accepted | ct.ops.absent()
         return ~accepted if self.how[0] == "!" else accepted
 
     def accepts(self, value: str | None) -> bool:
@@ -189,11 +189,11 @@ def texts_of_one(before: str, text: str, after: str) -> ct.ValueSet:
     """The texts of one alternative. `.+` asks for one character more than `.*`."""
     if before and after:
         assert (before, after) == _WILD[:1] * 2
-        return ct.contains(text)
+        return ct.ops.contains(text)
     if not before and not after:
-        return ct.eq(text)
-    accepted = ct.suffix(text) if before else ct.prefix(text)
-    return accepted - ct.eq(text) if ".+" in (before, after) else accepted
+        return ct.ops.eq(text)
+    accepted = ct.ops.suffix(text) if before else ct.ops.prefix(text)
+    return accepted - ct.ops.eq(text) if ".+" in (before, after) else accepted
 
 
 # --- meanings -----------------------------------------------------------------------------------

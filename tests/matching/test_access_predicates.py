@@ -172,8 +172,8 @@ def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
 
     def change(key: int) -> None:
         low = {name: random.randrange(10) for name in random.sample("abcdefghij", 6)}
-        sets = {name: ct.between(at, at + 8) for name, at in low.items()}
-        by_key[key] = ct.Filter(sets | ({"k": ct.prefix("x")} if key % 3 == 0 else {}))
+        sets = {name: ct.ops.between(at, at + 8) for name, at in low.items()}
+        by_key[key] = ct.Filter(sets | ({"k": ct.ops.prefix("x")} if key % 3 == 0 else {}))
         index.add(key, by_key[key])
 
     for step in range(900):
@@ -197,7 +197,7 @@ def test_filters_of_many_wide_ranges_are_pooled(compiled: Any) -> None:
 
 
 def boxed(lows: dict[str, int]) -> ct.Filter:
-    return ct.Filter({name: ct.between(low, low + 8) for name, low in lows.items()})
+    return ct.Filter({name: ct.ops.between(low, low + 8) for name, low in lows.items()})
 
 
 boxes = st.dictionaries(

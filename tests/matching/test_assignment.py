@@ -14,7 +14,7 @@ from tests.matching.engines import COMPILED, arrays_of, generation_of, module, n
 def filters(random: Random, key: int) -> ct.Filter:
     """Asks for a kind and for an owner, of which there are ten, and for what all but one have."""
     kind, owner = f"k{random.randrange(10)}", f"o{random.randrange(10)}"
-    return ct.Filter({"kind": kind, "owner": owner, "number": ct.none_of(key)})
+    return ct.Filter({"kind": kind, "owner": owner, "number": ct.ops.none_of(key)})
 
 
 def looked_at(index: ct.Index[int], notifications: list[dict[str, str]]) -> float:
@@ -68,7 +68,7 @@ def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.Monke
     random = Random(6)
     index: ct.Index[int] = new_index(compiled)
     for key in range(FILTERS[compiled]):
-        index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.none_of(key)}))
+        index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.ops.none_of(key)}))
     asked: list[int] = []
     rehang = drift.Hanging.rehang
 
@@ -108,7 +108,8 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
     generation = arrays_of(index)._generation
     attr = generation.compiler.attrs[name]
     places = [
-        places_of(generation.arrays.seed[0], attr, ct.eq(value)) for value in values or range(100)
+        places_of(generation.arrays.seed[0], attr, ct.ops.eq(value))
+        for value in values or range(100)
     ]
     hashes = {place.hash for each in places if each for place in each}
     buckets = generation.arrays.of["buckets"]

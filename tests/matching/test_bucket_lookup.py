@@ -32,7 +32,7 @@ hashes = st.integers(0, 2**31 - 1) | st.integers(0, 40).map(lambda n: 2**10 * n 
 @given(known=st.lists(hashes, unique=True, max_size=40), others=st.lists(hashes, max_size=10))
 def test_a_bucket_is_found_by_its_hash_alone(known: Any, others: Any, compiled: Any) -> None:
     """A place would lead to the bucket of another, or to none after the table has grown."""
-    generation = generation_of([ct.Filter({"a": ct.exists()})], compiled)
+    generation = generation_of([ct.Filter({"a": ct.ops.exists()})], compiled)
     arrays, bucket_of = generation.arrays, inner(compiled).bucket_of
     buckets = {h: arrays.place_bucket(h, 0, 0.5, 0, 0, arrays) >> 2 for h in known}
     assert len(set(buckets.values())) == len(known)
@@ -86,7 +86,9 @@ def test_what_matches_hangs_where_the_notification_comes_by(
 def test_ranges_hang_above_the_bins_of_their_values(compiled: Any) -> None:
     """A range would hang at nodes that a value inside it does not come by."""
     bounds = [(low, low + width) for low in range(0, 64, 4) for width in (0, 1, 9, 30, 64)]
-    generation = generation_of([ct.Filter({"x": ct.between(*each)}) for each in bounds], compiled)
+    generation = generation_of(
+        [ct.Filter({"x": ct.ops.between(*each)}) for each in bounds], compiled
+    )
     arrays = generation.arrays
     assert arrays.attrs.tree[0] >= 0
     for value in (*range(-1, 130), 2**53 + 1):

@@ -59,7 +59,7 @@ TestGoingOver.__doc__ = "A filter would be lost, or stay, between the two engine
 def filled(index: ct.Index[int], count: int) -> None:
     """Adds so many filters."""
     for key in range(count):
-        index.add(key, ct.Filter({"a": key % 7, "b": ct.ge(key)}))
+        index.add(key, ct.Filter({"a": key % 7, "b": ct.ops.ge(key)}))
 
 
 def test_the_arrays_take_over_when_they_hold_everything() -> None:

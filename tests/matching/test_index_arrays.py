@@ -170,7 +170,9 @@ def test_bits_of_substrings_take_no_room_before_one_is_asked_for() -> None:
 
 def test_what_is_saved_is_restored() -> None:
     """A filter would come back without its place, or the scratch be too small for it."""
-    filters = [ct.Filter({"a": n, "b": ct.contains(f"x{n}"), "c": ct.gt(n)}) for n in range(50)]
+    filters = [
+        ct.Filter({"a": n, "b": ct.ops.contains(f"x{n}"), "c": ct.ops.gt(n)}) for n in range(50)
+    ]
     generation = generation_of(filters, False)
     before = generation.arrays
     restored = module("index_arrays").Arrays()

@@ -122,9 +122,9 @@ def small(path: Path) -> ct.Index[Any]:
     for key in range(8):
         sets: dict[str, Any] = {
             "a": key,
-            "b": ct.contains(f"x{key}"),
-            "c": ct.gt(key),
-            "d": ct.gt(1),
+            "b": ct.ops.contains(f"x{key}"),
+            "c": ct.ops.gt(key),
+            "d": ct.ops.gt(1),
         }
         index.add(key, ct.FilterSet([ct.Filter(sets), ct.Filter(f"e matches /x{key}+/")]))
     index.remove(3)

@@ -85,9 +85,9 @@ def test_a_prefix_is_known_by_its_interval(prefix: Any) -> None:
 @pytest.mark.parametrize(
     ("of", "value"),
     [
-        (ct.ge(math.inf), math.inf),
-        (ct.lt(-sys.float_info.max), -math.inf),
-        (ct.gt(sys.float_info.max), math.inf),
+        (ct.ops.ge(math.inf), math.inf),
+        (ct.ops.lt(-sys.float_info.max), -math.inf),
+        (ct.ops.gt(sys.float_info.max), math.inf),
     ],
 )
 def test_a_bound_that_leaves_one_number_is_that_number(of: ct.ValueSet, value: float) -> None:
@@ -95,7 +95,9 @@ def test_a_bound_that_leaves_one_number_is_that_number(of: ct.ValueSet, value: f
     assert traits_of(of, 1) == (IndexKey("is", False, key_of(value)),)
 
 
-@pytest.mark.parametrize("of", [ct.ge(0), ct.lt(2**62), ct.gt(-1e300), ct.between(0, 1)])
+@pytest.mark.parametrize(
+    "of", [ct.ops.ge(0), ct.ops.lt(2**62), ct.ops.gt(-1e300), ct.ops.between(0, 1)]
+)
 def test_many_numbers_have_no_traits(of: ct.ValueSet) -> None:
     """A filter would be filed under some of its values, and be missed at the others."""
     assert traits_of(of, 16) is None

@@ -161,7 +161,9 @@ def test_more_candidates_than_are_written_down_at_a_time(count: int, compiled: A
     """Of a long bucket those behind the room for candidates would be forgotten, or come twice."""
     index: ct.Index[int] = new_index(compiled)
     for key in range(count):
-        index.add(key, ct.Filter({"a": ct.exists(), "b": ct.none_of(key), "c": ct.gt(-key)}))
+        index.add(
+            key, ct.Filter({"a": ct.ops.exists(), "b": ct.ops.none_of(key), "c": ct.ops.gt(-key)})
+        )
     assert sorted(index.match({"a": 1, "b": -1, "c": 1})) == list(range(count))
     assert sorted(index.match({"a": 1, "b": 5, "c": 1})) == [k for k in range(count) if k != 5]
 

@@ -107,7 +107,7 @@ class Entries(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        filters = [ct.Filter({"a": ct.ge(n)}) for n in range(24)]
+        filters = [ct.Filter({"a": ct.ops.ge(n)}) for n in range(24)]
         self.generation = generation_of(filters, self.compiled)
         self.arrays, self.chains = self.generation.arrays, self.generation._chains
         for number in range(24):

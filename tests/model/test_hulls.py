@@ -160,6 +160,6 @@ def test_what_ends_otherwise_is_kept_apart() -> None:
 
 def test_sets_of_which_nothing_is_known_are_near_to_all_text() -> None:
     """If it failed, exceptions of rules would be lost."""
-    assert hull(ct.contains("x")) == hull(~ct.eq("x") & sets.ALL_TEXT) == line.ALL_TEXT
-    assert hull(ct.suffix("x")) == line.ALL_TEXT != hull(ct.suffix("x"), backwards=True)
-    assert hull(ct.prefix("x"), backwards=True) == line.ALL_TEXT != hull(ct.prefix("x"))
+    assert hull(ct.ops.contains("x")) == hull(~ct.ops.eq("x") & sets.ALL_TEXT) == line.ALL_TEXT
+    assert hull(ct.ops.suffix("x")) == line.ALL_TEXT != hull(ct.ops.suffix("x"), backwards=True)
+    assert hull(ct.ops.prefix("x"), backwards=True) == line.ALL_TEXT != hull(ct.ops.prefix("x"))

@@ -80,13 +80,13 @@ def test_expressions_that_say_the_same_hash_alike() -> None:
 
 
 NO_AUTOMATON = [
-    ct.in_("Alpha.exe", "beta.dll", "gamma.sys", nocase=True),
-    ct.prefix("Alpha", nocase=True) - ct.contains("x"),
-    ct.suffix(".exe") | ct.contains("powershell", nocase=True) | ct.eq("a"),
-    ct.not_in("Alpha.exe", nocase=True) | ct.absent(),
-    ct.matches("a[0-9]+b") & ct.prefix("ca0b"),
-    ct.wildcard("a*b?c"),
-    ct.in_("a.exe", "B.dll") & ct.suffix(".EXE", nocase=True),
+    ct.ops.in_("Alpha.exe", "beta.dll", "gamma.sys", nocase=True),
+    ct.ops.prefix("Alpha", nocase=True) - ct.ops.contains("x"),
+    ct.ops.suffix(".exe") | ct.ops.contains("powershell", nocase=True) | ct.ops.eq("a"),
+    ct.ops.not_in("Alpha.exe", nocase=True) | ct.ops.absent(),
+    ct.ops.matches("a[0-9]+b") & ct.ops.prefix("ca0b"),
+    ct.ops.wildcard("a*b?c"),
+    ct.ops.in_("a.exe", "B.dll") & ct.ops.suffix(".EXE", nocase=True),
 ]
 
 
@@ -102,10 +102,10 @@ def test_usual_sets_hash_without_automata(of: ValueSet) -> None:
 def test_other_sets_mostly_hash_otherwise() -> None:
     """If it failed, tables of filters would be lists."""
     many = [
-        *(ct.in_("aa", f"b{n}") for n in range(200)),
-        *(ct.in_("aa", f"b{n}", nocase=True) for n in range(200, 400)),
-        *(ct.suffix(f"b{n}", nocase=True) for n in range(200)),
-        *(~ct.contains(f"c{n}") for n in range(200)),
+        *(ct.ops.in_("aa", f"b{n}") for n in range(200)),
+        *(ct.ops.in_("aa", f"b{n}", nocase=True) for n in range(200, 400)),
+        *(ct.ops.suffix(f"b{n}", nocase=True) for n in range(200)),
+        *(~ct.ops.contains(f"c{n}") for n in range(200)),
     ]
     assert len({hash(each) for each in many}) == len(many)
 

@@ -162,8 +162,8 @@ def test_covers_of_unions_is_sound(f: FilterSet, g: FilterSet, notification: Not
 @given(some.advertisements(sets_), filters, notifications)
 def test_relevance_is_sound(a: Advertisement, f: Filter, notification: Notification) -> None:
     """An advertisement would be called irrelevant to a subscription that it serves."""
-    if relations.matches_advertisement(a, notification) and f.matches(notification):
-        assert relations.relevant(a, f)
+    if relations.matches(a, notification) and f.matches(notification):
+        assert relations.meets(a, f)
 
 
 @given(some.advertisements(sets_), some.advertisements(sets_), notifications)
@@ -171,8 +171,8 @@ def test_covers_of_advertisements_is_sound(
     a: Advertisement, b: Advertisement, notification: Notification
 ) -> None:
     """An advertisement would cover another that announces more."""
-    if relations.covers(a, b) and relations.matches_advertisement(b, notification):
-        assert relations.matches_advertisement(a, notification)
+    if relations.covers(a, b) and relations.matches(b, notification):
+        assert relations.matches(a, notification)
 
 
 @given(filters, filters, some.notifications(values_max=1))
@@ -251,9 +251,9 @@ def test_witnesses_of_advertisements(
     a: Advertisement, f: Filter, fs: FilterSet, b: Advertisement
 ) -> None:
     """The notification that explains an answer about an advertisement would not show it."""
-    covers = relations.matches_advertisement
+    covers = relations.matches
     relevant = relations.witness(a, f)
-    assert (relevant is not None) is relations.relevant(a, f)
+    assert (relevant is not None) is relations.meets(a, f)
     assert relevant is None or (covers(a, relevant) and f.matches(relevant))
     for other in (f, fs):
         beyond = relations.witness(a, but_not=other)

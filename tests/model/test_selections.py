@@ -18,14 +18,21 @@ from contrada.errors import (
     ParseError,
 )
 from contrada.model.algebra.expression import CONJUNCTIONS_MAX
-from contrada.model.algebra.relations import equal, relevant
 from tests import strategies as some
 
 POINTS = [
     ct.Notification({name: value for name, value in zip("abc", values, strict=True) if value})
     for values in product((None, 1, 2, "x"), repeat=3)
 ]
-SETS = [ct.eq(1), ct.lt(2), ct.ne(1), ct.absent(), ct.exists(), ct.contains("x"), ct.none_of(1)]
+SETS = [
+    ct.ops.eq(1),
+    ct.ops.lt(2),
+    ct.ops.ne(1),
+    ct.ops.absent(),
+    ct.ops.exists(),
+    ct.ops.contains("x"),
+    ct.ops.none_of(1),
+]
 filters = st.dictionaries(st.sampled_from("abc"), st.sampled_from(SETS), max_size=3).map(ct.Filter)
 selections = filters | st.lists(filters, max_size=3).map(ct.FilterSet)
 
@@ -80,6 +87,18 @@ def test_operators_are_bounded() -> None:
         many & ct.FilterSet({"c": n, "d": n} for n in range(count))
 
 
+def test_matches_is_a_relation_beside_covers_and_meets() -> None:
+    """The relation would answer otherwise than the method, or be taken for the operator."""
+    for f in ("a < 5", "a = 1 or b = 2", {"a": 1}, ct.Filter("a = 1"), ct.FilterSet("a < 2")):
+        assert ct.matches(f, {"a": 1})
+        assert not ct.matches(f, ct.Notification({"a": 7}))
+    assert ct.matches(ct.Advertisement("a = 1"), {"a": 1})
+    assert not ct.matches(ct.Advertisement("a = 1"), {"a": 1, "b": 2})
+    for operator in (("^a",), ("^a", "i")):
+        with pytest.raises(InvalidFilterError, match=r"ct\.ops\.matches"):
+            ct.matches(*operator)
+
+
 def test_mappings_and_texts_stand_for_what_they_say() -> None:
     """A newcomer would have to wrap everything."""
     f = ct.Filter("a < 5")
@@ -92,7 +111,7 @@ def test_mappings_and_texts_stand_for_what_they_say() -> None:
     assert ct.meets({"a": 1}, "a = 1 or b = 2")
     assert ct.equal("a in (1, 2)", {"a": [1, 2]})
     assert ct.merge("a = 1", "a = 2") == ct.Filter("a in (1, 2)")
-    assert relevant(ct.Advertisement("a = 1"), f)
+    assert ct.meets(ct.Advertisement("a = 1"), f)
     assert ct.witness("a = 1", but_not="b exists") == ct.Notification({"a": 1})
     assert ct.simplify("a = 1 or a = 2") == ct.simplify(["a = 1", {"a": 2}])
     assert ct.simplify(f) == ct.FilterSet(f)
@@ -154,7 +173,7 @@ def test_an_explanation_shows_a_proof(
 def test_a_safe_answer_is_no_proof() -> None:
     """It would look like a decision."""
     hard = " and ".join(f"a contains '{'x' * n}y'" for n in range(1, 3))
-    assert ct.explain(equal, hard, hard).proved
+    assert ct.explain(ct.equal, hard, hard).proved
     f = ct.Filter("a matches /^(a|b)*a(a|b){18}$/ and a matches /^(a|b)*b(a|b){17}c$/")
     for relation, answer in ((ct.meets, True), (ct.covers, False)):
         found = ct.explain(relation, f, "a contains 'q'" if answer else f"{f} and a prefix 'q'")

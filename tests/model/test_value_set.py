@@ -37,7 +37,7 @@ def test_numbers_of_one_hash_make_sets_of_many() -> None:
     of_one_hash = [plain_number(2.0 ** (61 * n)) for n in range(-6, 7)]
     assert len({hash((NUMBER, each)) for each in of_one_hash}) == 1
     held = [of_cuts(tuple((NUMBER, n) for n in each)) for each in combinations(of_one_hash, 4)]
-    texts = [each & ct.none_of(1) | ct.suffix("x") for each in held]
+    texts = [each & ct.ops.none_of(1) | ct.ops.suffix("x") for each in held]
     filters = [ct.Filter.of_sets({"a": each}) for each in (*held, *texts)]
     values = [ct.Notification({"a": list(each)}) for each in combinations(of_one_hash, 4)]
     for different in (
@@ -82,7 +82,7 @@ def test_a_set_may_hold_what_it_holds(of: ValueSet, held: list[Value]) -> None:
 
 def test_many_values_are_work_where_an_expression_is_asked() -> None:
     """A notification of many texts would be free, or lost where a request has no work left."""
-    of, keys = ct.suffix("z"), tuple(key_of(f"{n:02}") for n in range(12))
+    of, keys = ct.ops.suffix("z"), tuple(key_of(f"{n:02}") for n in range(12))
     counted = Counter(safe_answers)
     with Work("LEFT", 11) as work:
         assert not of.may_hold(keys)

@@ -12,7 +12,9 @@ from contrada.model.algebra.filter import filter_set
 VALUES = (True, False, None)
 TRUTHS = [
     Truth(
-        kleene.member(name, ct.eq(1)), kleene.member(name, ct.eq(0)), kleene.member(name, ct.lt(2))
+        kleene.member(name, ct.ops.eq(1)),
+        kleene.member(name, ct.ops.eq(0)),
+        kleene.member(name, ct.ops.lt(2)),
     )
     for name in ("a", "b")
 ]

@@ -353,13 +353,20 @@ times = st.integers(-5, 5).map(lambda us: ct.parse(f"u = @1970-01-01T00:00:00.{u
 def sets_of(constants: st.SearchStrategy[Any]) -> list[st.SearchStrategy[ct.ValueSet]]:
     """One constraint on values of a domain."""
     many = st.lists(constants, min_size=1, max_size=3)
-    ordered: tuple[Callable[..., ct.ValueSet], ...] = (ct.eq, ct.ne, ct.lt, ct.le, ct.gt, ct.ge)
-    listed = (ct.in_, ct.not_in, ct.any_but, ct.none_of)
+    ordered: tuple[Callable[..., ct.ValueSet], ...] = (
+        ct.ops.eq,
+        ct.ops.ne,
+        ct.ops.lt,
+        ct.ops.le,
+        ct.ops.gt,
+        ct.ops.ge,
+    )
+    listed = (ct.ops.in_, ct.ops.not_in, ct.ops.any_but, ct.ops.none_of)
     return [
         *(constants.map(build) for build in ordered),
-        st.tuples(constants, constants).map(lambda pair: ct.between(*pair)),
+        st.tuples(constants, constants).map(lambda pair: ct.ops.between(*pair)),
         *(many.map(lambda held, build=build: build(*held)) for build in listed),  # type: ignore[misc]
-        st.sampled_from([ct.exists(), ct.absent()]),
+        st.sampled_from([ct.ops.exists(), ct.ops.absent()]),
     ]
 
 
@@ -372,11 +379,11 @@ value_sets: dict[str, st.SearchStrategy[ct.ValueSet]] = {
     "b": st.one_of(sets_of(st.booleans())),
     "t": st.one_of(
         *sets_of(bytes_texts),
-        bytes_texts.map(ct.prefix),
-        few_texts.map(ct.suffix),
-        few_texts.map(ct.contains),
-        shape_texts.map(ct.wildcard),
-        few_texts.map(lambda text: ct.suffix(text) & ct.contains("a")),
+        bytes_texts.map(ct.ops.prefix),
+        few_texts.map(ct.ops.suffix),
+        few_texts.map(ct.ops.contains),
+        shape_texts.map(ct.ops.wildcard),
+        few_texts.map(lambda text: ct.ops.suffix(text) & ct.ops.contains("a")),
     ),
 }
 

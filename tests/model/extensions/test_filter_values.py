@@ -81,8 +81,10 @@ def test_covering_is_that_of_the_filters_within(general: str, special: str) -> N
         point = ct.witness(ct.FilterSet(special), but_not=ct.FilterSet(general))
         assert point is not None
         named = {name: point.get(name) for name in point}
-        sets = {name: ct.eq(value) for name, value in named.items() if not isinstance(value, tuple)}
-        only = str(ct.Filter({"a": ct.absent(), "b": ct.absent(), **sets}))
+        sets = {
+            name: ct.ops.eq(value) for name, value in named.items() if not isinstance(value, tuple)
+        }
+        only = str(ct.Filter({"a": ct.ops.absent(), "b": ct.ops.absent(), **sets}))
         n = ct.Notification({"x": only})
         assert meeting(special).matches(n)
         assert not meeting(general).matches(n)
@@ -152,7 +154,7 @@ def test_other_operators_beside_it_are_answered_safely() -> None:
     """A filter's text would be taken for something else and decided."""
     assert FilterIntersects().covers(b"a = 1", Atom("suffix", b"1")) is None
     assert FilterIntersects().intersects(b"a = 1", Atom("unifies", b"a")) is None
-    assert ct.meets(meeting("a = 1"), ct.Filter({"x": ct.suffix("2")}))
+    assert ct.meets(meeting("a = 1"), ct.Filter({"x": ct.ops.suffix("2")}))
     assert decision.safe_answers == {"meets": 1}
 
 

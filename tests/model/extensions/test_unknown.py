@@ -27,7 +27,7 @@ def far(constant: bytes, *, positive: bool = True) -> ct.ValueSet:
     return ct.ValueSet(EMPTY, Literal(Atom("elsewhere", constant), positive))
 
 
-FAR = ct.Filter.of_sets({"x": far(b"a\xff"), "y": ct.lt(5)})
+FAR = ct.Filter.of_sets({"x": far(b"a\xff"), "y": ct.ops.lt(5)})
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ FAR = ct.Filter.of_sets({"x": far(b"a\xff"), "y": ct.lt(5)})
     [
         FAR,
         ct.FilterSet([FAR, ct.Filter("z = 1")]),
-        far(b"a") | ct.lt(3) | far(b"b", positive=False) & ct.suffix("c"),
+        far(b"a") | ct.ops.lt(3) | far(b"b", positive=False) & ct.ops.suffix("c"),
         ct.Advertisement.of_sets({"x": far(b"a")}),
         ct.Query.of_sets({"x": far(b"a")}),
         ct.Pattern([FAR, FAR]),

@@ -6,19 +6,17 @@
 | PODC 2000 §3 | here |
 |---|---|
 | φ ⊏ α | `Constraint.matches` |
-| f ⊏ᴺₛ n | `matches_subscription(f, n)` |
-| a ⊏ᴺₐ n | `matches_advertisement(a, n)` |
-| f₁ ⊏ˢₛ f₂ | `covers_subscription(f1, f2)` |
-| a₁ ⊏ᴬₐ a₂ | `covers_advertisement(a1, a2)` |
+| f ⊏ᴺₛ n, a ⊏ᴺₐ n | `matches(f, n)`, `matches(a, n)` |
+| f₁ ⊏ˢₛ f₂, a₁ ⊏ᴬₐ a₂ | `covers(f1, f2)`, `covers(a1, a2)` |
 | f = g | `equal(f, g)` |
-| a is relevant to f | `relevant(a, f)` |
+| a is relevant to f | `meets(a, f)` |
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitError
-from contrada.model.algebra import boxes
+from contrada.model.algebra import boxes, sets
 from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.boxes import Box
 from contrada.model.algebra.filter import RELATION_WORK_MAX, Filter, FilterSet, Selects, selection
@@ -31,7 +29,6 @@ from contrada.model.algebra.product import (
     product_covers,
     product_meets,
 )
-from contrada.model.algebra.sets import matches
 from contrada.model.algebra.value_set import ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
@@ -48,6 +45,9 @@ _PAIR_WORK: Final = 3
 
 _COMMON_WORK: Final = 10
 """Steps of work to find what two filters have in common."""
+
+_MISSING: Any = None
+"""The default of an argument that is required: its absence gets a better message than Python's."""
 
 
 def covers(p: Things, q: Things) -> bool:
@@ -86,29 +86,22 @@ def meets(p: Things, q: Things) -> bool:
         return True
 
 
-def matches_subscription(
-    subscription: Selects, notification: Notification | Mapping[str, Any]
-) -> bool:
-    """Whether f ⊏ᴺₛ n: every constraint has an attribute that satisfies it.
+def matches(f: Things, notification: Notification | Mapping[str, Any] = _MISSING) -> bool:
+    """Whether a filter matches a notification: every constraint has an attribute that satisfies it.
 
-    Source: PODC 2000 §3.
+    Of an advertisement instead: whether it covers the notification with all its attributes. Exact.
+    Source: PODC 2000 §3, f ⊏ᴺₛ n and a ⊏ᴺₐ n.
     """
-    return selection(subscription).matches(notification)
-
-
-def matches_advertisement(advertisement: Advertisement, notification: Notification) -> bool:
-    """Whether a ⊏ᴺₐ n: every attribute satisfies one of its constraints. Source: PODC 2000 §3."""
-    return product_covers(advertisement, notification)
-
-
-def covers_subscription(f1: Selects, f2: Selects) -> bool:
-    """Whether f₁ ⊏ˢₛ f₂: f₁ matches every notification that f₂ matches. Source: PODC 2000 §3."""
-    return covers(f1, f2)
-
-
-def covers_advertisement(a1: Advertisement, a2: Advertisement) -> bool:
-    """Whether a₁ ⊏ᴬₐ a₂: a₁ covers every notification that a₂ covers. Source: PODC 2000 §3."""
-    return product_covers(a1, a2)
+    given: object = notification
+    if not isinstance(given, Mapping):
+        reason = "expected a filter and a notification; the operator on text is ct.ops.matches"
+        raise InvalidFilterError("matches", (f,), reason)
+    f = _thing(f)
+    if isinstance(f, Filter | FilterSet):
+        return f.matches(notification)
+    if not isinstance(notification, Notification):
+        notification = Notification(notification)
+    return product_covers(f, notification)
 
 
 class Explanation(NamedTuple):
@@ -152,14 +145,6 @@ def equal(f: Things, g: Things) -> bool:
 
 _SAFE: Final = {covers: False, meets: True, equal: False}
 """The answers that are also given where nothing can be decided."""
-
-
-def relevant(advertisement: Advertisement, subscription: Selects) -> bool:
-    """Whether what is advertised and what is subscribed have a notification in common.
-
-    Source: PODC 2000 §3 (the two sets have a non-empty intersection).
-    """
-    return meets(advertisement, subscription)
 
 
 def merge(f: Filter | str, g: Filter | str) -> Filter | None:
@@ -261,7 +246,7 @@ def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_A
         yield {**whole, name: beyond}, default
 
 
-_CHARACTERS: Final = matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
+_CHARACTERS: Final = sets.matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
 """All but texts that are no UTF-8: what an envelope can hold."""
 
 _ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "time_us"}
