@@ -143,7 +143,7 @@ def _maker(reading: ReadOptions, *, keep: bool) -> Make:
     """
     if reading == ReadOptions():
         return partial(notification_of_shown, keep=keep)
-    return partial(notification_of_object, reading=reading, keep=keep)
+    return partial(notification_of_object, options=reading, keep=keep)
 
 
 async def _publish_one(service: Service, notification: Notification) -> ServiceStatistics:

@@ -27,8 +27,8 @@ from tests.integrations.documents.documents import (
 KEEPING = st.sampled_from(("index", "daemon", "pattern"))
 
 
-def rendered(data: bytes, reading: ReadOptions, form: str = "xml") -> list[Notification]:
-    found = list(Renderer(reading, form).render(data))
+def rendered(data: bytes, options: ReadOptions, form: str = "xml") -> list[Notification]:
+    found = list(Renderer(options, form).render(data))
     assert not [each for each in found if isinstance(each, BadRecord)]
     return [each.notification for each in found if isinstance(each, Record)]
 
@@ -45,14 +45,14 @@ def test_a_document_comes_back(data: bytes, strategy: str) -> None:
 @given(documents(), KEEPING)
 def test_it_comes_back_whatever_options_say(data: bytes, strategy: str) -> None:
     """Else a renamed, typed, absent or added attribute would change the document."""
-    reading = ReadOptions(
+    options = ReadOptions(
         strategy=strategy,
         rename={"root.a": "other", "root.b": "root.p:a"},
         types={"root.a": "text", "root.a.b": "text"},
         absent=frozenset({"NA", "x"}),
         add={"root.b": "added", "root": 1},
     )
-    (made,) = rendered(data, reading)
+    (made,) = rendered(data, options)
     assert canonical_with_beside(document_of(made)) == canonical_with_beside(data)
 
 
@@ -92,8 +92,8 @@ def test_what_is_changed_on_the_way_changes_the_document() -> None:
 def test_what_is_dropped_is_nowhere() -> None:
     """Else who may not see a part would read it in the body."""
     for strategy in ("index", "daemon"):
-        reading = ReadOptions(strategy=strategy, drop=frozenset({"backslash.story"}))
-        (made,) = rendered(STORIES, reading)
+        options = ReadOptions(strategy=strategy, drop=frozenset({"backslash.story"}))
+        (made,) = rendered(STORIES, options)
         assert not [name for name in made.attributes if "story" in name]
         assert not [word for word in (b"Game", b"said", b"again") if word in made.body]
         back = document_of(made)
@@ -105,8 +105,8 @@ def test_what_is_dropped_is_nowhere() -> None:
     assert document_of(made) == b'<r><a><?p i?></a><b c="">kept</b></r>'
     content = {"a": {"b": "secret"}, "c": [{"b": "secret", "d": 1}]}
     data = json.dumps(content).encode()
-    reading = ReadOptions(strategy="index", drop=frozenset({"a", "c.b"}))
-    (made,) = rendered(data, reading, "json")
+    options = ReadOptions(strategy="index", drop=frozenset({"a", "c.b"}))
+    (made,) = rendered(data, options, "json")
     assert b"secret" not in made.body
     assert json.loads(document_of(made)) == {"c": [{"d": 1}]}
 

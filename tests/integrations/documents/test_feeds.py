@@ -33,13 +33,13 @@ def test_every_entry_is_read(
 def test_alerts_can_be_filtered(shared_data: Callable[..., Path]) -> None:
     """Else the names and values of an alert would not be what its reader expects."""
     path = shared_data("xml_feeds", "nws_cap_atom_2018-08-15.xml")
-    reading = ReadOptions(
+    options = ReadOptions(
         entries="entry", types={"feed.entry.cap:effective": "time"}, time="feed.entry.cap:effective"
     )
     wanted = Filter(
         'feed.entry.cap:event = "High Wind Warning" and feed.entry.cap:geocode.value = "AKZ204"'
     )
-    records = [each for each in read_file(path, "xml", reading) if isinstance(each, Record)]
+    records = [each for each in read_file(path, "xml", options) if isinstance(each, Record)]
     found = [each for each in records if wanted.matches(each.notification)]
     assert [each.number for each in found] == [1]
     assert found[0].notification.envelope.time_us == 1_534_373_520_000_000

@@ -135,8 +135,8 @@ def test_a_stylesheet_comes_first() -> None:
     """Erenkrantz 2001 §6.3: else repetition could not be taken out in one's own way."""
     template = sheet(b'<t><xsl:value-of select="count(//e)"/></t>')
     for strategy in ("xslt", "multi", "index"):
-        reading = ReadOptions(strategy=strategy, stylesheet=template)
-        (found,) = Renderer(reading).render(b"<r><e/><e/></r>")
+        options = ReadOptions(strategy=strategy, stylesheet=template)
+        (found,) = Renderer(options).render(b"<r><e/><e/></r>")
         assert isinstance(found, Record)
         assert dict(found.notification) == {"o.t": 2}
     (bad,) = Renderer(

@@ -137,8 +137,8 @@ async def test_another_reading_asks_for_the_whole() -> None:
             ("item", (1, 0, 0, 0)),
             ("item", (0, 0, 1, 0)),
         ):
-            reading = ReadOptions(entries=entries)
-            poller = FeedPoller([f"{address}/feed"], reading, states=states)
+            options = ReadOptions(entries=entries)
+            poller = FeedPoller([f"{address}/feed"], options, states=states)
             (poll,) = await polled(poller)
             assert counts(poll) == expected
             assert poll.source == f"{address}/feed"

@@ -7,8 +7,8 @@ from contrada.integrations.files import BadRecord, CsvRows, ReadOptions, Record,
 from contrada.model import Notification
 
 
-def read(*lines: str, reading: ReadOptions | None = None) -> list[Record | BadRecord]:
-    return list(read_rows(lines, "f.csv", reading or ReadOptions()))
+def read(*lines: str, options: ReadOptions | None = None) -> list[Record | BadRecord]:
+    return list(read_rows(lines, "f.csv", options or ReadOptions()))
 
 
 def test_cells_become_attributes_and_empty_ones_are_absent() -> None:
@@ -20,8 +20,8 @@ def test_cells_become_attributes_and_empty_ones_are_absent() -> None:
 
 def test_markers_of_no_value() -> None:
     """Else NA would be a text, in one column of numbers."""
-    reading = ReadOptions(absent=frozenset({"NA"}))
-    assert read("a,b", "NA,NB", reading=reading) == [
+    options = ReadOptions(absent=frozenset({"NA"}))
+    assert read("a,b", "NA,NB", options=options) == [
         Record("f.csv", 2, Notification({"b": "NB"})),
     ]
 
@@ -45,7 +45,7 @@ def test_bad_rows_are_reported_and_the_others_read() -> None:
 
 def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
     """Else the user would search a row of many cells for the wrong one."""
-    (found,) = read("a,b", "1,x", reading=ReadOptions(types={"b": "number"}))
+    (found,) = read("a,b", "1,x", options=ReadOptions(types={"b": "number"}))
     assert isinstance(found, BadRecord)
     assert found.reason == "column 'b': 'x': expected a number of 64 bits"
 
@@ -53,7 +53,7 @@ def test_a_cell_not_of_its_declared_type_names_its_column() -> None:
 @pytest.mark.parametrize("text", ["007", "-01.5", "+5"])
 def test_a_number_that_is_written_otherwise_says_so(text: str) -> None:
     """Else one would wonder why so small a number does not fit into 64 bits."""
-    (found,) = read("a", text, reading=ReadOptions(types={"a": "number"}))
+    (found,) = read("a", text, options=ReadOptions(types={"a": "number"}))
     assert isinstance(found, BadRecord)
     assert found.reason.endswith("expected a number of 64 bits without `+` or leading zeros")
 

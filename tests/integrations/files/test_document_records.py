@@ -24,8 +24,8 @@ FEED = b"""<?xml version="1.0"?>
 ENTRIES = ReadOptions(entries="entry", types={"feed.entry.id": "text"})
 
 
-def read(data: bytes, reading: ReadOptions = ENTRIES) -> tuple[list[Record], list[BadRecord]]:
-    found = list(read_document(data, "f", reading))
+def read(data: bytes, options: ReadOptions = ENTRIES) -> tuple[list[Record], list[BadRecord]]:
+    found = list(read_document(data, "f", options))
     records = [each for each in found if isinstance(each, Record)]
     return records, [each for each in found if isinstance(each, BadRecord)]
 
@@ -116,8 +116,8 @@ def test_what_is_not_guessed_at(data: bytes) -> None:
 
 def test_a_value_not_of_its_type_is_the_fault_of_its_entry() -> None:
     """Else one wrong value would cost the document."""
-    reading = ReadOptions(entries="entry", types={"feed.entry.id": "bool"}, absent=frozenset({"1"}))
-    records, bad = read(FEED, reading)
+    options = ReadOptions(entries="entry", types={"feed.entry.id": "bool"}, absent=frozenset({"1"}))
+    records, bad = read(FEED, options)
     assert [each.number for each in records] == [1, 3]
     assert bad[0].reason.startswith("entry 2: attribute 'feed.entry.id'")
 

@@ -16,8 +16,8 @@ from contrada.integrations.files.json_objects import read_array
 from contrada.model import Notification
 
 
-def made(line: str, reading: ReadOptions | None = None) -> Notification:
-    return notification_of_object(line, reading or ReadOptions())
+def made(line: str, options: ReadOptions | None = None) -> Notification:
+    return notification_of_object(line, options or ReadOptions())
 
 
 def test_objects_are_flattened_by_dots() -> None:
@@ -129,11 +129,11 @@ def test_a_document_without_the_array_is_one_bad_record(
 
 def test_names_are_dropped_and_changed_before_all_else() -> None:
     """Else records with names that no attribute can have could not be read at all."""
-    reading = ReadOptions(
+    options = ReadOptions(
         rename={"@id": "id", "t.at": "at"}, drop=frozenset({"agent"}), types={"at": "time"}
     )
     line = '{"@id": "x", "agent": {"id": 1, "l": [{}]}, "agents": 2, "t": {"at": "2013-01-01"}}'
-    (found,) = read_objects([line], "f", reading)
+    (found,) = read_objects([line], "f", options)
     assert isinstance(found, Record)
     at = datetime(2013, 1, 1, tzinfo=UTC)
     assert dict(found.notification) == {"id": "x", "agents": 2, "at": at}
@@ -142,10 +142,10 @@ def test_names_are_dropped_and_changed_before_all_else() -> None:
 
 def test_what_is_dropped_is_not_in_the_body_either() -> None:
     """A password would travel on in the body of those records that have one."""
-    reading = ReadOptions(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
+    options = ReadOptions(drop=frozenset({"password", "legs.pin"}), rename={"user": "who"})
     # pragma: allowlist nextline secret
     line = '{"user": "x", "password": "pw", "legs": [{"a": 1, "pin": {"x": 2}}, [{"pin": 3}]]}'
     for keep in (False, True):
-        found = notification_of_object(line, reading, keep=keep)
+        found = notification_of_object(line, options, keep=keep)
         assert dict(found) == {"who": "x"}
         assert found.body == b'{"user": "x", "legs": [{"a": 1}, [{}]]}'

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from contrada.errors import ContradaError, InvalidNotificationError
+from contrada.integrations import files
 from contrada.integrations.files import ReadOptions, plain_attributes, plain_time
 from contrada.model import Envelope, Notification
 
@@ -54,8 +55,8 @@ def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
 
 def test_options_travel_to_other_processes() -> None:
     """Else a task on Spark would read in another way than the driver says."""
-    reading = ReadOptions(types={"a": "time"}, absent=frozenset({"NA"}), entries="e", marks=("T",))
-    assert pickle.loads(pickle.dumps(reading)) == reading
+    options = ReadOptions(types={"a": "time"}, absent=frozenset({"NA"}), entries="e", marks=("T",))
+    assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_plain_attributes() -> None:
@@ -74,3 +75,11 @@ def test_plain_attributes() -> None:
     assert plain_time(found) is None
     at_epoch = found.with_envelope(Envelope(time_us=0))
     assert plain_time(at_epoch) == "1970-01-01T00:00:00Z"
+
+
+def test_the_former_name_is_deprecated() -> None:
+    """A program for the former version would end at its import, or never hear of the new name."""
+    with pytest.warns(DeprecationWarning, match="ReadOptions"):
+        assert files.Reading is ReadOptions
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        files.__getattr__("Other")

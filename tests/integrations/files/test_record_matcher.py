@@ -53,7 +53,7 @@ WANTED: tuple[Filter | FilterSet, ...] = tuple(
 )
 """What one may ask of the names below, and of what all records have in common."""
 
-READINGS = (
+OPTIONS = (
     ReadOptions(),
     ReadOptions(absent=frozenset({"NA", "x"}), add={"kind": "row"}, marks=("Row",)),
     ReadOptions(types={"t": "time", "n": "number", "b": "text"}, absent=frozenset({"NA"})),
@@ -234,19 +234,19 @@ def quoted_texts(draw: st.DrawFn) -> tuple[str, ReadOptions]:
 Found = tuple[int, int | None, list[Any]]
 
 
-def outcomes(path: Path, kind: str, reading: ReadOptions, *, bulk: bool) -> Found:
+def outcomes(path: Path, kind: str, options: ReadOptions, *, bulk: bool) -> Found:
     """How many records were read, the largest time, and all that is told of them, in order."""
-    subject = Matcher(WANTED, reading, 0 if bulk else 2**62)
+    subject = Matcher(WANTED, options, 0 if bulk else 2**62)
     found: list[Outcomes] = list(subject.file(path, kind, "f"))
     told = [told for each in found for told in each.told]
     return sum(each.read for each in found), subject.latest_us, told
 
 
-def expected(path: Path, kind: str, reading: ReadOptions) -> Found:
+def expected(path: Path, kind: str, options: ReadOptions) -> Found:
     """The same by the plain readers and by the filters themselves."""
     times: list[int] = []
     told: list[Any] = []
-    for record in read_file(path, kind, reading, "f"):
+    for record in read_file(path, kind, options, "f"):
         if isinstance(record, BadRecord):
             told.append(record)
             continue
@@ -262,9 +262,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lines") / "file"
 
 
-def in_columns(path: Path, kind: str, reading: ReadOptions) -> Found:
+def in_columns(path: Path, kind: str, options: ReadOptions) -> Found:
     """The same of a matcher that tells of what matched in columns, one record after another."""
-    subject = Matcher(WANTED, reading, 0)
+    subject = Matcher(WANTED, options, 0)
     subject.packs = True
     read, told = 0, []
     for each in subject.file(path, kind, "f"):
@@ -288,17 +288,17 @@ def in_order(told: Any) -> Any:
     return told.record.number, told.positions, time_us, shown, to_msgpack(notification)
 
 
-def check(path: Path, text: str, kind: str, reading: ReadOptions) -> None:
+def check(path: Path, text: str, kind: str, options: ReadOptions) -> None:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    *read, told = expected(path, kind, reading)
-    assert outcomes(path, kind, reading, bulk=False) == (*read, told)
+    *read, told = expected(path, kind, options)
+    assert outcomes(path, kind, options, bulk=False) == (*read, told)
     shown = sorted(map(in_order, told), key=repr)
     for doubtful_max in (0.1, 1.0):
         with pytest.MonkeyPatch.context() as patch:
             for module in (json_scan, csv_batch):
                 patch.setattr(module, "DOUBTFUL_MAX", doubtful_max)
-            assert outcomes(path, kind, reading, bulk=True) == (*read, told)
-            assert in_columns(path, kind, reading) == (*read, shown)
+            assert outcomes(path, kind, options, bulk=True) == (*read, told)
+            assert in_columns(path, kind, options) == (*read, shown)
 
 
 @given(quoted_texts())
@@ -336,7 +336,7 @@ def like_rows(draw: st.DrawFn) -> tuple[str, ReadOptions]:
     if draw(st.integers(0, 2)) == 0:
         lines[-1] = draw(st.sampled_from([[], *lines, lines[-1][:-1], [*lines[-1], "x"]]))
     time = draw(st.sampled_from([None, None, "t"]))
-    reading = ReadOptions(
+    options = ReadOptions(
         delimiter=delimiter,
         quote=quote,
         types=draw(st.sampled_from([{}, {"z": "number", "t": "time", "a": "number", "b": "text"}])),
@@ -347,7 +347,7 @@ def like_rows(draw: st.DrawFn) -> tuple[str, ReadOptions]:
         time=time,
     )
     end = draw(st.sampled_from(["\n", "\r\n"]))
-    return end.join(map(delimiter.join, lines)) + draw(st.sampled_from([end, ""])), reading
+    return end.join(map(delimiter.join, lines)) + draw(st.sampled_from([end, ""])), options
 
 
 @given(like_rows())
@@ -361,8 +361,8 @@ def test_rows_that_are_alike_are_those_one_by_one(
 def test_cells_that_nobody_asks_for_are_looked_at(file: Path) -> None:
     """Else a row with a number that is none would be good."""
     for names, kinds in (("z", "number"), ("z", "bool"), ("t", "time"), ("z", "epoch")):
-        reading = ReadOptions(types={names: kinds}, absent=frozenset({"NA", "-999"}))
-        check(file, f"y,{names},a\n" + "".join(f"1,{c},1\n" for c in HOSTILE_CELLS), "csv", reading)
+        options = ReadOptions(types={names: kinds}, absent=frozenset({"NA", "-999"}))
+        check(file, f"y,{names},a\n" + "".join(f"1,{c},1\n" for c in HOSTILE_CELLS), "csv", options)
 
 
 def test_a_block_of_many_columns_and_short_lines_takes_little(file: Path) -> None:
@@ -374,29 +374,29 @@ def test_a_block_of_many_columns_and_short_lines_takes_little(file: Path) -> Non
 def test_texts_that_mean_no_value_may_be_many(file: Path) -> None:
     """Each cell would be compared with thousands of texts, or with some of them alone."""
     for count in (csv_batch.ABSENT_PARTED_MAX, csv_batch.ABSENT_PARTED_MAX + 1):
-        reading = ReadOptions(absent=frozenset(f"{n}" for n in range(count)))
-        check(file, f"a,b\n1,{count - 1}\n{count},x\n", "csv", reading)
+        options = ReadOptions(absent=frozenset(f"{n}" for n in range(count)))
+        check(file, f"a,b\n1,{count - 1}\n{count},x\n", "csv", options)
 
 
 @pytest.mark.quick_first
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("block_bytes", [lines.BLOCK_BYTES, 50])
 def test_hostile_cells_beside_others(
-    file: Path, monkeypatch: pytest.MonkeyPatch, reading: ReadOptions, block_bytes: int
+    file: Path, monkeypatch: pytest.MonkeyPatch, options: ReadOptions, block_bytes: int
 ) -> None:
     """Else a cell would be read in another way where it stands among many."""
     monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
     for head in ("a,b", "a,t", "n,a", "c,o.p"):
-        check(file, f"{head}\n" + "".join(PAIRS), "csv", reading)
+        check(file, f"{head}\n" + "".join(PAIRS), "csv", options)
     for name in ("a", "t"):
-        check(file, f"{name}\n" + "\n".join(HOSTILE_CELLS), "csv", reading)
+        check(file, f"{name}\n" + "\n".join(HOSTILE_CELLS), "csv", options)
 
 
 @pytest.mark.slow
 def test_hostile_cells_alone(file: Path) -> None:
     """Else what stands in the first row, or what makes all of a block doubtful, would be missed."""
     for pair in PAIRS:
-        check(file, f"n,a\n{pair}", "csv", READINGS[2])
+        check(file, f"n,a\n{pair}", "csv", OPTIONS[2])
 
 
 def hostile_objects() -> Iterator[str]:
@@ -409,12 +409,12 @@ def hostile_objects() -> Iterator[str]:
 
 
 @pytest.mark.quick_first
-@pytest.mark.parametrize("reading", READINGS)
-def test_hostile_literals_beside_others(file: Path, reading: ReadOptions) -> None:
+@pytest.mark.parametrize("options", OPTIONS)
+def test_hostile_literals_beside_others(file: Path, options: ReadOptions) -> None:
     """Else a member of an object would be read in another way where it stands among many."""
-    check(file, "".join(hostile_objects()), "json", reading)
+    check(file, "".join(hostile_objects()), "json", options)
     clean = [each for each in hostile_objects() if "\udcff" not in each]
-    check(file, "".join(clean), "json", reading)
+    check(file, "".join(clean), "json", options)
 
 
 @pytest.mark.slow
@@ -439,38 +439,38 @@ def test_hostile_literals_beside_others(file: Path, reading: ReadOptions) -> Non
 def test_one_hostile_line_among_plain_objects(file: Path, line: str) -> None:
     """Else a block that is decoded as one array would take two lines for one, or one for two."""
     plain = '{"a":"x","b":true}\n{"n":7,"c":"\\""}\n'
-    for reading in READINGS:
+    for options in OPTIONS:
         for text in (f"{plain}{line}\n{plain}", f"{line}\n{plain}", f"{plain}{line}", line):
-            check(file, text, "json", reading)
+            check(file, text, "json", options)
 
 
 @pytest.mark.slow
 def test_hostile_literals_alone(file: Path) -> None:
     """Else what makes all of a block doubtful would be missed."""
     for one in HOSTILE_LITERALS:
-        check(file, f'{{"n":{one}}}\n', "json", READINGS[2])
+        check(file, f'{{"n":{one}}}\n', "json", OPTIONS[2])
 
 
-@given(text=csv_texts(), reading=st.sampled_from(READINGS))
-def test_rows_at_once_are_the_rows_one_by_one(file: Path, text: str, reading: ReadOptions) -> None:
+@given(text=csv_texts(), options=st.sampled_from(OPTIONS))
+def test_rows_at_once_are_the_rows_one_by_one(file: Path, text: str, options: ReadOptions) -> None:
     """Else a value, a fault or its place would depend on how much there is to read."""
-    check(file, text, "csv", reading)
+    check(file, text, "csv", options)
 
 
-@given(text=json_texts(), reading=st.sampled_from(READINGS))
+@given(text=json_texts(), options=st.sampled_from(OPTIONS))
 def test_objects_at_once_are_the_objects_one_by_one(
-    file: Path, text: str, reading: ReadOptions
+    file: Path, text: str, options: ReadOptions
 ) -> None:
     """Else the same line would be a record in a large file and a bad record in a small one."""
-    check(file, text, "json", reading)
+    check(file, text, "json", options)
 
 
-@given(text=like_texts(), reading=st.sampled_from(READINGS))
+@given(text=like_texts(), options=st.sampled_from(OPTIONS))
 def test_objects_that_are_alike_are_those_one_by_one(
-    file: Path, text: str, reading: ReadOptions
+    file: Path, text: str, options: ReadOptions
 ) -> None:
     """Else a line would be read as the one before it, or a number be the one next to it."""
-    check(file, text, "json", reading)
+    check(file, text, "json", options)
 
 
 NUMBERS = [
@@ -527,11 +527,11 @@ def test_a_time_that_means_none_is_missing(file: Path) -> None:
     """A record would have a time that its source says is none, or be stamped without one."""
     for time in (None, "t"):
         for absent in ((), ("2013-01-01",), ("NA", "2013-01-01T00:00Z")):
-            reading = ReadOptions(types={"t": "time"}, absent=frozenset(absent), time=time)
+            options = ReadOptions(types={"t": "time"}, absent=frozenset(absent), time=time)
             times = ["2013-01-01", "2013-01-01T00:00Z", "2013-06-01 05:00Z"] * 3
-            check(file, "a,t\n" + "".join(f"1,{t}\n" for t in [*times, ""]), "csv", reading)
+            check(file, "a,t\n" + "".join(f"1,{t}\n" for t in [*times, ""]), "csv", options)
             lines = [f'{{"a":1,"t":"{each}"}}\n' for each in times]
-            check(file, "".join([*lines, '{"a":1}\n']), "json", reading)
+            check(file, "".join([*lines, '{"a":1}\n']), "json", options)
 
 
 def test_objects_without_a_time_are_bad(file: Path) -> None:
@@ -573,7 +573,7 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
     types = {f"{path}.{name}": kind for path in ("d.e", "d") for name, kind in (("n", "number"),)}
     for text in (f"<d>{''.join(members)}</d>", f"<d>{wide}{many}</d>", "<d><e><a>1</e></d>"):
         for wish in ("d.e.a = 1", "d.e.c > 7", "d.e.b absent", "d.e.n > 1", "@is.Row absent"):
-            for reading in (
+            for options in (
                 ReadOptions(entries=entries),
                 ReadOptions(entries=entries, types=types, absent=frozenset({"NA"})),
                 ReadOptions(entries=entries, types={"d.e.t": "time"}, time="d.e.t"),
@@ -581,9 +581,9 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
             ):
                 file.write_text(text)
                 wanted = [parse(wish)]
-                subject = Matcher(wanted, reading)  # type: ignore[arg-type]
+                subject = Matcher(wanted, options)  # type: ignore[arg-type]
                 found = list(subject.file(file, "xml", "f"))
-                records = list(read_file(file, "xml", reading, "f"))
+                records = list(read_file(file, "xml", options, "f"))
                 good = [each for each in records if not isinstance(each, BadRecord)]
                 assert sum(each.read for each in found) == len(good)
                 times = [each.notification.envelope.at_us for each in good]

@@ -50,8 +50,8 @@ def test_a_row_has_a_cell_for_each_column() -> None:
 
 def test_a_header_may_have_line_breaks() -> None:
     """Else spreadsheets with titles of two lines could not be read."""
-    reading = ReadOptions(rename={"b\nc": "b"})
-    (found,) = read_rows(['a,"b', 'c"', "1,2"], "f.csv", reading)
+    options = ReadOptions(rename={"b\nc": "b"})
+    (found,) = read_rows(['a,"b', 'c"', "1,2"], "f.csv", options)
     assert isinstance(found, Record)
     assert (found.number, dict(found.notification)) == (3, {"a": 1, "b": 2})
 

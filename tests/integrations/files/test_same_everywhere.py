@@ -27,8 +27,8 @@ def canonized(data: bytes) -> str:
     return ElementTree.canonicalize(from_file=io.BytesIO(data))
 
 
-def matched(path: Path, form: str, reading: ReadOptions) -> list[Notification]:
-    found = Matcher([EVERY], reading, 0).file(path, form, "f")  # type: ignore[list-item]
+def matched(path: Path, form: str, options: ReadOptions) -> list[Notification]:
+    found = Matcher([EVERY], options, 0).file(path, form, "f")  # type: ignore[list-item]
     return [
         each.record.notification
         for some in found
@@ -45,19 +45,19 @@ def test_match_renders_as_the_renderer(strategy: str, tmp_path: Path) -> None:
     data = json.dumps(CONTENT).encode()
     lines.write_bytes(data + b"\n\n" + data + b"\n")
     for entries in (None, "story"):
-        reading = ReadOptions(strategy=strategy, entries=entries)
-        expected = [each for each in Renderer(reading).render(STORIES) if isinstance(each, Record)]
-        assert matched(path, "xml", reading) == [each.notification for each in expected]
-        assert list(read_file(path, "xml", reading, "document")) == expected
-    reading = ReadOptions(strategy=strategy)
+        options = ReadOptions(strategy=strategy, entries=entries)
+        expected = [each for each in Renderer(options).render(STORIES) if isinstance(each, Record)]
+        assert matched(path, "xml", options) == [each.notification for each in expected]
+        assert list(read_file(path, "xml", options, "document")) == expected
+    options = ReadOptions(strategy=strategy)
     one = [
         each.notification
-        for each in Renderer(reading, "json").render(data)
+        for each in Renderer(options, "json").render(data)
         if isinstance(each, Record)
     ]
     assert one
-    assert matched(lines, "jsonl", reading) == one * 2
-    read = [each for each in read_file(lines, "jsonl", reading) if isinstance(each, Record)]
+    assert matched(lines, "jsonl", options) == one * 2
+    read = [each for each in read_file(lines, "jsonl", options) if isinstance(each, Record)]
     assert [each.notification for each in read] == one * 2
     assert {each.number for each in read} == {1, 3}
 
@@ -99,8 +99,8 @@ def test_values_are_those_of_other_parsers(shared_data: Callable[..., Path]) -> 
     events: Any = root.xpath("a:entry/c:event/text()", namespaces=spaces)
     found: list[Record] = []
     for strategy in ("split", "last", "index", "daemon"):
-        reading = ReadOptions(strategy=strategy, entries="entry")
-        found = [each for each in read_file(path, "xml", reading) if isinstance(each, Record)]
+        options = ReadOptions(strategy=strategy, entries="entry")
+        found = [each for each in read_file(path, "xml", options) if isinstance(each, Record)]
         values = [each.notification["feed.entry.cap:event"] for each in found]
         assert values == events
     entries = feedparser.parse(path.read_bytes()).entries

@@ -2,7 +2,7 @@
 
     async with connect(address) as service:
         names = Names(service)
-        await Sender(service, names).send(Renderer(Reading(strategy="daemon")).render(path))
+        await Sender(service, names).send(Renderer(ReadOptions(strategy="daemon")).render(path))
 
         async with Receiver(service, "backslash.story.title any", names=names) as events:
             async for notification in events: ...

@@ -55,13 +55,13 @@ class FeedPoller:
     def __init__(
         self,
         sources: Iterable[str],
-        reading: ReadOptions | None = None,
+        options: ReadOptions | None = None,
         *,
         states: FeedStates | None = None,
         identity: str | None = None,
         edits: bool = False,
     ) -> None:
-        """`reading.entries` names the entries of a format that is not known.
+        """`options.entries` names the entries of a format that is not known.
 
         With a stylesheet they are
         those of what it makes, and the format has to be known. `identity` is the path in
@@ -69,12 +69,12 @@ class FeedPoller:
         see `formats`.
         """
         self._sources: Sequence[str] = tuple(sources)
-        self._reading = ReadOptions() if reading is None else reading
-        Renderer(self._reading)  # What is wrong with it is said now.
+        self._options = ReadOptions() if options is None else options
+        Renderer(self._options)  # What is wrong with it is said now.
         self._states = FeedStates() if states is None else states
         self._identity, self._edits = identity, edits
         # What a server has said of its answer counts only where that was read in the same way.
-        asked = (self._reading.entries, identity, edits)
+        asked = (self._options.entries, identity, edits)
         self._asked_as = "" if asked == (None, None, False) else f" {asked}"
 
     async def polls(self, every_s: float | None = None) -> AsyncGenerator[Poll, None]:
@@ -102,17 +102,17 @@ class FeedPoller:
     ) -> AsyncIterator[tuple[str, Fetched | ContradaError]]:
         """The document of each source, or the error; several are fetched at the same time."""
         left = deque(self._sources)
-        reading: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
+        fetches: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
         try:
-            while left or reading:
-                while left and len(reading) < FETCHES_AT_ONCE:
+            while left or fetches:
+                while left and len(fetches) < FETCHES_AT_ONCE:
                     source = left.popleft()
                     known = self._states.validators(self._place(source))
-                    reading.append((source, asyncio.create_task(_tried(fetcher, source, known))))
-                source, task = reading.popleft()
+                    fetches.append((source, asyncio.create_task(_tried(fetcher, source, known))))
+                source, task = fetches.popleft()
                 yield source, await task
         finally:
-            for _, task in reading:
+            for _, task in fetches:
                 task.cancel()
 
     def _place(self, source: str) -> str:
@@ -130,7 +130,7 @@ class FeedPoller:
             return Poll(shown, unchanged=self._states.entries_at(self._place(source))), None
         try:
             # A stylesheet makes other elements of the entries.
-            entries = None if self._reading.stylesheet else self._reading.entries
+            entries = None if self._options.stylesheet else self._options.entries
             feed = read_feed(fetched.data, shown, entries, self._identity, edits=self._edits)
         except ContradaError as error:
             return Poll(shown, error=error), None
@@ -144,8 +144,8 @@ class FeedPoller:
         ]
         records: tuple[Record | BadRecord, ...] = ()
         if chosen:
-            entries = self._reading.entries if self._reading.stylesheet else feed.entries_name
-            renderer = Renderer(replace(self._reading, entries=entries))
+            entries = self._options.entries if self._options.stylesheet else feed.entries_name
+            renderer = Renderer(replace(self._options, entries=entries))
             left = only(feed, chosen)
             feed, chosen = remembered(feed), []
             records = tuple(renderer.render(left, shown))

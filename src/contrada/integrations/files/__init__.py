@@ -5,6 +5,9 @@ pipeline on Spark both call it, so that they cannot give different answers; Spar
 splits and distributes. Nothing here opens a network connection or reads a clock.
 """
 
+from typing import Any
+from warnings import warn
+
 from contrada.integrations.files.builtins import plain_attributes, plain_time
 from contrada.integrations.files.csv_rows import CsvRows, read_rows
 from contrada.integrations.files.document_records import records_of_tree
@@ -52,3 +55,10 @@ __all__ = [
     "records_of_tree",
     "shown_text",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Reading":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn("files.Reading is files.ReadOptions now", DeprecationWarning, stacklevel=2)
+    return ReadOptions

@@ -53,30 +53,30 @@ class CsvBatchReader:
     """Reads the columns of a file that are asked for, and those whose cells can be bad."""
 
     def __init__(
-        self, columns: tuple[str | None, ...], asked: Iterable[str], reading: ReadOptions
+        self, columns: tuple[str | None, ...], asked: Iterable[str], options: ReadOptions
     ) -> None:
-        self._reading = reading
-        stamp = {reading.stamp} - {None}
+        self._options = options
+        stamp = {options.stamp} - {None}
         asked = set(asked)
-        wanted = {*asked, *reading.names_checked()} & set(columns)
+        wanted = {*asked, *options.names_checked()} & set(columns)
         self._columns = columns
         # Where every row is bad, the plain reader says why.
         kept = len(columns) - columns.count(None)
-        self._is_hopeless = not stamp <= wanted or kept + len(reading.add) > ATTRIBUTES_MAX
+        self._is_hopeless = not stamp <= wanted or kept + len(options.add) > ATTRIBUTES_MAX
         self._places = {
             name: str(place)
             for place, name in enumerate(columns)
             if name is not None and name in wanted
         }
         self._values = {
-            name: converter(reading.converter(name), reading.is_absent, is_stamp=name in stamp)
+            name: converter(options.converter(name), options.is_absent, is_stamp=name in stamp)
             for name in wanted
         }
         self._numbers_checked = {
-            name for name in wanted - asked - stamp if reading.types[name] == "number"
+            name for name in wanted - asked - stamp if options.types[name] == "number"
         }
         """Of these nothing is asked but that they are numbers."""
-        self._can_part = not jit.is_pure() and len(reading.absent) <= ABSENT_PARTED_MAX
+        self._can_part = not jit.is_pure() and len(options.absent) <= ABSENT_PARTED_MAX
 
     def read(self, block: Block) -> ColumnBatch:
         """The rows of a block."""
@@ -88,16 +88,16 @@ class CsvBatchReader:
         cells = self._parted(block)
         if cells is None:
             return self._read_by_arrow(block)
-        stamp, columns = self._reading.stamp, {}
+        stamp, columns = self._options.stamp, {}
         for place, name in enumerate(cells.names):
             found: Column | None = None
-            kind = self._reading.types.get(name)
+            kind = self._options.types.get(name)
             if kind in (None, "number") and name != stamp:
                 found = cells.plain_column(place, has_texts=kind is None, has_mixed=has_mixed)
             elif kind == "text" and name != stamp:
                 found = cells.text_column(place)
             elif kind == "time":
-                has_zone = self._reading.zone is not None
+                has_zone = self._options.zone is not None
                 found = cells.time_column(place, has_zone=has_zone, is_needed=name == stamp)
             if found is None:
                 found = cells.column(place, self._values[name], is_needed=name == stamp)
@@ -108,7 +108,7 @@ class CsvBatchReader:
         self, block: Block, is_doubtful: Any, lines: Any, columns: dict[str, Column]
     ) -> ColumnBatch:
         is_blank = np.diff(block.ends, prepend=-1) == 1
-        stamps = columns.get(self._reading.stamp or "")
+        stamps = columns.get(self._options.stamp or "")
         return ColumnBatch(is_doubtful, ~is_doubtful & ~is_blank, lines, columns, stamps)
 
     def _parted(self, block: Block) -> "ScannedCells | None":
@@ -123,11 +123,11 @@ class CsvBatchReader:
         column_of = {name: column for column, name in enumerate(names)}
         column_of |= dict.fromkeys(self._numbers_checked, csv_scanner.CHECKED)
         places = [column_of.get(name or "", json_scanner.NOT_KEPT) for name in self._columns]
-        absent = [text.encode(errors="surrogatepass") for text in self._reading.absent]
+        absent = [text.encode(errors="surrogatepass") for text in self._options.absent]
         starts, texts = blobs_of([*absent, BEHIND])
-        quote = self._reading.quote.encode()
+        quote = self._options.quote.encode()
         has_quotes = bool(quote) and quote in block.data
-        signs = (ord(self._reading.delimiter), quote[0] if has_quotes else csv_scanner.NO_QUOTE)
+        signs = (ord(self._options.delimiter), quote[0] if has_quotes else csv_scanner.NO_QUOTE)
         data = np.frombuffer(block.data + BEHIND, np.uint8)
         begins, lasts = np.full((2, len(names), len(block)), -1, dtype=np.int64)
         is_doubtful = unreadable_lines(block, single=len(places) == 1)
@@ -142,17 +142,17 @@ class CsvBatchReader:
 
         All columns have to be asked for. A row of a block that is doubtful is odd.
         """
-        if not can_write(self._places, self._reading):
+        if not can_write(self._places, self._options):
             return None
         batch = self._read(block, has_mixed=False)
         if not batch.columns or len(batch.lines) != len(block) or batch.is_doubtful.all():
             return None
-        rows = written_rows(batch.columns, len(block), self._reading)
+        rows = written_rows(batch.columns, len(block), self._options)
         rows.is_odd[batch.is_doubtful] = True
         return rows
 
     def _read_by_arrow(self, block: Block) -> ColumnBatch:
-        fallback = doubtful_lines(block, self._reading, single=len(self._columns) == 1)
+        fallback = doubtful_lines(block, self._options, single=len(self._columns) == 1)
         has_breaks = block.starts is not None
         table, ragged = self._table(_emptied(block, fallback), has_breaks=has_breaks)
         fallback[ragged] = True
@@ -177,14 +177,14 @@ class CsvBatchReader:
             ragged.append(row.number - 1)
             return "skip"
 
-        quote = self._reading.quote
+        quote = self._options.quote
         has_quotes = bool(quote) and quote.encode() in data
         names = [str(place) for place in range(len(self._columns))]
         table = csv.read_csv(
             pa.py_buffer(data),
             csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
             csv.ParseOptions(
-                delimiter=self._reading.delimiter,
+                delimiter=self._options.delimiter,
                 quote_char=quote if has_quotes else False,
                 double_quote=has_quotes,
                 newlines_in_values=has_breaks,
@@ -236,10 +236,10 @@ def unreadable_lines(block: Block, *, single: bool) -> Any:
     return found
 
 
-def doubtful_lines(block: Block, reading: ReadOptions, *, single: bool) -> Any:
+def doubtful_lines(block: Block, options: ReadOptions, *, single: bool) -> Any:
     """Which lines Arrow could cut in another way than the plain reader."""
     fallback = unreadable_lines(block, single=single)
-    quote, delimiter = reading.quote.encode(), reading.delimiter.encode()
+    quote, delimiter = options.quote.encode(), options.delimiter.encode()
     if quote and quote in block.data:
         data = np.frombuffer(block.data, np.uint8)
         fallback[_misquoted(block, data, quote[0], delimiter[0])] = True

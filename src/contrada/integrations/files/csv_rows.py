@@ -30,23 +30,23 @@ class CsvRows:
     InputError where it is too long, or not UTF-8.
     """
 
-    def __init__(self, header: str, reading: ReadOptions) -> None:
+    def __init__(self, header: str, options: ReadOptions) -> None:
         checked = record_of(lambda text: Notification({}), "header", 1, header)
         if isinstance(checked, BadRecord):
             raise checked.error()
-        self._reading = reading
-        cells = _cells(header, reading)
+        self._options = options
+        cells = _cells(header, options)
         self._hint = _hint_for(cells)
-        self.columns = _columns(cells, header, reading)
+        self.columns = _columns(cells, header, options)
         """The attributes of the cells of a row; None for what is dropped."""
         self._converters = [
-            (name, reading.converter(name) if name else None) for name in self.columns
+            (name, options.converter(name) if name else None) for name in self.columns
         ]
 
     def is_row(self, text: str) -> bool:
         """Whether it has a cell for each column, quoted as it must be."""
         try:
-            return len(_cells(text, self._reading)) == len(self.columns)
+            return len(_cells(text, self._options)) == len(self.columns)
         except ParseError:
             return False
 
@@ -56,11 +56,11 @@ class CsvRows:
         Cost: proportional to the row. Raises ParseError, InvalidValueError and
         InvalidNotificationError.
         """
-        cells = _cells(line, self._reading)
+        cells = _cells(line, self._options)
         if len(cells) != len(self._converters):
             found, expected = f"{len(cells)} cells", f"{len(self._converters)}{self._hint}"
             raise ParseError(1, len(line) + 1, found, expected)
-        is_absent = self._reading.is_absent
+        is_absent = self._options.is_absent
         found_values: dict[str, Value] = {}
         for (name, converter), cell in zip(self._converters, cells, strict=True):
             if name is None or converter is None or is_absent(cell):
@@ -69,21 +69,21 @@ class CsvRows:
                 found_values[name] = converter(cell)
             except ContradaError as error:
                 raise InvalidCellError(name, error) from None
-        return self._reading.notification(found_values)
+        return self._options.notification(found_values)
 
 
-def columns_of(lines: Iterable[str], reading: ReadOptions) -> tuple[str | None, ...]:
+def columns_of(lines: Iterable[str], options: ReadOptions) -> tuple[str | None, ...]:
     """The attributes of a file's columns, None for what is dropped.
 
     Raises ParseError for an empty file, and what `CsvRows` raises.
     """
-    for _, text in joined_lines(lines, reading.quote, lambda text: is_header(text, reading)):
-        return CsvRows(text, reading).columns
+    for _, text in joined_lines(lines, options.quote, lambda text: is_header(text, options)):
+        return CsvRows(text, options).columns
     raise ParseError(*_EMPTY)
 
 
 def read_rows(
-    lines: Iterable[str], source: str, reading: ReadOptions
+    lines: Iterable[str], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """The records of a file, numbered by line; blank lines are none.
 
@@ -93,13 +93,13 @@ def read_rows(
     rows: CsvRows | None = None
 
     def is_row(text: str) -> bool:
-        return is_header(text, reading) if rows is None else rows.is_row(text)
+        return is_header(text, options) if rows is None else rows.is_row(text)
 
     try:
-        for line, text in joined_lines(lines, reading.quote, is_row):
+        for line, text in joined_lines(lines, options.quote, is_row):
             if rows is None:
-                rows = CsvRows(text, reading)
-            elif not is_blank_row(text, reading):
+                rows = CsvRows(text, options)
+            elif not is_blank_row(text, options):
                 yield record_of(rows.notification, source, line, text)
         if rows is None:
             raise ParseError(*_EMPTY)
@@ -112,15 +112,15 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
-def is_blank_row(line: str, reading: ReadOptions) -> bool:
+def is_blank_row(line: str, options: ReadOptions) -> bool:
     """Whether a line holds nothing but blanks that part no cells."""
-    return is_blank(line) and reading.delimiter not in line
+    return is_blank(line) and options.delimiter not in line
 
 
-def is_header(text: str, reading: ReadOptions) -> bool:
+def is_header(text: str, options: ReadOptions) -> bool:
     """Whether a text can name columns: it is quoted as it must be."""
     try:
-        return bool(_cells(text, reading))
+        return bool(_cells(text, options))
     except ParseError:
         return False
 
@@ -137,14 +137,14 @@ def _hint_for(columns: list[str]) -> str:
     return ""
 
 
-def _columns(cells: list[str], header: str, reading: ReadOptions) -> tuple[str | None, ...]:
-    names = tuple(map(reading.attribute, cells))
+def _columns(cells: list[str], header: str, options: ReadOptions) -> tuple[str | None, ...]:
+    names = tuple(map(options.attribute, cells))
     if is_blank(header):
         raise ParseError(1, 1, "a blank line", "the names of the columns")
     if len(names) > COLUMNS_MAX:
         raise ParseError(1, 1, f"{len(names)} columns", f"at most COLUMNS_MAX = {COLUMNS_MAX}")
     hint = _hint_for(cells)
-    if hint and not (reading.quote and header.startswith(reading.quote)):
+    if hint and not (options.quote and header.startswith(options.quote)):
         raise ParseError(1, 1, "one column", f"more, or its name in quotes{hint}")
     known: set[str] = set()
     for number, name in enumerate(names, start=1):
@@ -159,8 +159,8 @@ def _columns(cells: list[str], header: str, reading: ReadOptions) -> tuple[str |
     return names
 
 
-def _cells(line: str, reading: ReadOptions) -> list[str]:
-    delimiter, quote = reading.delimiter, reading.quote
+def _cells(line: str, options: ReadOptions) -> list[str]:
+    delimiter, quote = options.delimiter, options.quote
     if not quote or quote not in line:
         return line.split(delimiter)
     try:

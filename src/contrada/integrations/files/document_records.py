@@ -45,25 +45,25 @@ def open_document(path: DataFile) -> bytes:
 
 
 def read_flat(
-    data: bytes, source: str, reading: ReadOptions, see: Callable[[Element], None] | None = None
+    data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of a document whose repeated elements are several values, entries from 1 on.
 
     (Entries below differently named parents are numbered parent by parent.)
     `see` is given the tree. Cost: proportional to the document.
     """
-    return _records(entries_of_document(data, source, reading, see), source, reading)
+    return _records(entries_of_document(data, source, options, see), source, options)
 
 
 def records_of_tree(
-    root: Element, source: str, reading: ReadOptions
+    root: Element, source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """The records of a tree, whoever has parsed it."""
-    return _records(_entries_of_tree(root, 0, source, reading), source, reading)
+    return _records(_entries_of_tree(root, 0, source, options), source, options)
 
 
 def entries_of_document(
-    data: bytes, source: str, reading: ReadOptions, see: Callable[[Element], None] | None = None
+    data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
 ) -> Iterator[NumberedEntry | BadRecord]:
     """The entries of a document, and what of it cannot be read."""
     faults: list[DamagedPiece] = []
@@ -72,8 +72,8 @@ def entries_of_document(
     try:
         tree = parse_document(data)
     except ParseError as error:
-        if reading.entries:
-            faults, root = without_damage(data, reading.entries)
+        if options.entries:
+            faults, root = without_damage(data, options.entries)
         if not faults or root is None:
             faults = [(error, data)]
     except ContradaError as error:
@@ -85,34 +85,34 @@ def entries_of_document(
     if tree is not None:
         if see is not None:
             see(tree)
-        yield from _entries_of_tree(tree, len(data), source, reading)
+        yield from _entries_of_tree(tree, len(data), source, options)
 
 
 def _entries_of_tree(
-    root: Element, size: int, source: str, reading: ReadOptions
+    root: Element, size: int, source: str, options: ReadOptions
 ) -> Iterator[NumberedEntry | BadRecord]:
     try:
-        yield from enumerate(named_texts(root, reading.entries, size), start=1)
+        yield from enumerate(named_texts(root, options.entries, size), start=1)
     except ContradaError as error:
         yield bad_record(source, error, None)
 
 
 def _records(
-    entries: Iterable[NumberedEntry | BadRecord], source: str, reading: ReadOptions
+    entries: Iterable[NumberedEntry | BadRecord], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     for each in entries:
-        yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, reading)
+        yield each if isinstance(each, BadRecord) else record_of_entry(source, *each, options)
 
 
 def record_of_entry(
-    source: str, number: int, texts: Texts, reading: ReadOptions
+    source: str, number: int, texts: Texts, options: ReadOptions
 ) -> Record | BadRecord:
     """The record that an entry is."""
     try:
-        return Record(source, number, _notification(texts, reading))
+        return Record(source, number, _notification(texts, options))
     except ContradaError as error:
         shown = "; ".join(f"{name}: {text}" for name, found in texts.items() for text in found)
-        return bad_entry(source, reading.entries, number, error, shown)
+        return bad_entry(source, options.entries, number, error, shown)
 
 
 def bad_entry(
@@ -123,26 +123,26 @@ def bad_entry(
     return BadRecord(source, f"{entry}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
 
 
-def _notification(texts: Texts, reading: ReadOptions) -> Notification:
+def _notification(texts: Texts, options: ReadOptions) -> Notification:
     found: dict[str, Value | list[Value]] = {}
-    for name, pieces in named_as_read(texts, reading).items():
-        convert = reading.converter(name)
+    for name, pieces in named_as_read(texts, options).items():
+        convert = options.converter(name)
         try:
-            values = [convert(text) for text in pieces if not reading.is_absent(text)]
+            values = [convert(text) for text in pieces if not options.is_absent(text)]
         except ContradaError as error:
             raise InvalidNotificationError(name, pieces, str(error)) from None
         if values:
             found[name] = values[0] if len(values) == 1 else values
-    return reading.notification(found)
+    return options.notification(found)
 
 
-def named_as_read(texts: Texts, reading: ReadOptions) -> Texts:
+def named_as_read(texts: Texts, options: ReadOptions) -> Texts:
     """The texts by the attributes that they become; those of one name are together."""
-    if not reading.is_renaming:
+    if not options.is_renaming:
         return texts
     named: dict[str, list[str]] = {}
     for part, pieces in texts.items():
-        name = reading.attribute(part)
+        name = options.attribute(part)
         if name is not None:
             named.setdefault(name, []).extend(pieces)
     return named

@@ -46,10 +46,10 @@ class FlatEntries:
     """Makes the notifications of plain entries."""
 
     def __init__(
-        self, reading: ReadOptions, values: SlotReader, note: Callable[[str, int], None]
+        self, options: ReadOptions, values: SlotReader, note: Callable[[str, int], None]
     ) -> None:
         """`note` is told how many children of one element have the same name."""
-        self._reading, self._values = reading, values
+        self._options, self._values = options, values
         self.note = note
         self._roots: dict[tuple[str, str], _PathPlace] = {}
         self._around: list[Slot] | None = None
@@ -89,17 +89,17 @@ class FlatEntries:
 
     def named(self, path: str) -> tuple[str | None, Callable[[str], Any] | None]:
         """The attribute of a path, None where it is dropped, and what turns texts into values."""
-        reading = self._reading
-        name = reading.attribute(path)
+        options = self._options
+        name = options.attribute(path)
         if name is None:
             return None, None
         check_user_name(name)
         convert = self._values.converter(name, path)
-        is_untyped = convert is untyped_value and not reading.absent
+        is_untyped = convert is untyped_value and not options.absent
         return name, None if is_untyped else self._absent_aware(convert)
 
     def _absent_aware(self, convert: Callable[[str], Any]) -> Callable[[str], Any]:
-        absent = self._reading.absent
+        absent = self._options.absent
         return lambda text: _ABSENT if text in absent else convert(text)
 
     def _take_around(self, around: list[Slot]) -> None:
@@ -114,13 +114,13 @@ class FlatEntries:
         self._around = around
 
     def _made(self, found: dict[str, Any], several: set[str]) -> Notification:
-        reading = self._reading
-        if reading.add:
-            found |= reading.add
-            several -= reading.add.keys()
-        if len(found) > ATTRIBUTES_MAX or reading.marks:
+        options = self._options
+        if options.add:
+            found |= options.add
+            several -= options.add.keys()
+        if len(found) > ATTRIBUTES_MAX or options.marks:
             raise _OddEntryError
-        return of_found(found, several, reading.envelope(found))
+        return of_found(found, several, options.envelope(found))
 
 
 _ABSENT: Final = object()

@@ -50,7 +50,7 @@ _decode_scalar: Final = msgspec.json.Decoder(_Scalar).decode
 class JsonBatchReader:
     """Reads of JSON lines the attributes that are asked for, and those that can be bad."""
 
-    def __init__(self, asked: Iterable[str], reading: ReadOptions, unmet: set[str]) -> None:
+    def __init__(self, asked: Iterable[str], options: ReadOptions, unmet: set[str]) -> None:
         """Names that are found are taken from `unmet`."""
         self._unmet = unmet
         content: Any = dict[str, _Scalar | list[_Scalar]]
@@ -58,15 +58,15 @@ class JsonBatchReader:
             content = dict[str, _Scalar | list[_Scalar] | content]
         self._decode = msgspec.json.Decoder(content).decode
         self._decode_all = msgspec.json.Decoder(list[dict[str, _Scalar]]).decode
-        self._reading = reading
-        self._names = AllowedNames(reading)
+        self._options = options
+        self._names = AllowedNames(options)
         self._asked = frozenset(asked)
-        self._wanted = {*self._asked, *reading.names_checked()}
-        self._stamp = reading.stamp
+        self._wanted = {*self._asked, *options.names_checked()}
+        self._stamp = options.stamp
         self._texts: dict[str, Callable[[str], Any]] = {}
         self._tokens: dict[str, Callable[[str], Any]] = {}
         self._scanner: JsonScanner | None = None
-        if not reading.is_renaming and len(reading.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
+        if not options.is_renaming and len(options.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
             self._scanner = JsonScanner(lambda name: self._names.allow((name,), 1))
 
     def read(self, block: Block) -> ColumnBatch:
@@ -105,13 +105,13 @@ class JsonBatchReader:
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
         """The values of an attribute, as the source's options have them; to match or to write."""
-        name, reading = scanned.names[place], self._reading
+        name, options = scanned.names[place], self._options
         is_stamp, found = name == self._stamp, None
-        if reading.types.get(name) == "time" and not reading.absent:
-            has_zone, is_needed = reading.zone is not None, is_asked and is_stamp
+        if options.types.get(name) == "time" and not options.absent:
+            has_zone, is_needed = options.zone is not None, is_asked and is_stamp
             found = scanned.time_column(place, has_zone=has_zone, is_needed=is_needed)
-        elif not is_stamp and not reading.takes_numbers(name):
-            has_texts = not reading.absent and reading.types.get(name, "text") == "text"
+        elif not is_stamp and not options.takes_numbers(name):
+            has_texts = not options.absent and options.types.get(name, "text") == "text"
             found = scanned.plain_column(place, has_texts=has_texts, has_mixed=is_asked)
         if found is None:
             return scanned.column(place, self._token_value(name), is_needed=is_asked and is_stamp)
@@ -127,9 +127,9 @@ class JsonBatchReader:
         lines, found = self._found(block)
         names = set().union(*found)
         refused: set[int] = set()
-        if is_added_apart and (added := names & self._reading.add.keys()):
+        if is_added_apart and (added := names & self._options.add.keys()):
             refused = {row for row, each in enumerate(found) if not added.isdisjoint(each)}
-        for name in names if self._reading.absent else names & self._reading.types.keys():
+        for name in names if self._options.absent else names & self._options.types.keys():
             values = [each.get(name, MISSING) for each in found]
             for row, value in enumerate(self._converted(name, values)):
                 if value is REFUSED:
@@ -149,24 +149,24 @@ class JsonBatchReader:
         """The records of a block as whole notifications; None where they are not read at once."""
         scanned = self._scanner.scan(block, None) if self._scanner else None
         if scanned is not None:
-            if not can_write(scanned.names, self._reading):
+            if not can_write(scanned.names, self._options):
                 return None
             found = {}
             for place in scanned.in_order():
                 name = scanned.names[place]
-                if name in self._reading.add:  # It is added where it stands.
+                if name in self._options.add:  # It is added where it stands.
                     scanned.is_doubtful |= scanned.has(place)
                 found[name] = self._scanned_column(scanned, place, is_asked=False)
-            rows = written_rows(found, len(block), self._reading)
+            rows = written_rows(found, len(block), self._options)
             rows.is_odd[:] |= scanned.is_doubtful
             return rows
         held = dict(self.attributes(block, is_added_apart=True))
         names = dict.fromkeys(chain.from_iterable(held.values()))
-        if not held or not can_write(names, self._reading):
+        if not held or not can_write(names, self._options):
             return None
         lines = [held.get(line, {}) for line in range(len(block))]
         columns = {name: Column([each.get(name, MISSING) for each in lines]) for name in names}
-        rows = written_rows(columns, len(block), self._reading)
+        rows = written_rows(columns, len(block), self._options)
         # Attributes stay in the order of their line: columns have one order for all.
         orders = set(map(tuple, held.values()))
         good = {each for each in orders if each == tuple(name for name in names if name in each)}
@@ -201,7 +201,7 @@ class JsonBatchReader:
         texts = _texts(chain.from_iterable(map(dict.values, found))) + sum(map(len, found))
         is_whole = len(found) == len(block) and _quotes(data) == 2 * texts
         names = set().union(*found)
-        if self._reading.is_renaming and is_whole:
+        if self._options.is_renaming and is_whole:
             renamed = [each for each in map(self._renamed, found) if each is not None]
             is_whole = len(renamed) == len(found)
             found, names = renamed, set().union(*renamed)
@@ -209,7 +209,7 @@ class JsonBatchReader:
 
     def _renamed(self, found: dict[str, Any]) -> dict[str, Any] | None:
         """The attributes by their new names; None where two are named alike."""
-        names = [(self._reading.attribute(name), value) for name, value in found.items()]
+        names = [(self._options.attribute(name), value) for name, value in found.items()]
         kept = {name: value for name, value in names if name is not None}
         dropped = sum(name is None for name, _ in names)
         return kept if len(kept) + dropped == len(found) else None
@@ -226,7 +226,7 @@ class JsonBatchReader:
             found = {}
             texts = _flatten(content, "", found)
         is_whole = _quotes(line) == 2 * texts and len(line) <= LINE_CHARS_MAX
-        if self._reading.is_renaming:
+        if self._options.is_renaming:
             renamed = self._renamed(found)
             if renamed is None:
                 return None
@@ -235,13 +235,13 @@ class JsonBatchReader:
 
     def _text_value(self, name: str) -> Callable[[str], Any] | None:
         """What converts the texts of an attribute, None where they stay as they are."""
-        reading = self._reading
-        if not reading.absent and name not in reading.types:
+        options = self._options
+        if not options.absent and name not in options.types:
             return None
         if name not in self._texts:
             is_stamp = name == self._stamp
-            is_absent = reading.absent.__contains__
-            self._texts[name] = converter(reading.typed(name), is_absent, is_stamp=is_stamp)
+            is_absent = options.absent.__contains__
+            self._texts[name] = converter(options.typed(name), is_absent, is_stamp=is_stamp)
         return self._texts[name]
 
     def _token_value(self, name: str) -> Callable[[str], Any]:
@@ -263,7 +263,7 @@ class JsonBatchReader:
     def _converted(self, name: str, values: list[Any]) -> list[Any]:
         """The values of an attribute as the source's options have them."""
         text_value, kinds = self._text_value(name), set(map(type, values))
-        if text_value is not None and self._reading.takes_numbers(name):
+        if text_value is not None and self._options.takes_numbers(name):
             # Numbers become times here, too; what is in a list is left to the plain reader.
             kept = (Missing, bool, type(None))
             values = [

@@ -50,21 +50,21 @@ WHOLE_DOCUMENT: Final = "."
 """As `entries`: the document itself is the array."""
 
 
-def notification_of_object(line: str, reading: ReadOptions, *, keep: bool = False) -> Notification:
+def notification_of_object(line: str, options: ReadOptions, *, keep: bool = False) -> Notification:
     """The notification of a line that holds one JSON object; with `keep` the line is its body.
 
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
-    return _notification(_decoded(line), line.encode, reading, keep=keep)
+    return _notification(_decoded(line), line.encode, options, keep=keep)
 
 
-def notification_of_content(content: Any, reading: ReadOptions) -> Notification:
+def notification_of_content(content: Any, options: ReadOptions) -> Notification:
     """The notification of what is no text: names with values, texts, and such within them.
 
     It means what a JSON object of these says. Raises as `notification_of_object`.
     """
-    return _notification(content, lambda: as_json(content), reading)
+    return _notification(content, lambda: as_json(content), options)
 
 
 @dataclass(slots=True)
@@ -82,23 +82,23 @@ class DocumentReport:
 
 
 def _by_strategy(
-    content: dict[str, Any], reading: ReadOptions, report: DocumentReport
+    content: dict[str, Any], options: ReadOptions, report: DocumentReport
 ) -> Notification:
     """The notification of an object by a strategy that does not leave repeated names together."""
-    is_escaped = is_escaping(reading.strategy)
+    is_escaped = is_escaping(options.strategy)
     slots = ObjectWalk(is_escaped, report.repeated).slots(content)
-    names = named(slots, reading.strategy, report.lost)
-    values = SlotReader(reading, is_json=True)
+    names = named(slots, options.strategy, report.lost)
+    values = SlotReader(options, is_json=True)
     found = values.of(names)
     if not is_escaped:
-        return reading.notification(found)
+        return options.notification(found)
     report.note(names)
-    body = shape_of_object(content, base_of(reading.strategy), names, values.held(found, names))
-    return reading.notification(found, body=body, content_type=SHAPE_TYPE)
+    body = shape_of_object(content, base_of(options.strategy), names, values.held(found, names))
+    return options.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
 def records_of_object(
-    data: bytes, source: str, reading: ReadOptions, report: DocumentReport | None = None
+    data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of a JSON document: of an object, or of the array in it that is split.
 
@@ -107,57 +107,57 @@ def records_of_object(
     report = DocumentReport() if report is None else report
     try:
         text = printable(data.decode("utf-8", "surrogateescape"))
-        if reading.entries is None and reading.strategy == "split":
+        if options.entries is None and options.strategy == "split":
             array = outermost_array(decoded(text))
-            reading = replace(reading, entries=array, strategy="multi")
-        if reading.entries is None:
-            made = _notification(_decoded(text), lambda: data, reading, report=report)
+            options = replace(options, entries=array, strategy="multi")
+        if options.entries is None:
+            made = _notification(_decoded(text), lambda: data, options, report=report)
             yield Record(source, 1, made)
             return
     except ContradaError as error:
         yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
         return
-    yield from read_array(data, source, reading, report)
+    yield from read_array(data, source, options, report)
 
 
 def _notification(
     content: Any,
     encoded: Callable[[], bytes],
-    reading: ReadOptions,
+    options: ReadOptions,
     *,
     keep: bool = False,
     report: DocumentReport | None = None,
 ) -> Notification:
     """The notification of what was decoded; `encoded` gives its bytes, for the body."""
     found: dict[str, list[Value]] = {}
-    if reading.drop:
-        content = _without_dropped(content, "", reading)
+    if options.drop:
+        content = _without_dropped(content, "", options)
         encoded = partial(_encoded, content)
-    if base_of(reading.strategy) != "multi":
+    if base_of(options.strategy) != "multi":
         return _by_strategy(
-            _object(content), reading, DocumentReport() if report is None else report
+            _object(content), options, DocumentReport() if report is None else report
         )
-    put = partial(_put, found=found, reading=reading)
+    put = partial(_put, found=found, options=options)
     if flatten(_object(content), put) and not keep:
-        return reading.notification(found)
-    return reading.notification(found, body=encoded(), content_type=JSON_TYPE)
+        return options.notification(found)
+    return options.notification(found, body=encoded(), content_type=JSON_TYPE)
 
 
-def _without_dropped(content: Any, path: str, reading: ReadOptions) -> Any:
+def _without_dropped(content: Any, path: str, options: ReadOptions) -> Any:
     """What is left of an object, also within arrays; so the body, too, has nothing dropped."""
     if isinstance(content, list):
-        return [_without_dropped(each, path, reading) for each in content]
+        return [_without_dropped(each, path, options) for each in content]
     if not isinstance(content, dict):
         return content
     return {
-        key: _without_dropped(each, f"{path}{key}.", reading)
+        key: _without_dropped(each, f"{path}{key}.", options)
         for key, each in content.items()
-        if not reading.is_dropped(f"{path}{key}")
+        if not options.is_dropped(f"{path}{key}")
     }
 
 
 def read_array(
-    data: bytes, source: str, reading: ReadOptions, report: DocumentReport | None = None
+    data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of the array in a JSON document that `entries` names, numbered from 1.
 
@@ -165,18 +165,18 @@ def read_array(
     the array takes no part. Cost: proportional to the document.
     """
     try:
-        elements = _array(printable(data.decode("utf-8", "surrogateescape")), reading.entries or "")
+        elements = _array(printable(data.decode("utf-8", "surrogateescape")), options.entries or "")
     except ContradaError as error:
         yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
         return
     for number, element in enumerate(elements, start=1):
         encode = partial(_encoded, element)
         try:
-            yield Record(source, number, _notification(element, encode, reading, report=report))
+            yield Record(source, number, _notification(element, encode, options, report=report))
         except ContradaError as error:
             text = encode().decode()[:BAD_TEXT_CHARS_MAX]
             reason = bad_record(source, error, None).reason
-            yield BadRecord(source, f"{reading.entries} {number}: {reason}", None, None, text)
+            yield BadRecord(source, f"{options.entries} {number}: {reason}", None, None, text)
 
 
 def _array(text: str, name: str) -> list[Any]:
@@ -195,41 +195,41 @@ def _encoded(content: Any) -> bytes:
 
 
 def read_objects(
-    lines: Iterable[str], source: str, reading: ReadOptions
+    lines: Iterable[str], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """The records of a file of JSON lines, numbered by line; blank lines are none.
 
     By the strategy `split` a line may have several records.
     """
-    if reading.splits:
-        return _split_lines(lines, source, reading)
-    return records_of_lines(lines, source, lambda line: notification_of_object(line, reading))
+    if options.splits:
+        return _split_lines(lines, source, options)
+    return records_of_lines(lines, source, lambda line: notification_of_object(line, options))
 
 
 def _split_lines(
-    lines: Iterable[str], source: str, reading: ReadOptions
+    lines: Iterable[str], source: str, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     try:
         for number, text in enumerate(lines, start=1):
-            yield from records_of_line(text, source, number, reading)
+            yield from records_of_line(text, source, number, options)
     except ContradaError as error:
         yield bad_record(source, error, None)
 
 
 def records_of_line(
-    text: str, source: str, number: int, reading: ReadOptions
+    text: str, source: str, number: int, options: ReadOptions
 ) -> Iterator[Record | BadRecord]:
     """The records of a line, all with its number: one, or those that it is split into; or none."""
     if is_blank(text):
         return
-    if not reading.splits:
-        yield record_of(lambda line: notification_of_object(line, reading), source, number, text)
+    if not options.splits:
+        yield record_of(lambda line: notification_of_object(line, options), source, number, text)
         return
     checked = record_of(lambda _: _NOTHING, source, number, text)
     if isinstance(checked, BadRecord):
         yield checked
         return
-    for each in records_of_object(text.encode(), source, reading):
+    for each in records_of_object(text.encode(), source, options):
         if isinstance(each, BadRecord):
             yield replace(each, line=number)
         else:
@@ -252,18 +252,18 @@ def records_of_lines(
 
 
 def _put(
-    name: str, scalars: Iterable[Value], found: dict[str, list[Value]], reading: ReadOptions
+    name: str, scalars: Iterable[Value], found: dict[str, list[Value]], options: ReadOptions
 ) -> None:
-    name = reading.rename.get(name, name)
-    declared = reading.converter(name) if name in reading.types else None
+    name = options.rename.get(name, name)
+    declared = options.converter(name) if name in options.types else None
     values = found.setdefault(name, [])
-    takes_numbers = reading.takes_numbers(name)
+    takes_numbers = options.takes_numbers(name)
     for scalar in scalars:
         if takes_numbers and type(scalar) in (int, float):
             values.append(_typed(name, scalar, declared))
         elif not isinstance(scalar, str):
             values.append(scalar)
-        elif scalar in reading.absent:
+        elif scalar in options.absent:
             continue
         elif declared is None:
             values.append(scalar)

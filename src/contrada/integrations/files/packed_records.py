@@ -61,26 +61,26 @@ class WrittenRows(NamedTuple):
         return WrittenRows(self.is_odd[rows], notifications, times, attributes)
 
 
-def can_write(names: Iterable[str], reading: ReadOptions) -> bool:
+def can_write(names: Iterable[str], options: ReadOptions) -> bool:
     """Whether records of these attributes can be written many at once."""
-    most = len(set(names)) + len(reading.add) + len(reading.marks)
+    most = len(set(names)) + len(options.add) + len(options.marks)
     return most <= ATTRIBUTES_MAX and not jit.is_pure()
 
 
-def written_rows(columns: Mapping[str, Column], count: int, reading: ReadOptions) -> WrittenRows:
+def written_rows(columns: Mapping[str, Column], count: int, options: ReadOptions) -> WrittenRows:
     """Rows of columns as whole notifications, where `can_write` says so.
 
     Cost: some ten nanoseconds for each value, and more for each distinct one.
     """
-    stamped = Stamped(reading, count)
+    stamped = Stamped(options, count)
     pieces: list[ColumnPiece] = []
     shown: list[Any] = []
     for name, column in columns.items():
         piece, odd = column.piece(msgspec.msgpack.encode(name))
-        if name in reading.add:  # An added attribute replaces a column: its values become odd.
+        if name in options.add:  # An added attribute replaces a column: its values become odd.
             odd |= piece.kinds != 0
         stamped.take(name, piece, odd)
-        if name not in reading.add:
+        if name not in options.add:
             pieces.append(piece)
             shown.append(column.each(_shown_as(name)))
     pieces += stamped.constants()
@@ -88,21 +88,21 @@ def written_rows(columns: Mapping[str, Column], count: int, reading: ReadOptions
         stamped.is_odd,
         binary_of(packed_rows(count, pieces, stamped.times_us)),
         stamped.times_us,
-        _objects([*shown, *_shown_constants(reading)], count),
+        _objects([*shown, *_shown_constants(options)], count),
     )
 
 
 class Stamped:
     """The parts of rows beside their columns: the time of each, and attributes that all share."""
 
-    def __init__(self, reading: ReadOptions, count: int) -> None:
-        self._reading, self._count = reading, count
+    def __init__(self, options: ReadOptions, count: int) -> None:
+        self._options, self._count = options, count
         self._odd = np.zeros(count, dtype=bool)
         self._lacks_time = np.zeros(count, dtype=bool)
         self.times_us: Any = None
         """The time of each row, None where the source stamps none."""
-        if reading.time is not None:
-            time = reading.add.get(reading.time)
+        if options.time is not None:
+            time = options.add.get(options.time)
             at_us = time_us_of(time) if isinstance(time, datetime) else None
             self.times_us = np.full(count, at_us or 0, dtype=np.int64)
             self._lacks_time[:] = at_us is None
@@ -115,7 +115,7 @@ class Stamped:
     def take(self, name: str, piece: ColumnPiece, odd: Any) -> None:
         """Notes what a column says of the rows."""
         self._odd |= odd
-        if name == self._reading.stamp:
+        if name == self._options.stamp:
             from contrada.matching.kernels.msgpack_writer import TIME
 
             self._lacks_time = piece.kinds != TIME
@@ -126,14 +126,14 @@ class Stamped:
         """What each row has: what the source adds, and its type marks."""
         return [
             constant_piece(self._count, name, packed)
-            for name, packed in _packed_constants(self._reading)
+            for name, packed in _packed_constants(self._options)
         ]
 
 
-def _packed_constants(reading: ReadOptions) -> tuple[tuple[str, bytes], ...]:
-    if not reading.add and not reading.marks:
+def _packed_constants(options: ReadOptions) -> tuple[tuple[str, bytes], ...]:
+    if not options.add and not options.marks:
         return ()
-    return _apart(Notification.marked(reading.add, reading.marks).span)
+    return _apart(Notification.marked(options.add, options.marks).span)
 
 
 @lru_cache(CONSTANTS_KEPT_MAX)
@@ -142,8 +142,8 @@ def _apart(span: bytes) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, bytes(value)) for name, value in held.items())
 
 
-def _shown_constants(reading: ReadOptions) -> list[Any]:
-    shown = plain_attributes(Notification.marked(reading.add, reading.marks))
+def _shown_constants(options: ReadOptions) -> list[Any]:
+    shown = plain_attributes(Notification.marked(options.add, options.marks))
     members = (
         f"{_encode(name).decode()}:{_encode(value).decode()}" for name, value in shown.items()
     )

@@ -208,34 +208,34 @@ class ReadOptions:
         return Envelope(time_us=time_us_of(stamp))
 
 
-def check_xml(format_name: str, reading: ReadOptions) -> None:
+def check_xml(format_name: str, options: ReadOptions) -> None:
     """Refuse a stylesheet and a schema for what is no XML. Raises InputError."""
     for name in ("stylesheet", "schema"):
-        if format_name != "xml" and getattr(reading, name) is not None:
+        if format_name != "xml" and getattr(options, name) is not None:
             raise InputError(name, f"it is for XML, and the format is {format_name}")
 
 
-def plain_format(format_name: str, reading: ReadOptions) -> tuple[str, ReadOptions]:
+def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptions]:
     """A format with what its name says of the options.
 
     `tsv` is CSV parted by tabs, `jsonl` is JSON in lines also where `entries` are given.
     Raises InputError as `check_xml`.
     """
-    check_xml(format_name, reading)
+    check_xml(format_name, options)
     if format_name == "jsonl":
-        return "json", replace(reading, entries=None)
+        return "json", replace(options, entries=None)
     if format_name != "tsv":
-        return format_name, reading
-    has_own = reading.delimiter != ","
-    return "csv", reading if has_own else replace(reading, delimiter="\t")
+        return format_name, options
+    has_own = options.delimiter != ","
+    return "csv", options if has_own else replace(options, delimiter="\t")
 
 
 class AllowedNames:
     """Tells of the names of many records whether records of a source can have such attributes."""
 
-    def __init__(self, reading: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._good: set[str] = set()
-        self._count_max = ATTRIBUTES_MAX - len(reading.add)
+        self._count_max = ATTRIBUTES_MAX - len(options.add)
 
     def allow(self, names: Iterable[str], most: int) -> bool:
         """Whether records can have attributes of these names, of which one has so many."""

@@ -50,7 +50,7 @@ def check_name_of(path: Path) -> None:
 
 
 def read_file(
-    path: Path, format_name: str, reading: ReadOptions, source: str | None = None
+    path: Path, format_name: str, options: ReadOptions, source: str | None = None
 ) -> Iterator[Record | BadRecord]:
     """The records of a file, the bad ones among them; `source` is what they call the file.
 
@@ -59,17 +59,17 @@ def read_file(
     A file that cannot be read is one bad record.
     """
     source = str(path) if source is None else source
-    format_name, reading = plain_format(format_name, reading)
+    format_name, options = plain_format(format_name, options)
     if format_name == "csv":
-        yield from read_rows(open_lines(path), source, reading)
-    elif format_name == "json" and not reading.entries:
-        yield from read_objects(open_lines(path), source, reading)
+        yield from read_rows(open_lines(path), source, options)
+    elif format_name == "json" and not options.entries:
+        yield from read_objects(open_lines(path), source, options)
     elif format_name == "xml":
-        yield from Renderer(reading).render_file(path, source)
+        yield from Renderer(options).render_file(path, source)
     else:
         try:
             data = open_document(path)
         except ContradaError as error:
             yield bad_record(source, error, None)
         else:
-            yield from read_array(data, source, reading)
+            yield from read_array(data, source, options)

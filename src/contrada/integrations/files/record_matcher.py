@@ -110,7 +110,7 @@ class Matcher:
     def __init__(
         self,
         wanted: Iterable[Wish],
-        reading: ReadOptions,
+        options: ReadOptions,
         bulk_after_bytes: int = BULK_AFTER_BYTES,
         residues: Residues[int] | None = None,
     ) -> None:
@@ -122,20 +122,20 @@ class Matcher:
         asked: set[str] = set()
         residues = Residues() if residues is None else residues
         for position, wish in enumerate(wanted):
-            if reading.strategy == PATTERN:
+            if options.strategy == PATTERN:
                 wish = by_names(wish)
             if isinstance(wish, Rule):
                 residues.put(position, wish.residue_holds)
                 wish = wish.filters
-            left = differing(wish, reading)
+            left = differing(wish, options)
             if left.filters:
                 index.add(position, left)
                 asked.update(*(member.sides for member in left.filters))
-        self._take(index, asked, residues, reading, bulk_after_bytes)
+        self._take(index, asked, residues, options, bulk_after_bytes)
 
     @classmethod
     def over(
-        cls, index: MatchesRows, asked: set[str], residues: Residues[int], reading: ReadOptions
+        cls, index: MatchesRows, asked: set[str], residues: Residues[int], options: ReadOptions
     ) -> "Matcher":
         """A matcher by an index that is there, of filters that ask for these attributes.
 
@@ -143,7 +143,7 @@ class Matcher:
         the first one on.
         """
         matcher = cls.__new__(cls)
-        matcher._take(index, asked, residues, reading, 0)
+        matcher._take(index, asked, residues, options, 0)
         return matcher
 
     def _take(
@@ -151,22 +151,22 @@ class Matcher:
         index: MatchesRows,
         asked: set[str],
         residues: Residues[int],
-        reading: ReadOptions,
+        options: ReadOptions,
         bulk_after_bytes: int,
     ) -> None:
         self.packs = False
         """Whether records that match are told in columns where they can be, and not one by one."""
-        self._reading = reading
+        self._options = options
         self._index = index
         self._asked = asked
-        self._names = AllowedNames(reading)
+        self._names = AllowedNames(options)
         self._bulk_after = bulk_after_bytes
         self._residues = residues
-        self._in_common = any(is_system_name(name) or name in reading.add for name in self._asked)
+        self._in_common = any(is_system_name(name) or name in options.add for name in self._asked)
         self._can_bulk = not self._in_common and _has_arrow()
-        self.unmet = reading.names_expected()
+        self.unmet = options.names_expected()
         """The attributes that the options speak of, and that no record has had so far."""
-        self._looked_at = self._asked | reading.names_checked()
+        self._looked_at = self._asked | options.names_checked()
         self.latest_us: int | None = None
         """The largest time of all records that could be read so far, 0 for one without any."""
 
@@ -182,14 +182,14 @@ class Matcher:
 
         Of a part of a CSV file that does not begin with the header this must be given.
         """
-        format_name, reading = plain_format(format_name, self._reading)
+        format_name, options = plain_format(format_name, self._options)
         if format_name == "xml":
             yield from self._document(path, source)
             return
-        if format_name == "json" and reading.entries:
+        if format_name == "json" and options.entries:
             yield from self._array(path, source)
             return
-        if format_name == "json" and not reading.is_multi:
+        if format_name == "json" and not options.is_multi:
             yield from self._by_strategy(path, source, part)
             return
         lines = self._objects(source) if format_name == "json" else None
@@ -199,17 +199,17 @@ class Matcher:
         if lines is None:
             blocks = joined_blocks(
                 blocks,
-                reading.quote,
-                lambda text: is_header(text, reading) if rows is None else rows.is_row(text),
+                options.quote,
+                lambda text: is_header(text, options) if rows is None else rows.is_row(text),
             )
         try:
             if lines is None and header is not None:
-                rows = CsvRows(header, reading)
-                lines = self._rows(rows, source, reading)
+                rows = CsvRows(header, options)
+                lines = self._rows(rows, source, options)
             for block in blocks:
                 if lines is None:
-                    rows = CsvRows(block.line(0), reading)
-                    lines = self._rows(rows, source, reading)
+                    rows = CsvRows(block.line(0), options)
+                    lines = self._rows(rows, source, options)
                     block = block.behind_first()
                 yield self._outcomes(block, lines, waiting)
                 if waiting is not None and waiting.is_enough:
@@ -232,7 +232,7 @@ class Matcher:
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
             return
-        for found in read_array(data, source, self._reading):
+        for found in read_array(data, source, self._options):
             yield self._outcome(source, found)
 
     def _by_strategy(self, path: DataFile, source: str, part: Part) -> Iterator[Outcomes]:
@@ -241,7 +241,7 @@ class Matcher:
             for block in open_blocks(path, part):
                 for at in range(len(block)):
                     number = block.number(at)
-                    for found in records_of_line(block.line(at), source, number, self._reading):
+                    for found in records_of_line(block.line(at), source, number, self._options):
                         yield self._outcome(source, found)
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
@@ -258,7 +258,7 @@ class Matcher:
     def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
         """What becomes of the entries of a document."""
         try:
-            if not self._reading.is_flat or (self._reading.entries and is_large(path)):
+            if not self._options.is_flat or (self._options.entries and is_large(path)):
                 for each in self._renderer.render_file(path, source):
                     yield self._outcome(source, each)
                 return
@@ -266,30 +266,30 @@ class Matcher:
         except ContradaError as error:
             yield Outcomes(source, 0, [bad_record(source, error, None)])
             return
-        for entry in entries_of_document(data, source, self._reading):
+        for entry in entries_of_document(data, source, self._options):
             found: Record | BadRecord
             if self.unmet and not isinstance(entry, BadRecord):
-                self.unmet.difference_update(named_as_read(entry[1], self._reading))
+                self.unmet.difference_update(named_as_read(entry[1], self._options))
             if isinstance(entry, BadRecord):
                 found = entry
-            elif self._is_idle(named_as_read(entry[1], self._reading)):
+            elif self._is_idle(named_as_read(entry[1], self._options)):
                 self._see(self._common_us)
                 yield Outcomes(source, 1, ())
                 continue
             else:
-                found = record_of_entry(source, *entry, self._reading)
+                found = record_of_entry(source, *entry, self._options)
             yield self._outcome(source, found)
 
     def _is_idle(self, texts: Texts) -> bool:
         """Whether an entry is plainly a record that nothing matches: told by what is asked for."""
-        reading = self._reading
-        if self._in_common or reading.stamp or not self._names.allow(texts, len(texts)):
+        options = self._options
+        if self._in_common or options.stamp or not self._names.allow(texts, len(texts)):
             return False
         held: dict[str, list[Value]] = {}
         try:
             for name in self._looked_at & texts.keys():
-                convert = reading.converter(name)
-                found = [convert(text) for text in texts[name] if not reading.is_absent(text)]
+                convert = options.converter(name)
+                found = [convert(text) for text in texts[name] if not options.is_absent(text)]
                 if found:
                     held[name] = found
         except ContradaError:
@@ -299,7 +299,7 @@ class Matcher:
 
     @cached_property
     def _renderer(self) -> Renderer:
-        return Renderer(self._reading)
+        return Renderer(self._options)
 
     def _see(self, time_us: int | None) -> None:
         if time_us is not None and (self.latest_us is None or time_us > self.latest_us):
@@ -308,7 +308,7 @@ class Matcher:
     @cached_property
     def _common_us(self) -> int | None:
         """The time that all records of the source have, None where each has its own."""
-        return None if self._reading.stamp else self._reading.notification({}).envelope.at_us
+        return None if self._options.stamp else self._options.notification({}).envelope.at_us
 
     def match(self, notification: Notification) -> list[int]:
         """The positions, in order, of the subscriptions that match."""
@@ -318,12 +318,12 @@ class Matcher:
         """Those that match whole records: rules ask also for what their filters do not name."""
         return self._residues.decided(positions, notification) if self._residues.of else positions
 
-    def _rows(self, rows: CsvRows, source: str, reading: ReadOptions) -> "_LineReadOptions":
+    def _rows(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
         @cache
         def bulk() -> Any:
             from contrada.integrations.files.csv_batch import CsvBatchReader
 
-            return CsvBatchReader(rows.columns, self._asked, reading)
+            return CsvBatchReader(rows.columns, self._asked, options)
 
         self.unmet.difference_update(rows.columns)
 
@@ -331,25 +331,25 @@ class Matcher:
         def bulk_all() -> Any:
             from contrada.integrations.files.csv_batch import CsvBatchReader
 
-            return CsvBatchReader(rows.columns, filter(None, rows.columns), reading)
+            return CsvBatchReader(rows.columns, filter(None, rows.columns), options)
 
-        return _LineReadOptions(
-            source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, reading)
+        return _LineReader(
+            source, rows.notification, bulk, bulk_all, lambda line: is_blank_row(line, options)
         )
 
-    def _objects(self, source: str) -> "_LineReadOptions":
+    def _objects(self, source: str) -> "_LineReader":
         @cache
         def bulk() -> Any:
             from contrada.integrations.files.json_batch import JsonBatchReader
 
-            return JsonBatchReader(self._asked, self._reading, self.unmet)
+            return JsonBatchReader(self._asked, self._options, self.unmet)
 
-        return _LineReadOptions(
-            source, lambda line: notification_of_object(line, self._reading), bulk, bulk, is_blank
+        return _LineReader(
+            source, lambda line: notification_of_object(line, self._options), bulk, bulk, is_blank
         )
 
     def _outcomes(
-        self, block: Block, lines: "_LineReadOptions", waiting: "_WaitingLines | None" = None
+        self, block: Block, lines: "_LineReader", waiting: "_WaitingLines | None" = None
     ) -> Outcomes:
         """What becomes of a block of lines; what can wait to be told of is taken to `waiting`."""
         fallback: Iterable[int] = range(len(block))
@@ -362,7 +362,7 @@ class Matcher:
             fallback = batch.is_doubtful.nonzero()[0].tolist()
             read = int(batch.is_read.sum())
             if read:
-                self._see(batch.latest_us if self._reading.stamp else self._common_us)
+                self._see(batch.latest_us if self._options.stamp else self._common_us)
         # Notifications decide residues, and rows of several lines are few.
         if waiting is not None and not self._residues.of and block.starts is None:
             waiting.take(block, matched)
@@ -389,12 +389,12 @@ class Matcher:
                 told.append(MatchedRecord(record, positions))
         return Outcomes(lines.source, read, told)
 
-    def _packed(self, waiting: "_WaitingLines", lines: "_LineReadOptions") -> Iterator[Outcomes]:
+    def _packed(self, waiting: "_WaitingLines", lines: "_LineReader") -> Iterator[Outcomes]:
         """All that waits to be told of."""
         for some in waiting.cut():
             yield self._packed_at_once(some, lines)
 
-    def _packed_at_once(self, some: "_MatchedLines", lines: "_LineReadOptions") -> Outcomes:
+    def _packed_at_once(self, some: "_MatchedLines", lines: "_LineReader") -> Outcomes:
         """What is told of together: in columns, and one by one what does not fit these."""
         numbers, positions, block = some
         rows = lines.bulk_all().written(block)
@@ -469,7 +469,7 @@ class _WaitingLines:
             begin = end
 
 
-class _LineReadOptions(NamedTuple):
+class _LineReader(NamedTuple):
     """How the lines of one file are read: `make` is the meaning of one, `bulk` reads many.
 
     `bulk_all` gives what reads all attributes, and not only those that are asked for.
@@ -482,31 +482,31 @@ class _LineReadOptions(NamedTuple):
     is_blank: Callable[[str], bool]
 
 
-def differing(wish: Filter | FilterSet, reading: ReadOptions) -> Filter | FilterSet:
+def differing(wish: Filter | FilterSet, options: ReadOptions) -> Filter | FilterSet:
     """What filters still ask of a record, where some is the same for all records of a source.
 
     A filter with an operator that nobody registered stays as it is.
     """
-    if not any(_has_common(member, reading) for member in wish.filters):
+    if not any(_has_common(member, options) for member in wish.filters):
         return wish  # the usual case, for speed
-    stamp = reading.stamp
-    common = replace(reading, time=None if stamp else reading.time).notification({})
+    stamp = options.stamp
+    common = replace(options, time=None if stamp else options.time).notification({})
     left = (
-        _differing(member, reading, common, stamp)
-        if _has_common(member, reading) and not member.unknown()
+        _differing(member, options, common, stamp)
+        if _has_common(member, options) and not member.unknown()
         else member
         for member in wish.filters
     )
     return FilterSet(member for member in left if member is not None)
 
 
-def _has_common(member: Filter, reading: ReadOptions) -> bool:
+def _has_common(member: Filter, options: ReadOptions) -> bool:
     """Whether a filter asks for something that may be the same for all records of a source."""
-    return any(name[0] == "@" or name in reading.add for name in member.sides)
+    return any(name[0] == "@" or name in options.add for name in member.sides)
 
 
 def _differing(
-    member: Filter, reading: ReadOptions, common: Notification, stamp: str | None
+    member: Filter, options: ReadOptions, common: Notification, stamp: str | None
 ) -> Filter | None:
     """A filter without what holds for all records of a source; None where it holds for none."""
     sets = dict(member.sets)
@@ -514,7 +514,7 @@ def _differing(
         if name == _TIME and stamp is not None:
             # The attribute has one value, the envelope's time.
             sets[stamp] = sets.get(stamp, EVERYTHING) & sets.pop(_TIME)
-        elif is_system_name(name) or name in reading.add:
+        elif is_system_name(name) or name in options.add:
             if not any(value_set.holds(key) for key in common.keys_of(name)):
                 return None
             del sets[name]

@@ -54,14 +54,14 @@ class Renderer:
     `format_name` is `xml` or `json`. Raises InputError for a stylesheet or a schema for JSON.
     """
 
-    def __init__(self, reading: ReadOptions | None = None, format_name: str = "xml") -> None:
-        self.reading = ReadOptions() if reading is None else reading
-        check_xml(format_name, self.reading)
+    def __init__(self, options: ReadOptions | None = None, format_name: str = "xml") -> None:
+        self.options = ReadOptions() if options is None else options
+        check_xml(format_name, self.options)
         if format_name not in ("xml", "json"):
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"
-        self._values = SlotReader(self.reading)
-        self._keeps = is_escaping(self.reading.strategy)
+        self._values = SlotReader(self.options)
+        self._keeps = is_escaping(self.options.strategy)
         self._report = DocumentReport()
         self._walk = Walk(self._keeps, self._report.repeated)
 
@@ -114,23 +114,23 @@ class Renderer:
 
     @property
     def _can_split(self) -> bool:
-        reading = self.reading
-        return bool(reading.entries) and reading.stylesheet is None and reading.schema is None
+        options = self.options
+        return bool(options.entries) and options.stylesheet is None and options.schema is None
 
     def _whole(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
         if len(data) > DOCUMENT_BYTES_MAX:
             error = LimitError("DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX)
             yield bad_record(source, error, None, beginning(data))
         elif not self._is_xml:
-            yield from records_of_object(data, source, self.reading, self._report)
+            yield from records_of_object(data, source, self.options, self._report)
         else:
             yield from self._xml(data, source)
 
     def _xml(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
-        if self.reading.is_flat:
-            yield from read_flat(data, source, self.reading, self._see)
+        if self.options.is_flat:
+            yield from read_flat(data, source, self.options, self._see)
             return
-        entries = self.reading.entries
+        entries = self.options.entries
         faults: list[DamagedPiece] = []
         root: etree._Element | None = None
         try:
@@ -154,13 +154,13 @@ class Renderer:
     def _of_root(
         self, root: etree._Element, source: str, size: int
     ) -> Iterator[Record | BadRecord]:
-        reading = self.reading
-        if reading.schema is not None:
-            validate(root, reading.schema)
-        if reading.stylesheet is not None:
-            root = transformed(root, reading.stylesheet)
-        entries = reading.entries
-        if entries is None and reading.strategy == "split":
+        options = self.options
+        if options.schema is not None:
+            validate(root, options.schema)
+        if options.stylesheet is not None:
+            root = transformed(root, options.stylesheet)
+        entries = options.entries
+        if entries is None and options.strategy == "split":
             entries = outermost_repeated(root)
         if entries is None:
             yield self._record(source, 1, root, kind_of(root))
@@ -171,13 +171,13 @@ class Renderer:
             yield self._record(source, number, entry.node, kind, entry)
 
     def _split(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
-        entries = self.reading.entries or ""
+        entries = self.options.entries or ""
         found = entries_in(pieces, entries, self._walk, exact=self._keeps)
         kind: str | None = None
         try:
             flat = (
-                FlatEntries(self.reading, self._values, self._walk.note)
-                if self.reading.is_flat
+                FlatEntries(self.options, self._values, self._walk.note)
+                if self.options.is_flat
                 else None
             )
             for number, entry in enumerate(found, start=1):
@@ -195,7 +195,7 @@ class Renderer:
             yield bad_record(source, error, None)
 
     def _flat(self) -> FlatEntries:
-        return FlatEntries(self.reading, self._values, self._walk.note)
+        return FlatEntries(self.options, self._values, self._walk.note)
 
     def _flat_record(self, source: str, number: int, entry: DocumentEntry) -> Record | BadRecord:
         texts: Texts = {}
@@ -203,8 +203,8 @@ class Renderer:
             for slot in (*entry.around, *self._walk.slots(entry.node, entry.way)):
                 texts.setdefault(slot.plain, []).append(slot.value)
         except ContradaError as error:
-            return bad_entry(source, self.reading.entries, number, error, "")
-        return record_of_entry(source, number, texts, self.reading)
+            return bad_entry(source, self.options.entries, number, error, "")
+        return record_of_entry(source, number, texts, self.options)
 
     def _record(
         self,
@@ -224,25 +224,25 @@ class Renderer:
     def _notification(
         self, node: etree._Element, kind: str, entry: DocumentEntry | None
     ) -> Notification:
-        strategy = self.reading.strategy
+        strategy = self.options.strategy
         way = entry.way if entry else ElementPath.to_root(element_name(node), escape=self._keeps)
         around = entry.around if entry else []
         own = list(self._walk.slots(node, way))
         if not self._keeps:
             found = self._values.of(named([*around, *own], strategy, self.lost))
-            return self.reading.notification(found)
+            return self.options.notification(found)
         names = named([*own, *around], strategy, self.lost)
         found = self._values.of(names)
         self._report.note(names)
         held = self._values.held(found, names)
         told = AboutDocument(kind, base_of(strategy), way if entry else None, names[len(own) :])
         body = shape_of_element(node, told, names[: len(own)], held)
-        return self.reading.notification(found, body=body, content_type=SHAPE_TYPE)
+        return self.options.notification(found, body=body, content_type=SHAPE_TYPE)
 
 
-def read_document(data: bytes, source: str, reading: ReadOptions) -> Iterator[Record | BadRecord]:
+def read_document(data: bytes, source: str, options: ReadOptions) -> Iterator[Record | BadRecord]:
     """The records of a document of XML; see `Renderer.render`."""
-    return Renderer(reading).render(data, source)
+    return Renderer(options).render(data, source)
 
 
 def _pieces(stream: BinaryIO) -> Iterator[bytes]:

@@ -20,22 +20,22 @@ from contrada.model import Value
 class SlotReader:
     """Turns slots into the values of attributes, as a source is read."""
 
-    def __init__(self, reading: ReadOptions, *, is_json: bool = False) -> None:
+    def __init__(self, options: ReadOptions, *, is_json: bool = False) -> None:
         """Raises InputError for a schema that is none."""
-        self._reading = reading
+        self._options = options
         self._is_json = is_json
-        self._types = None if reading.schema is None else SchemaTypes(reading.schema)
+        self._types = None if options.schema is None else SchemaTypes(options.schema)
         self._converters: dict[tuple[str, str], Converter] = {}
 
     def of(self, names: Iterable[Named]) -> dict[str, Any]:
         """The attributes. Raises InvalidNotificationError for a value not of its type."""
-        reading = self._reading
+        options = self._options
         found: dict[str, list[Value]] = {}
         for name, slot in names:
             value = slot.value
             if self._is_absent(value) or self._is_dropped(name, slot.plain):
                 continue
-            name = reading.rename.get(name, name)
+            name = options.rename.get(name, name)
             try:
                 value = self._value(name, slot.plain, value)
             except ContradaError as error:
@@ -45,8 +45,8 @@ class SlotReader:
 
     def held(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:
         """What attributes hold in the end, and which must not be told of."""
-        held: dict[str, Any] = {**found, **self._reading.add}
-        if self._reading.drop:
+        held: dict[str, Any] = {**found, **self._options.add}
+        if self._options.drop:
             for name, slot in names:
                 if self._is_dropped(name, slot.plain):
                     held[name] = DROPPED
@@ -55,18 +55,18 @@ class SlotReader:
     def _is_absent(self, value: Any) -> bool:
         if not isinstance(value, str):
             return False
-        return value in self._reading.absent or not (value or self._is_json)
+        return value in self._options.absent or not (value or self._is_json)
 
     def _is_dropped(self, name: str, plain: str) -> bool:
-        reading = self._reading
-        return bool(reading.drop) and (reading.is_dropped(name) or reading.is_dropped(plain))
+        options = self._options
+        return bool(options.drop) and (options.is_dropped(name) or options.is_dropped(plain))
 
     def _value(self, name: str, plain: str, value: Any) -> Value:
         if not isinstance(value, str):
-            reading = self._reading
-            typed = name if name in reading.types else plain
-            takes = type(value) in (int, float) and reading.takes_numbers(typed)
-            return reading.typed(typed)(value) if takes else value
+            options = self._options
+            typed = name if name in options.types else plain
+            takes = type(value) in (int, float) and options.takes_numbers(typed)
+            return options.typed(typed)(value) if takes else value
         return self.converter(name, plain)(value)
 
     def converter(self, name: str, plain: str) -> Converter:
@@ -80,11 +80,11 @@ class SlotReader:
         return convert
 
     def _found_converter(self, name: str, plain: str) -> Converter:
-        reading = self._reading
+        options = self._options
         for each in (name, plain):
-            if each in reading.types:
-                return reading.typed(each)
+            if each in options.types:
+                return options.typed(each)
         kind = None if self._types is None else self._types.kind(plain)
         if kind is not None:
-            return partial(schema_value, kind, zone=reading.zone)
+            return partial(schema_value, kind, zone=options.zone)
         return str if self._is_json else untyped_value
