@@ -11,15 +11,18 @@ CODE   := src tests bench deploy examples
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
 
+# The tests of Spark go to one process, so that a run starts one session.
+PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test quick verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz machines kills bench limits audit check lint types imports format lock clean
 
 help: ## print the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with all that is pinned, and the project itself
 	@echo "ready: $(VENV)"
@@ -41,11 +44,11 @@ java: ## find Java >= 17, or install it when root
 demo: $(STAMP) ## run the main job on real data; writes out/report.html
 	@$(WITH_JAVA) $(BIN)/python -m examples.demo
 
-test: check ## lint, types, import contract and all tests
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n auto -m "not long"
+test: check ## lint, types, import contract and the quick tests; at most 8 minutes on two cores
+	@$(WITH_JAVA) $(PYTEST) -q --hypothesis-profile=quick -m "not slow and not long"
 
-quick: check ## the same without what is slow or needs Spark
-	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not long and not spark"
+test-all: check ## the same and all slow tests, with all examples; half an hour on two cores
+	@$(WITH_JAVA) $(PYTEST) -m "not long"
 
 verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
 	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data

@@ -179,7 +179,7 @@ def test_tests_on_shared_data_are_marked() -> None:
 
 
 def test_tests_of_spark_are_in_one_place() -> None:
-    """`make quick` would start Spark, or fail without Java."""
+    """A run of the tests outside the Spark room would start Spark, or fail without Java."""
     starts_spark = re.compile(r"SparkSession\s*\.\s*builder")
     outside = [
         named(path)
