@@ -83,7 +83,7 @@ def _filled() -> tuple[Poset[Filter], dict[Filter, Node[Filter]], list[float]]:
         some = every[start : start + PER_SAMPLE]
         begun = process_time()
         for number, each in enumerate(some, start):
-            node = nodes[each] = poset.join(each, Client("c"), f"{number}")
+            node = nodes[each] = poset.add_subscriber(each, Client("c"), f"{number}")
             poset.update({node: WAYS})
         rates.append(len(some) / (process_time() - begun))
     return poset, nodes, rates
@@ -115,7 +115,7 @@ def poset_remove() -> Measurement:
         begun = process_time()
         for node in some:
             for identity in list(node.subscribers[Client("c")]):
-                poset.leave(node, Client("c"), identity)
+                poset.remove_subscriber(node, Client("c"), identity)
             poset.update({node: frozenset()})
         rates.append(len(some) / (process_time() - begun))
     assert not len(poset), "all filters must be gone"

@@ -29,7 +29,7 @@ def tables(broker: Broker) -> Table:
     router = dispatcher._router
     router.validate()
     keeper = Client(broker.logs.client.name)
-    asked = [party for party, _, _ in router._wishes.registrations if party != keeper]
+    asked = [party for party, _, _ in router._subscriptions.registrations if party != keeper]
     patterns = router.statistics().patterns
     return {
         "connections": len(broker._peers),

@@ -124,7 +124,7 @@ def held(broker: Broker, of: str) -> tuple[set[str], set[str]]:
     way = NextHop(Neighbour(of))
     return tuple(  # type: ignore[return-value]
         {str(node.product) for node in table.nodes(way)}
-        for table in (forwarding.wishes, forwarding.offers)
+        for table in (forwarding.subscriptions, forwarding.offers)
     )
 
 

@@ -370,7 +370,7 @@ async def test_what_is_refused_of_a_neighbour_is_counted_by_reason() -> None:
     publication = Publish((Notification({"a": 1}, envelope=Envelope("p-1")),), 2, "p")
     async with Broker(port=0, network=Membership("a")) as broker:
         raw = await RawClient.to(broker, stranger(broker), hop(publication, publication))
-        await until(lambda: broker.statistics().refused == {Reason.WRONG_HOME: 2})
+        await until(lambda: broker.statistics().refused == {Reason.WRONG_OWNER: 2})
         assert broker.statistics().published == 0, "what its clients publish"
         await raw.leave()
 

@@ -363,7 +363,7 @@ async def test_what_a_source_answers_is_looked_at_on_its_way(names: tuple[str, .
         async with desk.query("k = 1", timeout_s=20) as answers:
             question = await source.hears()
             assert isinstance(question, QuestionDelivery)
-            ((asker, identity),) = broker.dispatcher._router._questions._held
+            ((asker, identity),) = broker.dispatcher._router._queries._open
             items = [stamped("task/s", k=1), *(stamped(name, k=3) for name in names)]
             rest = [stamped("task/s", k=1, n=2)]
             report = (SourceReport("task/s", SourceState.ANSWERED, 6),)
@@ -409,7 +409,7 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
     ):
         await asked.wait()
         assert (await anext(answers))["k"] == 1
-        ((asker, identity),) = broker.dispatcher._router._questions._held
+        ((asker, identity),) = broker.dispatcher._router._queries._open
         client = await raw(broker, "desk")
         report = (SourceReport("s", SourceState.ANSWERED, 1),)
         for told in (

@@ -84,11 +84,11 @@ class Server:
             if isinstance(each.requester, Neighbour)
         ]
         if delegates:
-            self._do(self.router._do(self.assembler.hand_back(*chance.choice(delegates))))
+            self._do(self.router._perform(self.assembler.hand_back(*chance.choice(delegates))))
 
     def delegated(self, client: str) -> list[Span]:
         """Which places of a client's pattern are assembled by whom."""
-        known = self.assembler.by_identity[Client(client)]["it"]
+        known = self.assembler.by_origin[Client(client)]["it"]
         segments = known.segments.values() if isinstance(known, SplitPattern) else ()
         return sorted(each.span for each in segments if each.phase is DelegationPhase.DELEGATED)
 

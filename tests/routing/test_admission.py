@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.model import Filter, Notification, Pattern, Query
-from contrada.routing.admission import Admission, HoldingMessage
+from contrada.routing.admission import Admission, StateMessage
 from contrada.routing.delegation import HandBack, SubscribePattern
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.router_messages import (
@@ -35,7 +35,7 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
     topology = Topology(name, general=general)
     for neighbour, role in ((PEER, Role.PEER), (UP, Role.PARENT), (CHILD, Role.CHILD)):
         topology.add(Adjacency(neighbour.name, role))
-    topology.choose_ways()
+    topology.choose_next_hops()
     return Admission(name, topology)
 
 
@@ -52,28 +52,28 @@ def admission(name: str = "", *, general: bool = False) -> Admission:
         (UP, Advertise("1", SOME), Reason.NOT_DUE),
         (UP, SubscribePattern("1", AB), None),
         (UP, AnnounceLinks((LinkState("up", 1, ()),)), None),
-        (C, Subscribe("1", SOME, owner="x"), Reason.WRONG_HOME),
-        (PEER, Subscribe("1", SOME, owner="x"), Reason.WRONG_HOME),
+        (C, Subscribe("1", SOME, owner="x"), Reason.WRONG_OWNER),
+        (PEER, Subscribe("1", SOME, owner="x"), Reason.WRONG_OWNER),
         (C, Unsubscribe(LONG), Reason.TOO_LONG),
         (PEER, HandBack(LONG), Reason.TOO_LONG),
         (C, Unsubscribe("i" * 255), None),
     ],
 )
 def test_a_request_is_taken_from_whom_it_may_come(
-    origin: Origin, message: HoldingMessage, reason: Reason | None
+    origin: Origin, message: StateMessage, reason: Reason | None
 ) -> None:
     """A stranger could change what is held, or one server speak for another."""
     assert reason_of(admission().check, origin, message) is reason
 
 
 @pytest.mark.parametrize(
-    ("origin", "home", "reason"),
+    ("origin", "owner", "reason"),
     [
         (PEER, "x", None),
-        (PEER, "", Reason.WRONG_HOME),
-        (PEER, LONG, Reason.WRONG_HOME),
+        (PEER, "", Reason.WRONG_OWNER),
+        (PEER, LONG, Reason.WRONG_OWNER),
         (PEER, "me", Reason.LOOP),
-        (CHILD, "x", Reason.WRONG_HOME),
+        (CHILD, "x", Reason.WRONG_OWNER),
         (CHILD, "", None),
         (C, "", None),
     ],
@@ -96,8 +96,8 @@ def test_a_mesh_names_homes(origin: Origin, owner: str, reason: Reason | None) -
 def test_what_goes_round_ends(hops: int, reason: Reason | None) -> None:
     """A notification would go round for ever, where links close a loop."""
     it = admission()
-    assert reason_of(it.check_travelling, PEER, Publish((Notification({}),), hops)) is reason
-    assert reason_of(it.check_question, PEER, ask(Query("a = 1"), "1", hops=hops)) is reason
+    assert reason_of(it.check_forwarded, PEER, Publish((Notification({}),), hops)) is reason
+    assert reason_of(it.check_query, PEER, ask(Query("a = 1"), "1", hops=hops)) is reason
 
 
 def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
@@ -106,8 +106,8 @@ def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
         it = admission("me", general=general)
         source = "x" if general else ""
         found = [
-            reason_of(it.check_travelling, PEER, Publish((Notification({}),), source=source)),
-            reason_of(it.check_travelling, CHILD, Publish((Notification({}),))),
+            reason_of(it.check_forwarded, PEER, Publish((Notification({}),), source=source)),
+            reason_of(it.check_forwarded, CHILD, Publish((Notification({}),))),
         ]
         assert found == reasons
 
@@ -120,20 +120,20 @@ def test_nothing_published_comes_over_a_link_that_is_not_used() -> None:
         (ask(Query("a = 1"), "1", asker=LONG), Reason.TOO_LONG),
         (ask(Query("a = 1"), LONG), Reason.TOO_LONG),
         (ask(Query("a < 1 and a > 2"), "1"), Reason.UNSATISFIABLE),
-        (ask(Query("a = 1"), "1", source="x"), Reason.WRONG_HOME),
+        (ask(Query("a = 1"), "1", source="x"), Reason.WRONG_OWNER),
     ],
 )
 def test_a_question_asks_for_something(question: Ask, reason: Reason | None) -> None:
     """Every server would be asked what nobody can answer."""
-    assert reason_of(admission().check_question, C, question) is reason
+    assert reason_of(admission().check_query, C, question) is reason
 
 
 def test_what_travels_is_taken_once_where_servers_have_names() -> None:
     """It would be delivered as often as it comes; or a question suppress a notification."""
     it = admission("me")
-    assert reason_of(it.take_once, Publish, "p", "1") is None
-    assert reason_of(it.take_once, Publish, "p", "1") is Reason.DUPLICATE
-    assert reason_of(it.take_once, Ask, "p", "1") is None
-    assert reason_of(it.take_once, Publish, "p", "") is Reason.NO_IDENTITY
+    assert reason_of(it.check_duplicate, Publish, "p", "1") is None
+    assert reason_of(it.check_duplicate, Publish, "p", "1") is Reason.DUPLICATE
+    assert reason_of(it.check_duplicate, Ask, "p", "1") is None
+    assert reason_of(it.check_duplicate, Publish, "p", "") is Reason.NO_IDENTITY
     unnamed = admission()
-    assert [reason_of(unnamed.take_once, Publish, "p", "") for _ in "ab"] == [None, None]
+    assert [reason_of(unnamed.check_duplicate, Publish, "p", "") for _ in "ab"] == [None, None]

@@ -551,7 +551,7 @@ def test_who_only_gathers_drops_the_newest(recalled: bool) -> None:
         assembly.enter(DelegationPhase.RETURNING)
     for time_us in (10, 30, 20):
         assembly.hold(0, (of_kind("a", time_us),))
-    assert [each.notification.envelope.id for each in assembly.all_pieces()] == ["a10", "a20"]
+    assert [each.notification.envelope.id for each in assembly.take_all()] == ["a10", "a20"]
     assert budget.dropped == {GATHERED_FULL: 1}
 
 
@@ -561,7 +561,7 @@ def test_who_assembles_goes_on_without_the_silent() -> None:
     for place, kind, time_us in ((0, "a", 10), (1, "b", 20), (0, "a", 30)):
         assembly.hold(place, (of_kind(kind, time_us),))
     assert (assembly.is_late(10), assembly.is_late(11)) == (True, False)
-    assert assembly.go_on(TIME_MIN_US) == []
+    assert assembly.take_matches(TIME_MIN_US) == []
     assert len(assembly) == 2
-    [match] = assembly.go_on(21)
+    [match] = assembly.take_matches(21)
     assert [each.envelope.id for each in match.notifications] == ["a10", "b20"]

@@ -54,7 +54,7 @@ def test_what_was_gathered_goes_to_the_delegate() -> None:
     segments, pattern, [segment] = offered(Span(1, 3, N))
     note = Notification({"kind": "b"}, envelope=Envelope(id="b", time_us=50))
     pattern.hold(1, (note,))
-    pattern.go_on(40)
+    pattern.take_matches(40)
     [(to, message)] = said(segments.hand_over(pattern, segment))
     assert to == N
     assert isinstance(message, HandOver)
@@ -66,15 +66,17 @@ def test_what_was_gathered_goes_to_the_delegate() -> None:
 def test_a_delegate_is_asked_only_where_its_answer_is_awaited() -> None:
     """Delegates would be asked for ever what they have said, or cannot say yet."""
     segments, _, [segment] = offered(Span(1, 3, N))
-    assert segments.ask(segment, 90, 100) == [], "it assembles nothing yet"
+    assert segments.ask_watermark(segment, 90, 100) == [], "it assembles nothing yet"
     segment.phase = DelegationPhase.DELEGATED
     segment.waits_us = waits_us = 20
-    assert said(segments.ask(segment, 90, 100)) == [(N, AskWatermark(segment.identity, 100))]
+    assert said(segments.ask_watermark(segment, 90, 100)) == [
+        (N, AskWatermark(segment.identity, 100))
+    ]
     assert segment.waits_us != waits_us, "what it said before is answered by the next report"
-    assert segments.ask(segment, 95, 105) == [], "it was asked already"
+    assert segments.ask_watermark(segment, 95, 105) == [], "it was asked already"
     segment.watermark_us = 90
-    assert segments.ask(segment, 90, 100) == [], "it is as far"
-    assert len(segments.ask(segment, 95, 105)) == 1
+    assert segments.ask_watermark(segment, 90, 100) == [], "it is as far"
+    assert len(segments.ask_watermark(segment, 95, 105)) == 1
 
 
 def test_the_way_back_is_by_withdrawing_or_recalling() -> None:
@@ -95,6 +97,6 @@ def test_a_pattern_that_goes_tells_all_who_know_it() -> None:
     """Delegates would assemble for nobody; or be told twice, who were told to stop."""
     segments, pattern, [one, other] = offered(Span(0, 2, N), Span(2, 4, M))
     other.phase = DelegationPhase.RETURNING
-    assert said(segments.leave(pattern)) == [(N, UnsubscribePattern(one.identity))]
+    assert said(segments.forget(pattern)) == [(N, UnsubscribePattern(one.identity))]
     assert len(segments) == 0
     assert segments.get(M, other.identity) is None

@@ -167,13 +167,13 @@ def assert_same_tables(world: World, one: Network, other: Network) -> None:
     """Per link and home both hold filters that match the same, of what is advertised there."""
     for a, b in one.links:
         here, there = one.routers[a], other.routers[a]
-        ways = {*here.ways_of(Neighbour(f"{b}")), *there.ways_of(Neighbour(f"{b}"))}
-        for way in sorted(ways):
-            filters, again = here.filters_of(way), there.filters_of(way)
+        next_hops = {*here.next_hops_of(Neighbour(f"{b}")), *there.next_hops_of(Neighbour(f"{b}"))}
+        for next_hop in sorted(next_hops):
+            filters, again = here.filters_of(next_hop), there.filters_of(next_hop)
             if world.strategy is Strategy.ADVERTISEMENTS and (b, a, True) not in parents(world):
                 advertised = other.routers[b].offers_of(Neighbour(f"{a}"))
                 filters, again = within(filters, advertised), within(again, advertised)
-            assert filters == again, f"{a} holds other filters of {way}"
+            assert filters == again, f"{a} holds other filters of {next_hop}"
 
 
 def parents(world: World) -> Set[tuple[int, int, bool]]:
@@ -201,37 +201,41 @@ class Told:
         self.poset: Poset[Filter] = Poset(FilterCoveringIndex())
         self.merging = FilterMerger()
         self.wanted: dict[Filter, Set[NextHop]] = {}
-        self.tables: dict[NextHop, dict[str, Filter]] = {way: {} for way in WAYS}
+        self.tables: dict[NextHop, dict[str, Filter]] = {next_hop: {} for next_hop in WAYS}
         self.messages = 0
 
     def want(self, wanted: dict[Filter, Set[NextHop]]) -> None:
         """Has filters wanted on these ways; on none: they go. Nobody may miss anything."""
         nodes: dict[Node[Filter], Set[NextHop]] = {}
         before = dict(self.wanted)
-        for product, ways in wanted.items():
-            node = self.poset.join(product, ME, "1")
-            nodes[node] = ways
-            self.wanted[product] = ways
-            if not ways:
-                self.poset.leave(node, ME, "1")
+        for product, next_hops in wanted.items():
+            node = self.poset.add_subscriber(product, ME, "1")
+            nodes[node] = next_hops
+            self.wanted[product] = next_hops
+            if not next_hops:
+                self.poset.remove_subscriber(node, ME, "1")
                 del self.wanted[product]
-        staying = {p: ways & before.get(p, frozenset()) for p, ways in self.wanted.items()}
+        staying = {
+            p: next_hops & before.get(p, frozenset()) for p, next_hops in self.wanted.items()
+        }
         for each in self.merging.update(self.poset.update(nodes)):
             self.messages += 1
-            table = self.tables[each.way]
+            table = self.tables[each.next_hop]
             assert (each.identity in table) != each.begins, "told twice"
             if each.begins:
                 table[each.identity] = each.product
             else:
                 assert table.pop(each.identity) == each.product
             known = FilterSet(table.values())
-            assert known.covers(FilterSet(p for p, ways in staying.items() if each.way in ways))
+            assert known.covers(
+                FilterSet(p for p, next_hops in staying.items() if each.next_hop in next_hops)
+            )
         self.poset.validate()
         self.merging.validate()
 
-    def sent(self, way: NextHop = WAYS[0]) -> list[Filter]:
+    def sent(self, next_hop: NextHop = WAYS[0]) -> list[Filter]:
         """What a neighbour knows."""
-        return list(self.tables[way].values())
+        return list(self.tables[next_hop].values())
 
 
 @pytest.mark.quick_every(8)
@@ -253,11 +257,13 @@ def test_a_neighbour_knows_all_that_is_wanted_and_nothing_else(
                 () if gone and chance.random() < 0.8 else chance.sample(WAYS, chance.randint(1, 3))
             )
         told.want(batch)
-        for way in WAYS:
-            wanted = FilterSet(each for each, ways in told.wanted.items() if way in ways)
-            assert FilterSet(told.sent(way)) == wanted
+        for next_hop in WAYS:
+            wanted = FilterSet(
+                each for each, next_hops in told.wanted.items() if next_hop in next_hops
+            )
+            assert FilterSet(told.sent(next_hop)) == wanted
     told.want(dict.fromkeys(told.wanted, frozenset()))
-    assert told.tables == {way: {} for way in WAYS}
+    assert told.tables == {next_hop: {} for next_hop in WAYS}
     assert told.merging.statistics() == FilterMergerStatistics()
 
 

@@ -8,7 +8,7 @@ import pytest
 from contrada.model import Advertisement, Envelope, Filter, Notification
 from contrada.model.algebra.sets import between
 from contrada.routing.interest_forwarder import EVERYTHING
-from contrada.routing.links.shortest_paths import ConfirmedLink, beyond, weights_of
+from contrada.routing.links.shortest_paths import ConfirmedLink, subtree_next_hops, weights_of
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import (
     AckLinks,
@@ -379,16 +379,16 @@ def test_of_several_paths_the_cheapest_is_taken() -> None:
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        (Received(Neighbour("1"), Subscribe("1", WIDE)), Reason.WRONG_HOME),
-        (Received(Neighbour("1"), Subscribe("1", WIDE, "h" * 256)), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Subscribe("1", WIDE)), Reason.WRONG_OWNER),
+        (Received(Neighbour("1"), Subscribe("1", WIDE, "h" * 256)), Reason.WRONG_OWNER),
         (Received(Neighbour("1"), Unsubscribe("1", "x")), Reason.UNKNOWN_SUBSCRIPTION),
         (Received(Neighbour("1"), Subscribe("1", WIDE, "0")), Reason.LOOP),
         (Received(Neighbour("1"), Publish((ONE,), 1, "0")), Reason.LOOP),
-        (Received(Neighbour("1"), Publish((ONE,), 1)), Reason.WRONG_HOME),
+        (Received(Neighbour("1"), Publish((ONE,), 1)), Reason.WRONG_OWNER),
         (Received(Neighbour("1"), Publish((Notification({}),), 1, "1")), Reason.NO_IDENTITY),
         (Received(ANN, Publish((Notification({}),))), Reason.NO_IDENTITY),
-        (Received(ANN, Publish((ONE,), 0, "1")), Reason.WRONG_HOME),
-        (Received(ANN, Subscribe("1", WIDE, "1")), Reason.WRONG_HOME),
+        (Received(ANN, Publish((ONE,), 0, "1")), Reason.WRONG_OWNER),
+        (Received(ANN, Subscribe("1", WIDE, "1")), Reason.WRONG_OWNER),
         (Received(ANN, Subscribe("i" * 256, WIDE)), Reason.TOO_LONG),
         (Received(ANN, AnnounceLinks((LinkState("9", 1, ()),))), Reason.WRONG_LINK_STATE),
         (
@@ -489,7 +489,7 @@ def test_a_notification_takes_the_shortest_paths_and_no_other_link(seed: int) ->
         links = {
             (here, step)
             for here in range(world.brokers)
-            for owner, step in beyond(weights, f"{source}", f"{here}").items()
+            for owner, step in subtree_next_hops(weights, f"{source}", f"{here}").items()
             if int(owner) in owners
         }
         network.say(source, "p", Publish((notification,)))

@@ -94,14 +94,14 @@ def test_a_full_index_leaves_nothing_half_done() -> None:
 def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
     """A withdrawal would take away what another still wants, or under another identity."""
     table: InterestTable[Filter] = InterestTable(Index(), FilterCoveringIndex())
-    (node,) = table.enter(ANN, "1", [WIDE])
-    assert table.enter(ANN, "1", [WIDE]) == (), "it is known"
-    assert table.enter(BOB, "1", [WIDE]) == table.enter(ANN, "2", [WIDE]) == (node,)
+    (node,) = table.register(ANN, "1", [WIDE])
+    assert table.register(ANN, "1", [WIDE]) == (), "it is known"
+    assert table.register(BOB, "1", [WIDE]) == table.register(ANN, "2", [WIDE]) == (node,)
     table.validate()
     assert table.withdraw(ANN, "3") is None
     assert table.withdraw(ANN, "1") == (node,)
     assert table.withdraw_all(BOB) == [node]
-    assert (table.of(ANN), table.of(BOB)) == ([WIDE], [])
+    assert (table.products_of(ANN), table.products_of(BOB)) == ([WIDE], [])
     assert table.withdraw(ANN, "2") == (node,)
     assert table.update({node: frozenset()}) == []
     table.validate()
@@ -111,10 +111,10 @@ def test_what_is_asked_twice_stands_until_both_have_withdrawn() -> None:
 def test_one_identity_stands_for_one_thing() -> None:
     """What is withdrawn would be something else than what was asked for first."""
     table: InterestTable[Filter] = InterestTable(Index(), None)
-    table.enter(ANN, "1", [WIDE, NARROW])
-    assert table.enter(ANN, "1", [NARROW, WIDE]) == ()
+    table.register(ANN, "1", [WIDE, NARROW])
+    assert table.register(ANN, "1", [NARROW, WIDE]) == ()
     with pytest.raises(RefusedError, match=str(Reason.IDENTITY_IN_USE)):
-        table.enter(ANN, "1", [WIDE])
+        table.register(ANN, "1", [WIDE])
     table.validate()
 
 
@@ -122,9 +122,9 @@ def test_a_neighbour_is_asked_for_on_all_its_ways() -> None:
     """Of what a neighbour offers for several homes only one part would be seen."""
     table: InterestTable[Advertisement] = InterestTable(Index(), OfferCoveringIndex())
     one, other = Advertisement("a any"), Advertisement("b any")
-    table.enter(NextHop(Neighbour("n"), "x"), "1", [one])
-    table.enter(NextHop(Neighbour("n"), "y"), "1", [other])
-    table.enter(Client("n"), "1", [one])
-    assert table.of(Neighbour("n")) == [one, other]
-    assert table.of(NextHop(Neighbour("n"), "y")) == [other]
+    table.register(NextHop(Neighbour("n"), "x"), "1", [one])
+    table.register(NextHop(Neighbour("n"), "y"), "1", [other])
+    table.register(Client("n"), "1", [one])
+    assert table.products_of(Neighbour("n")) == [one, other]
+    assert table.products_of(NextHop(Neighbour("n"), "y")) == [other]
     table.validate()

@@ -65,10 +65,10 @@ def test_what_is_kept_is_bounded() -> None:
         for number in range(6):
             (delivered,) = told(router, BOB, Publish((Notification({"a": number}),)))
             assert delivered == Deliver(ANN, (f"{number}",), (Notification({"a": number}),))
-            assert len(router._interests._kept) <= 2
-        kept = {*router._interests._kept}
+            assert len(router._next_hops._cached) <= 2
+        kept = {*router._next_hops._cached}
         told(router, ANN, Publish((Notification({"b": 1}),)))
-        assert {*router._interests._kept} == kept, "a long answer is kept"
+        assert {*router._next_hops._cached} == kept, "a long answer is kept"
 
 
 def test_parts_of_patterns_come_in_one_order() -> None:
@@ -76,7 +76,7 @@ def test_parts_of_patterns_come_in_one_order() -> None:
     router = Router(Strategy.ADVERTISEMENTS)
     told(router, ANN, Advertise("offer", Advertisement("a any")))
     told(router, BOB, SubscribePattern("pattern", Pattern("a > 0 -> a > 1 -> a > 2 -> a > 3")))
-    numbers = router._wishes.index.match(SEVEN)
-    found = [router._interests.of([*each]).parts for each in itertools.permutations(numbers)]
+    numbers = router._subscriptions.index.match(SEVEN)
+    found = [router._next_hops.find([*each]).parts for each in itertools.permutations(numbers)]
     assert len(numbers) == 4
     assert found == [(0, 1, 2, 3)] * len(found)

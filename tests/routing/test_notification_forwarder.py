@@ -161,7 +161,7 @@ def test_where_it_would_go_is_where_it_goes(wishes: list[tuple[int, int]], value
     """Whoever asks why a notification went somewhere would be told of another way."""
     router = subscribed(wishes)
     notification = Notification({"a": value}, envelope=Envelope(id="n", publisher="p"))
-    matching, neighbours = router.interested(notification)
+    matching, neighbours = router.recipients_of(notification)
     assert router.statistics().received.get("Publish", 0) == 0
     got = received(router.handle(Received(PUBLISHER, Publish((notification,))), 0))
     assert neighbours == sorted(each for each in got if isinstance(each, Neighbour))
@@ -182,7 +182,7 @@ def test_a_client_may_not_say_where_its_publication_came_from() -> None:
     """A message that was forged, or is of another version, would pass for one that begins here."""
     router, it = Router(), Notification({"a": 1})
     for message, reason in (
-        (Publish((it,), source="x"), Reason.WRONG_HOME),
+        (Publish((it,), source="x"), Reason.WRONG_OWNER),
         (Publish((it,), version=2), Reason.VERSION),
         (Publish((it,), hops=-1), Reason.TOO_MANY_HOPS),
     ):

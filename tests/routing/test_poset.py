@@ -26,8 +26,8 @@ Wanted = dict[Filter, Set[NextHop]]
 def fwds(wanted: Wanted, product: Filter) -> Set[NextHop]:
     """The paper's formula, over all pairs."""
     covering = (
-        ways
-        for other, ways in wanted.items()
+        next_hops
+        for other, next_hops in wanted.items()
         if other != product and product_covers(other, product)
     )
     return frozenset(wanted[product]).difference(*covering)
@@ -52,38 +52,42 @@ class World:
     def __init__(self, *, covering: bool = True) -> None:
         self.poset: Poset[Filter] = Poset(FilterCoveringIndex() if covering else None)
         self.wanted: Wanted = {}
-        self.tables: dict[NextHop, set[int]] = {way: set() for way in WAYS}
+        self.tables: dict[NextHop, set[int]] = {next_hop: set() for next_hop in WAYS}
         self.products: dict[int, Filter] = {}
 
     def want(self, wanted: Wanted) -> None:
         """Has products wanted on these ways; on none: it goes."""
         nodes: dict[Node[Filter], Set[NextHop]] = {}
-        for product, ways in wanted.items():
-            node = self.poset.join(product, ME, "1")
+        for product, next_hops in wanted.items():
+            node = self.poset.add_subscriber(product, ME, "1")
             self.products[node.number] = product
-            nodes[node] = ways
-            self.wanted[product] = ways
-            if not ways:
-                self.poset.leave(node, ME, "1")
+            nodes[node] = next_hops
+            self.wanted[product] = next_hops
+            if not next_hops:
+                self.poset.remove_subscriber(node, ME, "1")
                 del self.wanted[product]
         self.apply(nodes)
 
     def apply(self, nodes: Mapping[Node[Filter], Set[NextHop]]) -> None:
         """Tells the neighbours, in order; at no time may one miss what it had and still needs."""
         needed = {
-            way: [p for p, ways in self.wanted.items() if way in ways and self.told(way, p)]
-            for way in WAYS
+            next_hop: [
+                p
+                for p, next_hops in self.wanted.items()
+                if next_hop in next_hops and self.told(next_hop, p)
+            ]
+            for next_hop in WAYS
         }
         for change in self.poset.update(nodes):
-            table = self.tables[change.way]
+            table = self.tables[change.next_hop]
             assert (int(change.identity) in table) != change.begins, "told twice"
             (table.add if change.begins else table.remove)(int(change.identity))
-            assert all(self.told(change.way, product) for product in needed[change.way])
+            assert all(self.told(change.next_hop, product) for product in needed[change.next_hop])
         self.poset.validate()
 
-    def told(self, way: NextHop, product: Filter) -> bool:
+    def told(self, next_hop: NextHop, product: Filter) -> bool:
         """Whether a neighbour knows a product, or one that covers it."""
-        return FilterSet([self.products[n] for n in self.tables[way]]).covers(product)
+        return FilterSet([self.products[n] for n in self.tables[next_hop]]).covers(product)
 
 
 @pytest.mark.quick_every(5)
@@ -97,26 +101,32 @@ def test_it_is_the_formula(seed: int) -> None:
         for _ in range(chance.choice((1, 1, 1, 3))):
             gone = world.wanted and chance.random() < 0.45
             product = chance.choice(list(world.wanted)) if gone else random_filter(chance)
-            ways = (
+            next_hops = (
                 () if gone and chance.random() < 0.8 else chance.sample(WAYS, chance.randint(1, 3))
             )
-            batch[product] = frozenset(ways)
+            batch[product] = frozenset(next_hops)
         world.want(batch)
         for product in world.wanted:
             assert world.poset.fwds(product) == fwds(world.wanted, product)
     world.want(dict.fromkeys(world.wanted, frozenset()))
     assert len(world.poset) == 0
-    assert world.tables == {way: set() for way in WAYS}
+    assert world.tables == {next_hop: set() for next_hop in WAYS}
 
 
 def test_without_covering_all_is_forwarded() -> None:
     """Measuring what covering saves would compare it with itself."""
     world = World(covering=False)
-    ways = frozenset(WAYS)
-    world.want({Filter("a > 0"): ways, Filter("a > 1"): ways, Filter("a = 2"): frozenset(WAYS[:1])})
-    assert [len(world.tables[way]) for way in WAYS] == [3, 2, 2]
+    next_hops = frozenset(WAYS)
+    world.want(
+        {
+            Filter("a > 0"): next_hops,
+            Filter("a > 1"): next_hops,
+            Filter("a = 2"): frozenset(WAYS[:1]),
+        }
+    )
+    assert [len(world.tables[next_hop]) for next_hop in WAYS] == [3, 2, 2]
     world.want({Filter("a > 0"): frozenset()})
-    assert [len(world.tables[way]) for way in WAYS] == [2, 1, 1]
+    assert [len(world.tables[next_hop]) for next_hop in WAYS] == [2, 1, 1]
 
 
 def case_1(world: World) -> None:
@@ -125,7 +135,7 @@ def case_1(world: World) -> None:
 
 
 def case_2(world: World) -> None:
-    node = world.poset.join(Filter("a > 0"), Client("other"), "7")
+    node = world.poset.add_subscriber(Filter("a > 0"), Client("other"), "7")
     world.apply({node: frozenset(WAYS)})
     assert world.poset.subscribers(Filter("a > 0")) == {ME, Client("other")}
     assert len(world.poset) == 1
@@ -149,9 +159,9 @@ def test_a_new_subscription(case: Callable[[World], None]) -> None:
 def test_a_withdrawn_wide_filter_brings_the_narrower_back() -> None:
     """Who asked for less than another would get nothing once the other has gone."""
     world = World()
-    ways = frozenset(WAYS[:1])
+    next_hops = frozenset(WAYS[:1])
     for text in ("a > 3", "a > 2", "a > 1 and b any", "a > 0", "a > 7"):
-        world.want({Filter(text): ways})
+        world.want({Filter(text): next_hops})
     assert {str(world.products[n]) for n in world.tables[WAYS[0]]} == {str(Filter("a > 0"))}
     world.want({Filter("a > 0"): frozenset()})
     assert {world.products[n] for n in world.tables[WAYS[0]]} == {
@@ -173,12 +183,12 @@ def test_what_the_front_cannot_take_is_forwarded() -> None:
     """A full index would lose a subscription, or leave the tables half changed."""
     world = World()
     world.poset = Poset(Full())
-    ways = frozenset(WAYS)
-    world.want({Filter("b > 0"): ways})
-    world.want({Filter("b > 1"): ways, Filter("a > 0"): ways, Filter("a > 1"): ways})
-    assert [len(world.tables[way]) for way in WAYS] == [3, 3, 3]
+    next_hops = frozenset(WAYS)
+    world.want({Filter("b > 0"): next_hops})
+    world.want({Filter("b > 1"): next_hops, Filter("a > 0"): next_hops, Filter("a > 1"): next_hops})
+    assert [len(world.tables[next_hop]) for next_hop in WAYS] == [3, 3, 3]
     assert world.poset.statistics() == PosetStatistics(nodes=4, forwarded=3, unfiled=2)
-    world.want({Filter({}): ways})
+    world.want({Filter({}): next_hops})
     world.want(dict.fromkeys(world.wanted, frozenset()))
     assert world.poset.statistics() == PosetStatistics(nodes=0, forwarded=0)
 
@@ -187,10 +197,10 @@ def test_what_the_front_cannot_take_is_forwarded() -> None:
 def test_a_chain_is_withdrawn_from_its_wide_end() -> None:
     """Each that goes would have all the others ask for a root again."""
     world = World()
-    ways = frozenset(WAYS[:1])
+    next_hops = frozenset(WAYS[:1])
     chain = [Filter({"a": gt(low)}) for low in range(200)]
     for product in chain:
-        world.want({product: ways})
+        world.want({product: next_hops})
     covering = FilterCoveringIndex.covering
     asked: list[Filter] = []
 

@@ -619,7 +619,7 @@ def test_one_who_passed_it_on_is_answered_whatever_happens() -> None:
         (ANN, ask(WARM, "1", version=VERSION + 1), Reason.VERSION),
         (ANN, ask(WARM, "1", hops=-1), Reason.TOO_MANY_HOPS),
         (ANN, ask(WARM, "1", hops=255), Reason.TOO_MANY_HOPS),
-        (ANN, ask(WARM, "1", source="s"), Reason.WRONG_HOME),
+        (ANN, ask(WARM, "1", source="s"), Reason.WRONG_OWNER),
         (ANN, ask(WARM, ""), Reason.NO_IDENTITY),
         (ANN, ask(WARM, "known"), Reason.DUPLICATE),
         (ANN, ask(WARM, "1", timeout_us=0), Reason.WRONG_QUESTION),
@@ -691,7 +691,7 @@ def test_deadlines_of_what_has_ended_are_forgotten() -> None:
     for number in range(1_000):
         took(router, BOB, ask(WARM, f"{number}"))
         took(router, ANN, answer(identity=f"{number}", is_last=True))
-    held = router._questions._due
+    held = router._queries._due
     assert len(held) <= 128
 
 

@@ -65,13 +65,13 @@ def test_ways_are_found_by_their_neighbour() -> None:
     """When a link goes, what came over it for some home would stay."""
     registrations: Registrations[str] = Registrations()
     link = Neighbour("a")
-    way = registrations.way(link, "h")
-    registrations.add(way, "1", "x")
+    next_hop = registrations.next_hop(link, "h")
+    registrations.add(next_hop, "1", "x")
     registrations.add(NextHop(link), "1", "y")
     registrations.add(NextHop(Neighbour("b"), "h"), "1", "z")
-    assert set(registrations.ways(link)) == {NextHop(link), NextHop(link, "h")}
-    assert registrations.way(link, "h") is way
-    registrations.remove(way, "1")
+    assert set(registrations.next_hops(link)) == {NextHop(link), NextHop(link, "h")}
+    assert registrations.next_hop(link, "h") is next_hop
+    registrations.remove(next_hop, "1")
     registrations.remove_all(NextHop(link))
-    assert not registrations.ways(link)
+    assert not registrations.next_hops(link)
     registrations.validate()

@@ -136,9 +136,12 @@ class World:
     def tables(self, network: Network) -> dict[tuple[int, NextHop], tuple[FilterSet, list[Offer]]]:
         """What each router holds of each way."""
         return {
-            (a, way): (network.routers[a].filters_of(way), network.routers[a].offers_of(way))
+            (a, next_hop): (
+                network.routers[a].filters_of(next_hop),
+                network.routers[a].offers_of(next_hop),
+            )
             for a, b in network.links
-            for way in network.routers[a].ways_of(Neighbour(f"{b}"))
+            for next_hop in network.routers[a].next_hops_of(Neighbour(f"{b}"))
         }
 
 

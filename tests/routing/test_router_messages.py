@@ -46,8 +46,8 @@ def test_a_client_is_no_neighbour_of_that_name() -> None:
 def test_ways_are_in_the_order_of_neighbours_then_homes() -> None:
     """Two runs of one network would send in different orders."""
     a, b = Neighbour("a"), Neighbour("b")
-    ways = [NextHop(b), NextHop(a, "y"), NextHop(a, "x"), NextHop(a)]
-    assert sorted(ways) == [NextHop(a), NextHop(a, "x"), NextHop(a, "y"), NextHop(b)]
+    next_hops = [NextHop(b), NextHop(a, "y"), NextHop(a, "x"), NextHop(a)]
+    assert sorted(next_hops) == [NextHop(a), NextHop(a, "x"), NextHop(a, "y"), NextHop(b)]
 
 
 def test_of_two_link_states_the_one_with_the_greater_links_is_told() -> None:

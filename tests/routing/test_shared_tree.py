@@ -24,16 +24,16 @@ class Mesh:
         """A link comes."""
         self.links[a, b] = cost
         self.costs[a][b] = self.costs[b][a] = cost
-        self.tree.join(a, b)
+        self.tree.add_link(a, b)
 
     def part(self, a: str, b: str) -> None:
         """A link goes."""
         del self.links[a, b], self.costs[a][b], self.costs[b][a]
-        self.tree.part(a, b)
+        self.tree.remove_link(a, b)
 
     def edges(self) -> set[frozenset[str]]:
         """The links of the tree, which both ends take for that."""
-        near = {server: self.tree.near(server) for server in self.costs}
+        near = {server: self.tree.neighbours_of(server) for server in self.costs}
         edges = {frozenset((a, b)) for a in near for b in near[a]}
         assert all(a in near[b] for a in near for b in near[a])
         return edges
@@ -92,7 +92,7 @@ def test_of_two_paths_of_one_length_the_lesser_neighbour_leads() -> None:
     links = {(root, one): 1, (root, other): 1, (one, last): 1, (other, last): 1}
     for order in (list(links), list(links)[::-1]):
         mesh = Mesh(0, dict.fromkeys(order, 1))
-        assert mesh.tree.near(last) == {one}
+        assert mesh.tree.neighbours_of(last) == {one}
 
 
 def test_a_broken_tree_is_mended_where_links_are_left() -> None:
@@ -122,6 +122,6 @@ def test_sources_are_spread_over_the_trees() -> None:
 def test_a_server_without_links_is_near_nobody() -> None:
     """One that has just begun would fail."""
     mesh = Mesh(0, {("a", "b"): 1})
-    assert mesh.tree.near("x") == frozenset()
+    assert mesh.tree.neighbours_of("x") == frozenset()
     mesh.part("a", "b")
-    assert mesh.tree.near("a") == frozenset()
+    assert mesh.tree.neighbours_of("a") == frozenset()

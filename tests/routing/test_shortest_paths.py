@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from contrada.routing.links.shortest_paths import (
     ConfirmedLink,
     Graph,
-    beyond,
     distances,
-    towards,
+    downstream_neighbours,
+    subtree_next_hops,
     used_edges,
     weights_of,
 )
@@ -73,7 +73,7 @@ def test_a_neighbour_is_below_where_its_path_leads_through_here(seed: int) -> No
     weights = weights_of(edges)
     known = {name: distances(weights, name) for name in names}
     for here in names:
-        below = towards(weights, here)
+        below = downstream_neighbours(weights, here)
         assert below.keys() == known[here].keys()
         for server, neighbours in below.items():
             expected = {
@@ -97,7 +97,7 @@ def test_what_lies_beyond_is_where_the_path_from_a_source_leads(seed: int) -> No
             for edge in best:
                 shortest[end].append(edge.b if edge.a == shortest[end][-1] else edge.a)
         for here in names:
-            assert beyond(weights, source, here) == {
+            assert subtree_next_hops(weights, source, here) == {
                 end: path[path.index(here) + 1]
                 for end, path in shortest.items()
                 if here in path[:-1]
@@ -109,8 +109,8 @@ def test_other_links_do_not_turn_the_scales(seed: int) -> None:
     """A link that nobody's path needs would send subscriptions other ways when it comes."""
     names, edges = random_edges(seed)
     more = [*edges, ConfirmedLink("x", "y", Role.PEER, 1), ConfirmedLink("y", "z", Role.PEER, 1)]
-    assert {name: towards(weights_of(edges), name) for name in names if edges} == {
-        name: towards(weights_of(more), name) for name in names if edges
+    assert {name: downstream_neighbours(weights_of(edges), name) for name in names if edges} == {
+        name: downstream_neighbours(weights_of(more), name) for name in names if edges
     }
 
 

@@ -25,10 +25,10 @@ def source_map(roles: dict[Neighbour, Role], offers: dict[Party, str]) -> Source
     topology = Topology()
     for neighbour, role in roles.items():
         topology.add(Adjacency(neighbour.name, role))
-    topology.choose_ways()
+    topology.choose_next_hops()
     offered: Poset[Offer] = Poset(None)
     for party, kind in offers.items():
-        offered.join(Advertisement(f"kind = '{kind}'"), party, "1")
+        offered.add_subscriber(Advertisement(f"kind = '{kind}'"), party, "1")
     return SourceMap(topology, offered)
 
 
@@ -63,9 +63,9 @@ def test_a_link_that_is_not_used_is_no_source() -> None:
     """A part would be delegated over a link that closes a loop, and never come."""
     topology = Topology("x")
     topology.add(Adjacency("up", Role.PARENT))
-    topology.choose_ways()
+    topology.choose_next_hops()
     offered: Poset[Offer] = Poset(None)
-    offered.join(Advertisement("kind = 'a'"), NextHop(UP), "1")
+    offered.add_subscriber(Advertisement("kind = 'a'"), NextHop(UP), "1")
     assert topology.refusal(UP) is not None, "the other end has not named it"
     assert SourceMap(topology, offered).sources(A, C) == frozenset()
 
@@ -75,9 +75,9 @@ def test_nor_is_one_to_a_peer_or_a_child(role: Role) -> None:
     """What it advertised is held without effect, until its link is used."""
     topology = Topology("x")
     topology.add(Adjacency("n", role))
-    topology.choose_ways()
+    topology.choose_next_hops()
     offered: Poset[Offer] = Poset(None)
-    offered.join(Advertisement("kind = 'a'"), NextHop(N), "1")
+    offered.add_subscriber(Advertisement("kind = 'a'"), NextHop(N), "1")
     assert topology.refusal(N) is not None
     assert SourceMap(topology, offered).sources(A, C) == frozenset()
 

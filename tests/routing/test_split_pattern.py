@@ -74,7 +74,7 @@ def test_a_notification_counts_at_one_of_two_servers(
 ) -> None:
     """It would be missed, or taken without those before it, while a part changes hands."""
     pattern, _ = with_segment(phase)
-    assert pattern.needed() == needed
+    assert pattern.needed_places() == needed
     assert (pattern.accepts(1, N), pattern.accepts(2, M)) == (from_n, from_m)
     assert pattern.accepts(0, N)
     assert pattern.accepts(3, N)
@@ -94,7 +94,7 @@ def test_the_watermark_is_the_least_of_those_who_hold_something(
     """A run would go on before what a delegate may report, or wait for one that has nothing."""
     pattern, _ = with_segment(phase, 40)
     assert pattern.watermark_at(90) == watermark_us
-    pattern.go_on(90)
+    pattern.take_matches(90)
     assert pattern.watermark_at(20) == watermark_us, "it never falls"
 
 
@@ -106,9 +106,9 @@ def test_what_a_delegate_reports_is_put_in_order_with_the_rest() -> None:
     assert pattern.hold_matches(segment, [Match("1", (), (b, c))]) == 0
     pattern.hold(0, (a,))
     segment.watermark_us = 13
-    assert pattern.go_on(90) == [], "it may still report something before d"
+    assert pattern.take_matches(90) == [], "it may still report something before d"
     segment.watermark_us = 14
-    assert pattern.go_on(90) == [Match("it", (), (a, b, c, d))]
+    assert pattern.take_matches(90) == [Match("it", (), (a, b, c, d))]
     assert pattern.hold_matches(segment, [Match("1", (), (b, c))]) == 1, "it comes too late"
 
 
@@ -126,10 +126,10 @@ def test_the_end_of_a_segment_leaves_its_notifications() -> None:
     """What a lost delegate had reported would be lost, or be found by no other run."""
     pattern, segment = with_segment(DelegationPhase.DELEGATED)
     pattern.hold_matches(segment, [Match("1", (), (of_kind("b", 20), of_kind("c", 30)))])
-    pattern.end(segment)
+    pattern.end_segment(segment)
     assert not pattern.segments
     assert len(pattern) == 2
-    assert [piece.place for piece in pattern.all_pieces()] == [1, 2]
+    assert [piece.place for piece in pattern.take_all()] == [1, 2]
 
 
 def test_a_part_reports_every_start() -> None:

@@ -30,7 +30,7 @@ def topology(name: str = "", *, general: bool = False, trees: int = 0, **roles: 
     it = Topology(name, general=general, trees=trees)
     for neighbour, role in roles.items():
         it.add(Adjacency(neighbour, role))
-    it.choose_ways()
+    it.choose_next_hops()
     it.validate()
     return it
 
@@ -41,7 +41,7 @@ def ring(trees: int = 0) -> Topology:
     for one, other in (("b", "c"), ("c", "b")):
         links = (Adjacency("a", Role.PEER), Adjacency(other, Role.PEER))
         it.learn(Neighbour(one), [LinkState(one, 1, links)])
-    it.choose_ways()
+    it.choose_next_hops()
     it.validate()
     return it
 
@@ -79,14 +79,14 @@ def test_what_is_asked_for_goes_up_and_to_peers_not_down_nor_back() -> None:
     """A subscription would go where nothing can come from, or come back to who asked."""
     it = topology(up=Role.PARENT, child=Role.CHILD, a=Role.PEER, b=Role.PEER)
     everywhere = {NextHop(UP), NextHop(A), NextHop(B)}
-    assert it.ways([]) == set()
-    assert it.ways([C]) == everywhere
-    assert it.ways([NextHop(CHILD)]) == everywhere
-    assert it.ways([NextHop(A)]) == everywhere - {NextHop(A)}
-    assert it.ways([NextHop(A), NextHop(B)]) == everywhere, (
+    assert it.next_hops([]) == set()
+    assert it.next_hops([C]) == everywhere
+    assert it.next_hops([NextHop(CHILD)]) == everywhere
+    assert it.next_hops([NextHop(A)]) == everywhere - {NextHop(A)}
+    assert it.next_hops([NextHop(A), NextHop(B)]) == everywhere, (
         "each asks for what comes from the other"
     )
-    assert it.onward("") == everywhere | {NextHop(CHILD)}
+    assert it.tree_next_hops("") == everywhere | {NextHop(CHILD)}
     assert it.parent == UP
     assert (it.role(CHILD), it.role(Neighbour("x"))) == (Role.CHILD, None)
     assert it.link_up(A) == LinkUp(A, Role.PEER)
@@ -96,11 +96,11 @@ def test_a_link_goes_and_is_forgotten() -> None:
     """Something would be sent to who is gone."""
     it = topology(a=Role.PEER, b=Role.PEER)
     assert it.remove(A) == []
-    due = [it.is_due]
-    it.choose_ways()
-    due.append(it.is_due)
+    due = [it.has_changed]
+    it.choose_next_hops()
+    due.append(it.has_changed)
     assert due == [True, False]
-    assert it.ways([C]) == {NextHop(B)}
+    assert it.next_hops([C]) == {NextHop(B)}
     assert A not in it
     assert list(it) == [B]
 
@@ -117,9 +117,9 @@ def settled(name: str, *names: str) -> Topology:
     it = topology(name)
     for each in names:
         it.add(Adjacency(each, Role.PEER))
-    it.choose_ways()
+    it.choose_next_hops()
     for each in names:
-        while reason_of(it.go_on_telling, Neighbour(each)) is None:
+        while reason_of(it.continue_announcing, Neighbour(each)) is None:
             pass
     return it
 
@@ -151,9 +151,9 @@ def test_what_is_learned_meanwhile_travels_together_and_only_the_newest(
     assert told(it.learn(A, [first])[0]) == {B: [first]}
     for state in (*more, newer):
         assert told(it.learn(A, [state])[0]) == {}, "b has not taken in what it was told"
-    assert told(it.go_on_telling(B)) == {B: [newer, more[1]]}
-    assert told(it.go_on_telling(B)) == {}
-    assert reason_of(it.go_on_telling, B) is Reason.WRONG_LINK_STATE
+    assert told(it.continue_announcing(B)) == {B: [newer, more[1]]}
+    assert told(it.continue_announcing(B)) == {}
+    assert reason_of(it.continue_announcing, B) is Reason.WRONG_LINK_STATE
     assert told(it.learn(A, [LinkState("z", 2, ())])[0]) != {}
 
 
@@ -167,7 +167,7 @@ def test_what_is_untold_of_servers_that_are_forgotten_has_a_limit(
     it = settled("me", "a", "b")
     for number in range(20):
         it.learn(A, [LinkState(f"x{number}", 1, ())])
-        assert len(it._untold[B]) <= 5
+        assert len(it._unsent[B]) <= 5
 
 
 def test_nobody_is_told_what_it_has_told_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_nobody_is_told_what_it_has_told_itself(monkeypatch: pytest.MonkeyPatch)
     it.learn(A, states[:1])
     it.learn(A, states[1:])
     it.learn(B, states[1:])
-    assert told(it.go_on_telling(B)) == {}
+    assert told(it.continue_announcing(B)) == {}
 
 
 def test_of_a_message_what_cannot_be_is_refused_and_the_rest_is_learned() -> None:
@@ -197,7 +197,7 @@ def test_a_message_of_link_states_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     states = [LinkState(f"x{each}", 1, ()) for each in range(9)]
     it.learn(A, states)
     parts = [told(it.add(Adjacency("b", Role.PEER)))[B]]
-    while more := told(it.go_on_telling(B)):
+    while more := told(it.continue_announcing(B)):
         parts.append(more[B])
     assert {len(part) for part in parts} <= {2, 3, 4}
     assert [each for part in parts for each in part if each in states] == states
@@ -208,13 +208,13 @@ def test_a_link_is_used_once_both_ends_have_named_it() -> None:
     it = topology("me", a=Role.PEER)
     assert it.refusal(A) is Reason.UNCONFIRMED
     assert not it.is_active(NextHop(A))
-    assert it.ways([C]) == set()
+    assert it.next_hops([C]) == set()
     it.learn(A, [LinkState("a", 1, (Adjacency("me", Role.PEER),))])
-    assert it.is_due
-    assert it.choose_ways() is None, "all goes other ways now"
+    assert it.has_changed
+    assert it.choose_next_hops() is None, "all goes other ways now"
     assert it.refusal(A) is None
     assert it.is_active(NextHop(A))
-    assert it.ways([C]) == {NextHop(A)}
+    assert it.next_hops([C]) == {NextHop(A)}
     assert (len(it), it.used, it.servers) == (1, 1, 2)
 
 
@@ -224,10 +224,10 @@ def test_of_a_loop_one_link_is_left_out() -> None:
     for one, other in (("a", "b"), ("b", "a")):
         links = (Adjacency(other, Role.PEER), Adjacency("me", Role.PEER))
         it.learn(Neighbour(one), [LinkState(one, 1, links)])
-    it.choose_ways()
+    it.choose_next_hops()
     assert it.looped == {B}, "the links come in the order of their ends"
-    assert it.ways([C]) == {NextHop(A)}
-    assert it.onward("") == {NextHop(A)}
+    assert it.next_hops([C]) == {NextHop(A)}
+    assert it.tree_next_hops("") == {NextHop(A)}
 
 
 def test_in_a_mesh_each_home_has_its_tree() -> None:
@@ -236,43 +236,50 @@ def test_in_a_mesh_each_home_has_its_tree() -> None:
     b, c = Neighbour("b"), Neighbour("c")
     assert it.looped == set(), "a mesh may have cycles"
     assert it.is_in_mesh(b)
-    assert it.home_of(C) == "a"
-    assert it.home_of(NextHop(b, "b")) == "b"
-    assert it.ways([C]) == {NextHop(b, "a"), NextHop(c, "a")}
-    assert it.ways([NextHop(b, "b")]) == set(), "c hears of it from b"
-    assert it.onward("a") == {NextHop(b, "b"), NextHop(c, "c")}
-    assert it.onward("b") == set(), "c has it from b"
+    assert it.owner_of(C) == "a"
+    assert it.owner_of(NextHop(b, "b")) == "b"
+    assert it.next_hops([C]) == {NextHop(b, "a"), NextHop(c, "a")}
+    assert it.next_hops([NextHop(b, "b")]) == set(), "c hears of it from b"
+    assert it.tree_next_hops("a") == {NextHop(b, "b"), NextHop(c, "c")}
+    assert it.tree_next_hops("b") == set(), "c has it from b"
 
 
 def test_what_is_asked_for_here_goes_along_all_shared_trees_and_what_came_along_one() -> None:
     """What is published along one tree would not find who asked, or be asked for twice."""
     it = ring(trees=2)
     b, c = Neighbour("b"), Neighbour("c")
-    near = {label: {way.neighbour for way in it.ways([C]) if way.owner == label} for label in "01"}
+    near = {
+        label: {next_hop.neighbour for next_hop in it.next_hops([C]) if next_hop.owner == label}
+        for label in "01"
+    }
     assert all(near.values())
     for label, neighbours in near.items():
         for each in (b, c):
             others = {NextHop(other, label) for other in neighbours - {each}}
-            assert it.ways([NextHop(each, label)]) == others
-        assert it.ways([NextHop(b, label), NextHop(c, label)]) == {
+            assert it.next_hops([NextHop(each, label)]) == others
+        assert it.next_hops([NextHop(b, label), NextHop(c, label)]) == {
             NextHop(each, label) for each in neighbours
         }
-    offered = it.ways_of_offers([C])
-    assert {way.owner for way in offered} == {way.owner for way in it.onward("a")}, (
-        "what is offered goes where it will be published"
-    )
-    assert len({way.owner for way in offered}) == 1
+    offered = it.next_hops_of_offers([C])
+    assert {next_hop.owner for next_hop in offered} == {
+        next_hop.owner for next_hop in it.tree_next_hops("a")
+    }, "what is offered goes where it will be published"
+    assert len({next_hop.owner for next_hop in offered}) == 1
 
 
 def test_all_of_a_source_goes_along_one_shared_tree() -> None:
     """A notification would come along both trees, or go round between them."""
     it = ring(trees=2)
-    labels = {source: {way.owner for way in it.onward(source)} for source in "abcdefgh"}
+    labels = {
+        source: {next_hop.owner for next_hop in it.tree_next_hops(source)} for source in "abcdefgh"
+    }
     assert all(len(each) == 1 for each in labels.values())
     assert set().union(*labels.values()) == {"0", "1"}
-    assert topology("a", general=True, trees=1).onward("a") == set(), "there are no links yet"
+    assert topology("a", general=True, trees=1).tree_next_hops("a") == set(), (
+        "there are no links yet"
+    )
     alone = ring(trees=1)
-    assert alone.onward("a") == alone.onward("b") == alone.ways([C])
+    assert alone.tree_next_hops("a") == alone.tree_next_hops("b") == alone.next_hops([C])
     assert alone.used <= len(alone)
 
 
@@ -280,7 +287,7 @@ def test_what_comes_back_along_a_shared_tree_is_no_fault_of_a_neighbour() -> Non
     """While trees change a notification may come back, and its neighbour be taken for confused."""
     assert reason_of(ring().check_source, "a") is Reason.LOOP
     assert reason_of(ring(trees=1).check_source, "a") is None
-    assert reason_of(ring(trees=1).check_source, "") is Reason.WRONG_HOME
+    assert reason_of(ring(trees=1).check_source, "") is Reason.WRONG_OWNER
 
 
 def test_few_sources_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,5 +295,5 @@ def test_few_sources_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SOURCES_MAX", 2)
     it = ring()
     for source in ("a", "b", "c", "a", "x"):
-        assert it.onward(source) == ring().onward(source)
-        assert len(it._onward) <= 2
+        assert it.tree_next_hops(source) == ring().tree_next_hops(source)
+        assert len(it._tree_next_hops) <= 2

@@ -43,7 +43,7 @@ from contrada.routing.tables.next_hop_cache import ITSELF
 OwnerMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
 """What is asked for, or offered, on behalf of a home."""
 
-HoldingMessage: TypeAlias = OwnerMessage | AnnounceLinks | AckLinks | PatternMessage
+StateMessage: TypeAlias = OwnerMessage | AnnounceLinks | AckLinks | PatternMessage
 """Every message that changes what is held."""
 
 ALTERNATIVES_MAX: Final = 1_000
@@ -52,7 +52,7 @@ ALTERNATIVES_MAX: Final = 1_000
 QUESTION_TIME_MAX_US: Final = 24 * 3_600 * 1_000_000
 """Microseconds for which a question is asked. Beyond it: refused, counted."""
 
-_COMES_DOWN: Final = Publish | QuestionMessage | AnnounceLinks | AckLinks | PatternMessage
+_FROM_PARENT: Final = Publish | QuestionMessage | AnnounceLinks | AckLinks | PatternMessage
 """What a parent sends."""
 
 
@@ -65,20 +65,20 @@ class Admission:
     def __init__(self, name: str, topology: Topology) -> None:
         self._name = name
         self._topology = topology
-        self._known = {Publish: Duplicates(), Ask: Duplicates()} if name else None
+        self._seen = {Publish: Duplicates(), Ask: Duplicates()} if name else None
 
-    def check(self, origin: Origin, message: HoldingMessage) -> None:
+    def check(self, origin: Origin, message: StateMessage) -> None:
         """Refuses a request that may not come from there."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
         if isinstance(message, OwnerMessage):
-            self._check_label(origin, message.owner, self._topology.check_home)
+            self._check_label(origin, message.owner, self._topology.check_owner)
         elif isinstance(message, AnnounceLinks | AckLinks):
             return
         check_label(message.identity)
 
-    def check_travelling(self, origin: Origin, message: Publish | Ask) -> None:
+    def check_forwarded(self, origin: Origin, message: Publish | Ask) -> None:
         """Refuses a notification or a question that may not come from there."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
@@ -91,9 +91,9 @@ class Admission:
             if refusal is not None:
                 raise RefusedError(refusal)
 
-    def check_question(self, origin: Origin, question: Ask) -> None:
+    def check_query(self, origin: Origin, question: Ask) -> None:
         """Refuses a question that may not come from there, or asks for nothing."""
-        self.check_travelling(origin, question)
+        self.check_forwarded(origin, question)
         check_label(question.asker, question.identity)
         count = len(question.alternatives)
         if count > ALTERNATIVES_MAX:
@@ -109,18 +109,18 @@ class Admission:
             queries = FilterSet(Filter.of_sets(it.query.sides) for it in question.alternatives)
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(queries))
 
-    def check_about_question(self, origin: Origin, message: Answer | More | Cancel) -> None:
+    def check_reply(self, origin: Origin, message: Answer | More | Cancel) -> None:
         """Refuses what is said of a question that may not come from there."""
         if message.version != VERSION:
             raise RefusedError(Reason.VERSION)
         self._check_origin(origin, message)
 
-    def take_once(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
+    def check_duplicate(self, kind: type[Publish | Ask], sender: str, identity: str) -> None:
         """Refuses what has come already, or could not be known again."""
-        if self._known is not None:
+        if self._seen is not None:
             if not identity:
                 raise RefusedError(Reason.NO_IDENTITY)
-            if not self._known[kind].is_new(sender, identity):
+            if not self._seen[kind].is_new(sender, identity):
                 raise RefusedError(Reason.DUPLICATE)
 
     def _check_origin(self, origin: Origin, message: Message) -> None:
@@ -128,7 +128,7 @@ class Admission:
             role = self._topology.role(origin)
             if role is None:
                 raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
-            if role is Role.PARENT and not isinstance(message, _COMES_DOWN):
+            if role is Role.PARENT and not isinstance(message, _FROM_PARENT):
                 raise RefusedError(Reason.NOT_DUE)
         elif origin.name == ITSELF.name:
             raise RefusedError(Reason.UNKNOWN_CLIENT)
@@ -138,4 +138,4 @@ class Admission:
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
             check(label)
         elif label:
-            raise RefusedError(Reason.WRONG_HOME)
+            raise RefusedError(Reason.WRONG_OWNER)

@@ -62,7 +62,7 @@ def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()
     """
     narrowed = dict(sets)
     groups = []
-    for group in _joined(same):
+    for group in _merge_groups(same):
         values = intersection([PRESENT, *(sets[name] for name in group if name in sets)])
         narrowed |= dict.fromkeys(group, values)
         if len(group) > 1:
@@ -70,7 +70,7 @@ def alternative(sets: Mapping[str, ValueSet], same: Iterable[Iterable[str]] = ()
     return Disjunct(Query.of_sets(narrowed), tuple(sorted(groups)))
 
 
-def _joined(same: Iterable[Iterable[str]]) -> list[set[str]]:
+def _merge_groups(same: Iterable[Iterable[str]]) -> list[set[str]]:
     """The groups, united where they share an attribute. Raises as `alternative`."""
     joined: list[set[str]] = []
     count = 0

@@ -91,8 +91,8 @@ class InterestForwarder:
         merging: bool,
     ) -> None:
         self.floods = strategy is Strategy.FLOODING
-        self.is_told = strategy is Strategy.ADVERTISEMENTS
-        self.wishes: InterestTable[Filter] = InterestTable(
+        self.uses_advertisements = strategy is Strategy.ADVERTISEMENTS
+        self.subscriptions: InterestTable[Filter] = InterestTable(
             index(), FilterCoveringIndex(index) if covering else None
         )
         self.offers: InterestTable[Offer] = InterestTable(
@@ -102,7 +102,7 @@ class InterestForwarder:
             index(), OfferCoveringIndex(index) if covering else None
         )
         self.merging = FilterMerger() if merging else None
-        self.touched: list[Node[Offer]] | None = None
+        self.changed_offers: list[Node[Offer]] | None = None
         """The advertisements about which something has changed, where somebody asks for them."""
         self._topology = topology
 
@@ -111,9 +111,9 @@ class InterestForwarder:
     def subscribe(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """A party wants what one of the filters matches. Raises RefusedError."""
         spend(entry_work(filters.filters))
-        return self.want(party, identity, filters)
+        return self.add_filters(party, identity, filters)
 
-    def want(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
+    def add_filters(self, party: Party, identity: str, filters: Selection) -> list[Effect]:
         """As `subscribe`, in the middle of something that was counted as work before."""
         distinct: Iterable[Filter] = filters.filters
         if len(filters.filters) > 1:
@@ -121,43 +121,46 @@ class InterestForwarder:
         wanted = [each for each in distinct if not each.is_empty]
         if not wanted:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
-        return self._route_filters(self.wishes.enter(party, identity, wanted))
+        return self._route_filters(self.subscriptions.register(party, identity, wanted))
 
     def unsubscribe(self, party: Party, identity: str) -> list[Effect]:
         """A party withdraws a subscription. Raises RefusedError."""
-        nodes = self.wishes.withdraw(party, identity)
+        nodes = self.subscriptions.withdraw(party, identity)
         if nodes is None:
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION)
         return self._route_filters(nodes)
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[Effect]:
         """Forwards what is new on a way, then withdraws what need not be there any longer."""
-        changes = self.wishes.update({node: self._ways(node) for node in nodes})
+        changes = self.subscriptions.update({node: self._next_hops(node) for node in nodes})
         if self.merging is not None:
             changes = self.merging.update(changes)
-        return self._tell(changes, Subscribe, Unsubscribe)
+        return self._to_messages(changes, Subscribe, Unsubscribe)
 
-    def _ways(self, node: Node[Filter]) -> Set[NextHop]:
+    def _next_hops(self, node: Node[Filter]) -> Set[NextHop]:
         """Where a filter is wanted."""
         if self.floods:
             return frozenset()
-        ways = self._topology.ways(node.subscribers.keys())
-        if not self.is_told:
-            return ways
+        next_hops = self._topology.next_hops(node.subscribers.keys())
+        if not self.uses_advertisements:
+            return next_hops
         # In a shared tree, notifications come by the same way on which their filter is wanted.
-        sources = {way: way if self._topology.is_shared else way.neighbour for way in ways}
-        able = {each for each in set(sources.values()) if self._may_come(each, node)}
-        return {way for way, source in sources.items() if source in able}
+        sources = {
+            next_hop: next_hop if self._topology.is_shared else next_hop.neighbour
+            for next_hop in next_hops
+        }
+        able = {each for each in set(sources.values()) if self._may_match_offers(each, node)}
+        return {next_hop for next_hop, source in sources.items() if source in able}
 
-    def _may_come(self, source: Neighbour | NextHop, node: Node[Filter]) -> bool:
+    def _may_match_offers(self, source: Neighbour | NextHop, node: Node[Filter]) -> bool:
         """Whether a filter may match what was advertised there; a parent counts as offering all."""
         offers = self.offers
         return any(
             product_meets(offer.product, node.product)
-            for way in (
-                [source] if isinstance(source, NextHop) else offers.registrations.ways(source)
+            for next_hop in (
+                [source] if isinstance(source, NextHop) else offers.registrations.next_hops(source)
             )
-            for offer in offers.nodes(way)
+            for offer in offers.nodes(next_hop)
         )
 
     # --- advertisements -----------------------------------------------------------------------
@@ -167,7 +170,7 @@ class InterestForwarder:
         spend(entry_work([offer]))
         if offer.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
-        nodes = self.offers.enter(party, identity, (offer,))
+        nodes = self.offers.register(party, identity, (offer,))
         return self._route_offers(nodes) + self._reroute_filters(party, nodes)
 
     def unadvertise(self, party: Party, identity: str) -> list[Effect]:
@@ -179,20 +182,23 @@ class InterestForwarder:
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
         """As `_route_filters`. Nothing depends on advertisements where subscriptions go to all."""
-        if self.touched is not None:
+        if self.changed_offers is not None:
             nodes = list(nodes)
-            self.touched += nodes
-        ways = self._topology.ways_of_offers
+            self.changed_offers += nodes
+        next_hops = self._topology.next_hops_of_offers
         changes = self.offers.update(
-            {node: ways(node.subscribers.keys() if self.is_told else ()) for node in nodes}
+            {
+                node: next_hops(node.subscribers.keys() if self.uses_advertisements else ())
+                for node in nodes
+            }
         )
-        return self._tell(changes, Advertise, Unadvertise)
+        return self._to_messages(changes, Advertise, Unadvertise)
 
     def _reroute_filters(self, party: Party, offers: Iterable[Node[Offer]]) -> list[Effect]:
         """Sends to a neighbour the filters that its advertisements call for, and only those."""
-        if isinstance(party, Client) or not self.is_told:
+        if isinstance(party, Client) or not self.uses_advertisements:
             return []
-        index, node = self.wishes.index, self.wishes.poset.node
+        index, node = self.subscriptions.index, self.subscriptions.poset.node
         numbers = {number for each in offers for number in index.meeting(each.product)}
         return self._route_filters(map(node, sorted(numbers)))
 
@@ -210,7 +216,7 @@ class InterestForwarder:
             raise RefusedError(Reason.UNSATISFIABLE)
         self.descriptions.check_room(len(described))
         before = self.descriptions.withdraw(party, identity) or ()
-        nodes = self.descriptions.enter(party, identity, described.values())
+        nodes = self.descriptions.register(party, identity, described.values())
         return self._route_descriptions(dict.fromkeys((*nodes, *before)))
 
     def undescribe(self, party: Party, identity: str) -> list[Effect]:
@@ -221,17 +227,17 @@ class InterestForwarder:
         return self._route_descriptions(nodes)
 
     def _route_descriptions(self, nodes: Iterable[Node[Offer]]) -> list[Effect]:
-        ways = self._topology.ways_of_offers
+        next_hops = self._topology.next_hops_of_offers
         changes = self.descriptions.update(
-            {node: ways(() if self.floods else node.subscribers.keys()) for node in nodes}
+            {node: next_hops(() if self.floods else node.subscribers.keys()) for node in nodes}
         )
-        return self._tell(changes, _described, Undescribe)
+        return self._to_messages(changes, _describe_message, Undescribe)
 
     # --- clients ------------------------------------------------------------------------------
 
-    def forget(self, client: Client) -> list[Effect]:
+    def remove_client(self, client: Client) -> list[Effect]:
         """A client is gone, with its subscriptions, advertisements and descriptions."""
-        effects = self._route_filters(dict.fromkeys(self.wishes.withdraw_all(client)))
+        effects = self._route_filters(dict.fromkeys(self.subscriptions.withdraw_all(client)))
         effects += self._route_offers(dict.fromkeys(self.offers.withdraw_all(client)))
         gone = dict.fromkeys(self.descriptions.withdraw_all(client))
         return effects + self._route_descriptions(gone)
@@ -241,10 +247,10 @@ class InterestForwarder:
     def link_up(self, neighbour: Neighbour, link: Adjacency) -> list[Effect]:
         """Tells a new neighbour what it has to know; a parent wants all and may publish all."""
         self._topology.check(link)
-        self.wishes.check_room()
+        self.subscriptions.check_room()
         self.offers.check_room()
         self.descriptions.check_room()
-        told: list[Effect] = [*self._topology.add(link), *self.renew_ways()]
+        told: list[Effect] = [*self._topology.add(link), *self.reroute()]
         if link.role is Role.PARENT:
             parent = NextHop(neighbour)
             told += self.subscribe(parent, _IMPLIED, EVERYTHING)
@@ -260,13 +266,13 @@ class InterestForwarder:
         filters: list[Node[Filter]] = []
         offers: list[Node[Offer]] = []
         described: list[Node[Offer]] = []
-        for way in self.ways_of(neighbour):
-            filters += self.wishes.withdraw_all(way)
-            offers += self.offers.withdraw_all(way)
-            described += self.descriptions.withdraw_all(way)
-        return [*told, *self.renew_ways(filters, offers, described)]
+        for next_hop in self.next_hops_of(neighbour):
+            filters += self.subscriptions.withdraw_all(next_hop)
+            offers += self.offers.withdraw_all(next_hop)
+            described += self.descriptions.withdraw_all(next_hop)
+        return [*told, *self.reroute(filters, offers, described)]
 
-    def renew_ways(
+    def reroute(
         self,
         filters: Iterable[Node[Filter]] = (),
         offers: Iterable[Node[Offer]] = (),
@@ -274,34 +280,38 @@ class InterestForwarder:
     ) -> list[Effect]:
         """After a change of links: routes these nodes, and all others whose ways have changed."""
         before = self._topology.looped
-        owners = self._topology.choose_ways()
+        owners = self._topology.choose_next_hops()
         told: list[Effect] = [
             Refused(self._topology.link_up(each), Reason.LOOP)
             for each in sorted(self._topology.looped - before)
         ]
         # Advertisements first: by them subscriptions find their ways.
-        offers = [*offers, *self._at_home(self.offers.poset, owners)]
+        offers = [*offers, *self._nodes_of_owners(self.offers.poset, owners)]
         told += self._route_offers(dict.fromkeys(offers))
-        described = [*described, *self._at_home(self.descriptions.poset, owners)]
+        described = [*described, *self._nodes_of_owners(self.descriptions.poset, owners)]
         told += self._route_descriptions(dict.fromkeys(described))
-        filters = [*filters, *self._at_home(self.wishes.poset, owners)]
+        filters = [*filters, *self._nodes_of_owners(self.subscriptions.poset, owners)]
         return told + self._route_filters(dict.fromkeys(filters))
 
-    def _at_home(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
+    def _nodes_of_owners(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
         """The nodes with a subscriber whose home is one of these servers; None means any server."""
         if owners is None:
             return poset
         if not owners:
             return ()
-        home_of = self._topology.home_of
-        return (node for node in poset if not owners.isdisjoint(map(home_of, node.subscribers)))
+        owner_of = self._topology.owner_of
+        return (node for node in poset if not owners.isdisjoint(map(owner_of, node.subscribers)))
 
-    def ways_of(self, neighbour: Neighbour) -> set[NextHop]:
+    def next_hops_of(self, neighbour: Neighbour) -> set[NextHop]:
         """The ways on which a neighbour asks for something or offers it: one for each home."""
-        tables: tuple[InterestTable[Any], ...] = (self.wishes, self.offers, self.descriptions)
-        return {way for each in tables for way in each.registrations.ways(neighbour)}
+        tables: tuple[InterestTable[Any], ...] = (
+            self.subscriptions,
+            self.offers,
+            self.descriptions,
+        )
+        return {next_hop for each in tables for next_hop in each.registrations.next_hops(neighbour)}
 
-    def _tell(
+    def _to_messages(
         self,
         told: Iterable[ForwardingChange[Any]],
         begin: Callable[[str, Any, str], Message],
@@ -310,7 +320,7 @@ class InterestForwarder:
         """The messages for filters that begin or end on each way; none over a dead link."""
         effects: list[Effect] = []
         for change in told:
-            neighbour, owner = change.way.neighbour, change.way.owner
+            neighbour, owner = change.next_hop.neighbour, change.next_hop.owner
             if neighbour in self._topology:
                 message = (
                     begin(change.identity, change.product, owner)
@@ -322,18 +332,22 @@ class InterestForwarder:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        self.wishes.validate()
+        self.subscriptions.validate()
         self.offers.validate()
         self.descriptions.validate()
-        for node in self.wishes.poset:
-            assert node.wanted == self._ways(node), f"{node.product} is wanted elsewhere"
+        for node in self.subscriptions.poset:
+            assert node.wanted == self._next_hops(node), f"{node.product} is wanted elsewhere"
         if self.merging is not None:
             self.merging.validate()
-            roots = {(way, node.identity) for node in self.wishes.poset for way in node.forwarded}
+            roots = {
+                (next_hop, node.identity)
+                for node in self.subscriptions.poset
+                for next_hop in node.forwarded
+            }
             assert self.merging.roots() == roots, "what is merged is not what is forwarded"
 
 
-def _described(identity: str, offer: Offer, owner: str) -> Describe:
+def _describe_message(identity: str, offer: Offer, owner: str) -> Describe:
     return Describe(identity, (offer,), owner)
 
 

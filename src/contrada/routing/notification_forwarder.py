@@ -63,14 +63,14 @@ class NotificationForwarder:
         forwarding: InterestForwarder,
         assembler: Assembler,
     ) -> None:
-        self.interests = NextHopCache(forwarding.wishes.poset.node)
-        self.taken = 0
+        self.next_hops = NextHopCache(forwarding.subscriptions.poset.node)
+        self.admitted = 0
         self.expired = 0
         self._name = topology.name
         self._topology = topology
         self._admission = admission
         self._forwarding = forwarding
-        self._index = forwarding.wishes.index
+        self._index = forwarding.subscriptions.index
         self._assembler = assembler
 
     # --- notifications ------------------------------------------------------------------------
@@ -87,31 +87,33 @@ class NotificationForwarder:
         # A client's own message, which has not travelled yet, passes all of these checks.
         is_fresh = not message.hops and not message.source and message.version == VERSION
         if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
-            self._admission.check_travelling(origin, message)
+            self._admission.check_forwarded(origin, message)
         effects: list[Effect] = []
-        in_time = _in_time(message.notifications, now_us)  # All of a bundle are.
-        publisher = origin if self._forwarding.is_told and isinstance(origin, Client) else None
+        in_time = _drop_expired(message.notifications, now_us)  # All of a bundle are.
+        publisher = (
+            origin if self._forwarding.uses_advertisements and isinstance(origin, Client) else None
+        )
         # What is too much work is raised here, before anything is noted: it comes again in parts.
-        interests = self._interests_of(in_time)
-        refused = {} if publisher is None else self._not_advertised(publisher, in_time)
+        interests = self._find_next_hops(in_time)
+        refused = {} if publisher is None else self._find_unadvertised(publisher, in_time)
         if in_time is not message.notifications:
             self.expired += len(message.notifications) - len(in_time)
             message = replace(message, notifications=in_time)
-        admitted, interests = self._admitted(origin, message, interests, refused, effects)
+        admitted, interests = self._admit(origin, message, interests, refused, effects)
         floods = self._forwarding.floods
         onward: dict[Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
         assembler = self._assembler
         is_one = len(admitted) == 1  # As mostly.
-        runs = [(interests[0], admitted)] if is_one else _runs(admitted, interests)
+        runs = [(interests[0], admitted)] if is_one else _group_by_next_hops(admitted, interests)
         for interest, batch in runs:
-            self.taken += len(batch)
+            self.admitted += len(batch)
             effects += [
                 Deliver(client, identities, batch) for client, identities in interest.clients
             ]
-            if interest.ways or floods:
-                ways = None if floods else interest.ways
-                for neighbour in self._topology.onward_from(origin, message.source, ways):
+            if interest.next_hops or floods:
+                next_hops = None if floods else interest.next_hops
+                for neighbour in self._topology.next_neighbours(origin, message.source, next_hops):
                     onward.setdefault(neighbour, []).append(batch)
             # Patterns take part one by one, in order: each may let others go on.
             if interest.parts:
@@ -119,7 +121,7 @@ class NotificationForwarder:
                     actions += assembler.push(each, origin, interest.parts)
             else:
                 # Time goes on for patterns. Where there are none, as mostly, it needs no call.
-                is_simple = is_one and not assembler.by_identity
+                is_simple = is_one and not assembler.by_origin
                 time_us = batch[0].envelope.time_us if is_simple else None
                 latest_us = assembler.clock_us + assembler.ahead_max_us
                 if time_us is not None and assembler.learned_us <= time_us <= latest_us:
@@ -136,13 +138,13 @@ class NotificationForwarder:
         """What goes over each link."""
         for neighbour in sorted(onward):
             source = self._topology.source_over(neighbour, message.source)
-            for copies in _together(onward[neighbour]):
+            for copies in _concatenate(onward[neighbour]):
                 further = replace(
                     message, notifications=copies, hops=message.hops + 1, source=source
                 )
                 yield Send(neighbour, further)
 
-    def _admitted(
+    def _admit(
         self,
         origin: Origin,
         message: Publish,
@@ -159,7 +161,7 @@ class NotificationForwarder:
             for number, (sender, identity) in enumerate(_identities(notifications)):
                 if number not in refused:
                     try:
-                        self._admission.take_once(Publish, sender, identity)
+                        self._admission.check_duplicate(Publish, sender, identity)
                     except RefusedError as refusal:
                         refused[number] = refusal
         if not refused:  # As mostly.
@@ -170,7 +172,7 @@ class NotificationForwarder:
         admitted = [n for n in range(len(notifications)) if n not in refused]
         return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
 
-    def _not_advertised(
+    def _find_unadvertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
         """By number, the notifications that no advertisement of their publisher covers."""
@@ -182,7 +184,7 @@ class NotificationForwarder:
             if not any(product_covers(offer, each) for offer in offers)
         }
 
-    def _interests_of(self, notifications: Notifications) -> Sequence[NextHops]:
+    def _find_next_hops(self, notifications: Notifications) -> Sequence[NextHops]:
         """Who wants each of the notifications. Raises LimitError.
 
         Answers are kept, so that the same is mostly the very same object.
@@ -190,17 +192,17 @@ class NotificationForwarder:
         if len(notifications) == 1:  # As of most that is published singly: at half the cost.
             (each,) = notifications
             numbers = self._index.match(each)
-            return [self.interests.of(numbers) if numbers else NOBODY]
+            return [self.next_hops.find(numbers) if numbers else NOBODY]
         interests: list[NextHops] = []
         for numbers, count in self._index.match_runs(notifications):
-            interest = self.interests.of(numbers) if numbers else NOBODY
+            interest = self.next_hops.find(numbers) if numbers else NOBODY
             interests += [interest] * count
-            if interest.pairs > _FEW:
-                spend(_PAIR_WORK * interest.pairs * count)
+            if interest.delivery_count > _FEW:
+                spend(_PAIR_WORK * interest.delivery_count * count)
         return interests
 
 
-def _runs(
+def _group_by_next_hops(
     notifications: Notifications, interests: Sequence[NextHops]
 ) -> Iterator[tuple[NextHops, Notifications]]:
     """Who wants the notifications, in order; those in a row that the same want come together."""
@@ -214,7 +216,7 @@ def _runs(
         yield interest, notifications[begin:]
 
 
-def _together(batches: Iterable[Notifications]) -> Iterator[Notifications]:
+def _concatenate(batches: Iterable[Notifications]) -> Iterator[Notifications]:
     """As few batches as these make in order; a bundle stays what it is."""
     for is_bundle, run in groupby(batches, lambda each: type(each) is Bundle):
         if is_bundle:
@@ -236,16 +238,16 @@ def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
     return [(each.envelope.publisher, each.envelope.id) for each in notifications]
 
 
-def _in_time(notifications: Notifications, now_us: int) -> Notifications:
+def _drop_expired(notifications: Notifications, now_us: int) -> Notifications:
     """The notifications whose time to live is not over by this clock."""
     if type(notifications) is Bundle:
         return notifications
     for each in notifications:
         if each.envelope.ttl_us is not None:
-            return tuple(each for each in notifications if not _is_late(each, now_us))
+            return tuple(each for each in notifications if not _is_expired(each, now_us))
     return notifications  # By far the most, and the very same tuple.
 
 
-def _is_late(notification: Notification, now_us: int) -> bool:
+def _is_expired(notification: Notification, now_us: int) -> bool:
     expires_us = notification.envelope.expires_us
     return expires_us is not None and now_us >= expires_us

@@ -78,50 +78,50 @@ _DESCRIPTIONS_PER_STEP: Final = 200
 _STALE: Final = 64
 """Deadlines of what has ended that may wait beside as many as questions are held."""
 
-_QuestionKey: TypeAlias = tuple[str, str]
+_QueryKey: TypeAlias = tuple[str, str]
 """An asker and the identity of its question."""
 
 
 @dataclass(slots=True)
-class _QuestionBranch:
+class _QueryBranch:
     """A neighbour or client to which a question was passed on.
 
     `sources`: the sources that it reported as asked. `may_come`: items that it may still send.
     `left`: items from it that left here since it was last granted more.
     """
 
-    may_come: int
+    granted: int
     sources: Counter[str] = field(default_factory=Counter)
-    left: int = 0
+    forwarded: int = 0
 
 
 @dataclass(slots=True)
-class _OpenQuestion:
+class _OpenQuery:
     """A question that is under way; `credit` items may be sent to where it came from."""
 
     origin: Origin
-    asked: Ask
+    request: Ask
     deadline_us: int
     credit: int
     partial: Partial | None
-    branches: dict[Origin, _QuestionBranch] = field(default_factory=dict)
-    waiting: deque[tuple[Origin, Notification | SourceReport]] = field(default_factory=deque)
-    to_come: int = 0
+    branches: dict[Origin, _QueryBranch] = field(default_factory=dict)
+    pending: deque[tuple[Origin, Notification | SourceReport]] = field(default_factory=deque)
+    items_left: int = 0
     """Items until its limit is reached, where it has one."""
-    ended: list[SourceReport] = field(default_factory=list)
+    final_reports: list[SourceReport] = field(default_factory=list)
     """What is reported with what is combined."""
-    reported: int = 0
+    source_count: int = 0
     """Sources that were asked, here or as branches said."""
     failure: str = ""
     """Why what is combined cannot be held: then nothing of it is told."""
 
     @property
-    def key(self) -> _QuestionKey:
-        return self.asked.asker, self.asked.identity
+    def key(self) -> _QueryKey:
+        return self.request.asker, self.request.identity
 
 
 @dataclass(slots=True)
-class _Going:
+class _ReadyAnswer:
     """What goes up in one answer."""
 
     items: list[Notification] = field(default_factory=list)
@@ -140,17 +140,17 @@ class QueryRouter:
         self._admission = admission
         self._floods = forwarding.floods
         self._descriptions = forwarding.descriptions
-        self._held: dict[_QuestionKey, _OpenQuestion] = {}
+        self._open: dict[_QueryKey, _OpenQuery] = {}
         # Questions by the origins they came from and went to, to be found when such an origin is
         # gone.
-        self._of: dict[Origin, dict[_QuestionKey, None]] = {}
-        self._due: list[tuple[int, _QuestionKey]] = []
+        self._by_origin: dict[Origin, dict[_QueryKey, None]] = {}
+        self._due: list[tuple[int, _QueryKey]] = []
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._open)
 
     def __contains__(self, origin: object) -> bool:
-        return origin in self._of
+        return origin in self._by_origin
 
     # --- asking -------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class QueryRouter:
         Cost: a look at every description on the arrays, and the algebra for those that it may meet.
         """
         try:
-            return self._asked(origin, message, now_us)
+            return self._accept(origin, message, now_us)
         except RefusedError as refusal:
             if isinstance(origin, Client) or origin not in self._topology:
                 raise
@@ -172,55 +172,55 @@ class QueryRouter:
             refused = Refused(Received(origin, message), refusal.reason, refusal.error)
             return [refused, Send(origin, last)]
 
-    def _asked(self, origin: Origin, message: Ask, now_us: int) -> list[Effect]:
+    def _accept(self, origin: Origin, message: Ask, now_us: int) -> list[Effect]:
         key = (message.asker, message.identity)
-        self._admission.check_question(origin, message)
-        if key in self._held:
+        self._admission.check_query(origin, message)
+        if key in self._open:
             raise RefusedError(Reason.DUPLICATE)
-        self._admission.take_once(Ask, *key)
-        _check_limit("QUESTIONS_MAX", QUESTIONS_MAX, len(self._held) + 1)
-        partial = _nothing_of(message)
+        self._admission.check_duplicate(Ask, *key)
+        _check_limit("QUESTIONS_MAX", QUESTIONS_MAX, len(self._open) + 1)
+        partial = _empty_partial(message)
         spend(_work_of(message, len(self._descriptions.poset)))
-        sources, ways = self._met(message)
+        sources, next_hops = self._find_sources(message)
         count = sum(map(len, sources.values()))
         _check_limit("QUESTION_SOURCES_MAX", QUESTION_SOURCES_MAX, count)
         left_us = message.timeout_us - max(message.timeout_us // 20, HOP_MARGIN_US)
-        question = _OpenQuestion(
+        question = _OpenQuery(
             origin,
             message,
             now_us + left_us,
             min(message.window, ITEMS_GRANTED_MAX),
             partial,
-            to_come=message.limit,
+            items_left=message.limit,
         )
-        question.reported = count
+        question.source_count = count
         onward: list[Neighbour] = []
         if message.hops < message.hops_max:
-            wanting = None if self._floods else ways
-            onward = self._topology.onward_from(origin, message.source, wanting)
+            wanting = None if self._floods else next_hops
+            onward = self._topology.next_neighbours(origin, message.source, wanting)
         if left_us <= 0:  # Too late to ask anyone.
             for name in (each for names in sources.values() for each in names):
-                question.waiting.append((origin, SourceReport(name, SourceState.TIMED_OUT)))
+                question.pending.append((origin, SourceReport(name, SourceState.TIMED_OUT)))
             for each in onward:
                 report = self._report_of(each.name, SourceState.TIMED_OUT)
-                question.waiting.append((origin, report))
+                question.pending.append((origin, report))
             return self._advance(question)
         further = replace(message, timeout_us=left_us, window=_window_of(question))
         self._hold(question)
         effects: list[Effect] = []
         for client, names in sorted(sources.items()):
-            self._branch(question, client).sources.update(names)
+            self._add_branch(question, client).sources.update(names)
             effects.append(DeliverQuestion(client, (*sorted(names),), further))
             for name in sorted(names):
-                question.waiting.append((client, SourceReport(name, SourceState.ASKED)))
+                question.pending.append((client, SourceReport(name, SourceState.ASKED)))
         for neighbour in onward:
-            self._branch(question, neighbour)
+            self._add_branch(question, neighbour)
             source = self._topology.source_over(neighbour, message.source)
             onto = replace(further, hops=message.hops + 1, source=source)
             effects.append(Send(neighbour, onto))
         return effects + self._advance(question)
 
-    def _met(self, message: Ask) -> tuple[dict[Client, list[str]], set[NextHop]]:
+    def _find_sources(self, message: Ask) -> tuple[dict[Client, list[str]], set[NextHop]]:
         """The sources of clients that a question meets, and the ways on which others are."""
         descriptions = self._descriptions
         met = {
@@ -231,56 +231,58 @@ class QueryRouter:
             if product_meets(node.product, each.query)
         }
         sources: dict[Client, dict[str, None]] = {}
-        ways: set[NextHop] = set()
+        next_hops: set[NextHop] = set()
         for node in met:
             for party, names in node.subscribers.items():
                 if isinstance(party, NextHop):
-                    ways.add(party)
+                    next_hops.add(party)
                 else:
                     sources.setdefault(party, {}).update(dict.fromkeys(names))
-        return {client: [*names] for client, names in sources.items()}, ways
+        return {client: [*names] for client, names in sources.items()}, next_hops
 
     # --- what is said of a question -----------------------------------------------------------
 
     def answer(self, origin: Origin, message: Answer) -> list[Effect]:
         """Takes in what comes from a branch, and passes on what may go. Late ones are counted."""
-        question = self._held.get((message.asker, message.identity))
+        question = self._open.get((message.asker, message.identity))
         branch = question.branches.get(origin) if question is not None else None
         if question is None or branch is None:
             self.late += 1
             return []
-        if len(message.items) > branch.may_come:
+        if len(message.items) > branch.granted:
             self._give_up(question, origin, SourceState.FAILED, "it sent more than was asked for")
             return [_to(origin, _cancel(question)), *self._advance(question)]
         if isinstance(origin, Neighbour):  # Of a client's is known which were asked.
-            question.reported += sum(each.state is SourceState.ASKED for each in message.reports)
-        if question.reported > REPORTS_MAX:
+            question.source_count += sum(
+                each.state is SourceState.ASKED for each in message.reports
+            )
+        if question.source_count > REPORTS_MAX:
             self._give_up(question, origin, SourceState.FAILED, f"more than {REPORTS_MAX} sources")
             return [_to(origin, _cancel(question)), *self._advance(question)]
-        branch.may_come -= len(message.items)
-        question.waiting.extend((origin, each) for each in message.items)
-        reports = self._combined(question, message)
+        branch.granted -= len(message.items)
+        question.pending.extend((origin, each) for each in message.items)
+        reports = self._combine_partial(question, message)
         for report in reports:
-            self._take_report(question, origin, branch, report)
+            self._record_report(question, origin, branch, report)
         if message.is_last:
             for name in branch.sources.elements():
                 said = SourceReport(name, SourceState.FAILED, reason="nothing was said of its end")
-                question.waiting.append((origin, said))
+                question.pending.append((origin, said))
             self._end_branch(question, origin)
         if question.failure:
             return self._stop(question, SourceState.FAILED, question.failure)
         return self._advance(question)
 
-    def _combined(self, question: _OpenQuestion, message: Answer) -> Iterable[SourceReport]:
+    def _combine_partial(self, question: _OpenQuery, message: Answer) -> Iterable[SourceReport]:
         """Combines a partial result.
 
         Returns its reports, as failed where it cannot be read or combined.
         """
         if question.partial is None or not message.partial:
             return message.reports
-        assert question.asked.combination is not None, "there is nothing to combine"
+        assert question.request.combination is not None, "there is nothing to combine"
         try:
-            partial = Partial.from_bytes(question.asked.combination, message.partial)
+            partial = Partial.from_bytes(question.request.combination, message.partial)
         except ContradaError as error:
             return failed(message.reports, str(error))
         try:
@@ -289,8 +291,8 @@ class QueryRouter:
             question.failure = str(error)
         return message.reports
 
-    def _take_report(
-        self, question: _OpenQuestion, origin: Origin, branch: _QuestionBranch, report: SourceReport
+    def _record_report(
+        self, question: _OpenQuery, origin: Origin, branch: _QueryBranch, report: SourceReport
     ) -> None:
         known = branch.sources[report.name]
         if isinstance(origin, Client) and (not known or report.state is SourceState.ASKED):
@@ -302,11 +304,11 @@ class QueryRouter:
             branch.sources[report.name] -= 1
         else:
             del branch.sources[report.name]
-        question.waiting.append((origin, report))
+        question.pending.append((origin, report))
 
     def more(self, origin: Origin, message: More) -> list[Effect]:
         """Who asked takes so many more items."""
-        question = self._held.get((message.asker, message.identity))
+        question = self._open.get((message.asker, message.identity))
         if question is None or question.origin != origin:
             self.late += 1
             return []
@@ -315,21 +317,21 @@ class QueryRouter:
 
     def cancel(self, origin: Origin, message: Cancel) -> list[Effect]:
         """Who asked does not wait any longer."""
-        question = self._held.get((message.asker, message.identity))
+        question = self._open.get((message.asker, message.identity))
         if question is None or question.origin != origin:
             self.late += 1
             return []
-        return self._forget(question)
+        return self._cancel(question)
 
     # --- what ends questions ------------------------------------------------------------------
 
-    def gone(self, origin: Origin) -> list[Effect]:
+    def remove_origin(self, origin: Origin) -> list[Effect]:
         """A client or a neighbour is gone: it waits for no answers, and gives none."""
         effects: list[Effect] = []
-        for key in list(self._of.get(origin, ())):
-            question = self._held[key]
+        for key in list(self._by_origin.get(origin, ())):
+            question = self._open[key]
             if question.origin == origin:
-                effects += [each for each in self._forget(question) if _addressee(each) != origin]
+                effects += [each for each in self._cancel(question) if _addressee(each) != origin]
             else:
                 self._give_up(question, origin, SourceState.LOST, "its connection was lost")
                 effects += self._advance(question)
@@ -338,7 +340,7 @@ class QueryRouter:
     @property
     def due_us(self) -> int | None:
         """When by the clock the time of the next question is over; None where none is held."""
-        while self._due and self._due[0][1] not in self._held:
+        while self._due and self._due[0][1] not in self._open:
             heappop(self._due)
         return self._due[0][0] if self._due else None
 
@@ -346,34 +348,34 @@ class QueryRouter:
         """Ends the questions whose time is over: what came is passed on, the rest is told."""
         effects: list[Effect] = []
         while (due_us := self.due_us) is not None and due_us <= now_us:
-            question = self._held[heappop(self._due)[1]]
+            question = self._open[heappop(self._due)[1]]
             effects += self._stop(question, SourceState.TIMED_OUT)
         return effects
 
-    def _stop(self, question: _OpenQuestion, state: SourceState, reason: str = "") -> list[Effect]:
+    def _stop(self, question: _OpenQuery, state: SourceState, reason: str = "") -> list[Effect]:
         """Ends a question before its branches have: their sources are reported in this state."""
         stopped: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
         for each in list(question.branches):
             self._give_up(question, each, state, reason)
-        gone = self._going(question)
+        gone = self._take_ready(question)
         # Items without credit are dropped here. So the source that such a report names did not
         # answer in full.
-        rest = [each for _, each in question.waiting if isinstance(each, SourceReport)]
+        rest = [each for _, each in question.pending if isinstance(each, SourceReport)]
         gone.reports += [
             replace(each, state=state) if each.state is SourceState.ANSWERED else each
             for each in rest
         ]
-        question.waiting.clear()
-        return [*stopped, *self._up(question, gone, is_last=True)]
+        question.pending.clear()
+        return [*stopped, *self._answer_origin(question, gone, is_last=True)]
 
     def _give_up(
-        self, question: _OpenQuestion, origin: Origin, state: SourceState, reason: str = ""
+        self, question: _OpenQuery, origin: Origin, state: SourceState, reason: str = ""
     ) -> None:
         """A branch says nothing any more; who was asked there is reported so, as is a server."""
         for name in question.branches[origin].sources.elements():
-            question.waiting.append((origin, SourceReport(name, state, reason=reason)))
+            question.pending.append((origin, SourceReport(name, state, reason=reason)))
         if isinstance(origin, Neighbour):
-            question.waiting.append((origin, self._report_of(origin.name, state, reason)))
+            question.pending.append((origin, self._report_of(origin.name, state, reason)))
         self._end_branch(question, origin)
 
     @staticmethod
@@ -382,52 +384,57 @@ class QueryRouter:
 
     # --- upwards ------------------------------------------------------------------------------
 
-    def _advance(self, question: _OpenQuestion) -> list[Effect]:
+    def _advance(self, question: _OpenQuery) -> list[Effect]:
         """Passes on what may go to where the question came from, and grants branches more."""
-        going = self._going(question)
-        is_done = question.asked.limit > 0 and not question.to_come
-        if is_done and (question.branches or question.waiting):
-            return [*self._up(question, going), *self._stop(question, SourceState.STOPPED)]
+        going = self._take_ready(question)
+        is_done = question.request.limit > 0 and not question.items_left
+        if is_done and (question.branches or question.pending):
+            return [
+                *self._answer_origin(question, going),
+                *self._stop(question, SourceState.STOPPED),
+            ]
         effects: list[Effect] = []
         for origin, branch in question.branches.items():
-            if branch.left >= ANSWER_WINDOW // 2:
-                branch.may_come += branch.left
-                effects.append(_to(origin, More(*question.key, branch.left)))
-                branch.left = 0
-        is_last = not question.branches and not question.waiting
-        return [*effects, *self._up(question, going, is_last=is_last)]
+            if branch.forwarded >= ANSWER_WINDOW // 2:
+                branch.granted += branch.forwarded
+                effects.append(_to(origin, More(*question.key, branch.forwarded)))
+                branch.forwarded = 0
+        is_last = not question.branches and not question.pending
+        return [*effects, *self._answer_origin(question, going, is_last=is_last)]
 
     @staticmethod
-    def _going(question: _OpenQuestion) -> "_Going":
+    def _take_ready(question: _OpenQuery) -> "_ReadyAnswer":
         """The waiting items and reports that go now, in order; only items need credit."""
-        going, waiting = _Going(), question.waiting
-        has_limit = question.asked.limit > 0
+        going, waiting = _ReadyAnswer(), question.pending
+        has_limit = question.request.limit > 0
         while waiting:
             origin, each = waiting[0]
             if isinstance(each, SourceReport):
                 going.reports.append(each)
-            elif question.credit and (question.to_come or not has_limit):
+            elif question.credit and (question.items_left or not has_limit):
                 question.credit -= 1
-                question.to_come -= has_limit
+                question.items_left -= has_limit
                 going.items.append(each)
                 if origin in question.branches:
-                    question.branches[origin].left += 1
+                    question.branches[origin].forwarded += 1
             else:
                 break
             waiting.popleft()
         return going
 
-    def _up(
-        self, question: _OpenQuestion, going: "_Going", *, is_last: bool = False
+    def _answer_origin(
+        self, question: _OpenQuery, going: "_ReadyAnswer", *, is_last: bool = False
     ) -> list[Effect]:
         """What goes to where a question came from; the last of it ends the question here."""
         partial = b""
         if question.partial is not None:  # What has ended is told with what it is combined in.
-            question.ended += [it for it in going.reports if it.state is not SourceState.ASKED]
+            question.final_reports += [
+                it for it in going.reports if it.state is not SourceState.ASKED
+            ]
             going.reports = [it for it in going.reports if it.state is SourceState.ASKED]
             if is_last:
-                partial = self._packed(question, question.partial)
-                ended = question.ended
+                partial = self._encode_partial(question, question.partial)
+                ended = question.final_reports
                 going.reports += failed(ended, question.failure) if question.failure else ended
         effects: list[Effect] = []
         if going.items or going.reports or is_last:
@@ -436,11 +443,11 @@ class QueryRouter:
             )
             effects.append(_to(question.origin, answer))
         if is_last:
-            self._drop(question)
+            self._remove(question)
         return effects
 
     @staticmethod
-    def _packed(question: _OpenQuestion, partial: Partial) -> bytes:
+    def _encode_partial(question: _OpenQuery, partial: Partial) -> bytes:
         """The partial result, packed. If it is too large: nothing, and the question fails."""
         if not question.failure:
             try:
@@ -451,60 +458,62 @@ class QueryRouter:
 
     # --- what is held -------------------------------------------------------------------------
 
-    def _hold(self, question: _OpenQuestion) -> None:
-        self._held[question.key] = question
-        self._of.setdefault(question.origin, {})[question.key] = None
+    def _hold(self, question: _OpenQuery) -> None:
+        self._open[question.key] = question
+        self._by_origin.setdefault(question.origin, {})[question.key] = None
         heappush(self._due, (question.deadline_us, question.key))
-        if len(self._due) > 2 * len(self._held) + _STALE:  # Mostly of those that have ended.
-            self._due = sorted((each.deadline_us, key) for key, each in self._held.items())
+        if len(self._due) > 2 * len(self._open) + _STALE:  # Mostly of those that have ended.
+            self._due = sorted((each.deadline_us, key) for key, each in self._open.items())
 
-    def _branch(self, question: _OpenQuestion, origin: Origin) -> _QuestionBranch:
-        branch = question.branches[origin] = _QuestionBranch(_window_of(question))
-        self._of.setdefault(origin, {})[question.key] = None
+    def _add_branch(self, question: _OpenQuery, origin: Origin) -> _QueryBranch:
+        branch = question.branches[origin] = _QueryBranch(_window_of(question))
+        self._by_origin.setdefault(origin, {})[question.key] = None
         return branch
 
-    def _end_branch(self, question: _OpenQuestion, origin: Origin) -> None:
+    def _end_branch(self, question: _OpenQuery, origin: Origin) -> None:
         del question.branches[origin]
         if origin != question.origin:
             self._unlink(question, origin)
 
-    def _forget(self, question: _OpenQuestion) -> list[Effect]:
+    def _cancel(self, question: _OpenQuery) -> list[Effect]:
         effects: list[Effect] = [_to(each, _cancel(question)) for each in question.branches]
-        self._drop(question)
+        self._remove(question)
         return effects
 
-    def _drop(self, question: _OpenQuestion) -> None:
-        if self._held.pop(question.key, None) is not None:
+    def _remove(self, question: _OpenQuery) -> None:
+        if self._open.pop(question.key, None) is not None:
             for origin in {question.origin, *question.branches}:
                 self._unlink(question, origin)
 
-    def _unlink(self, question: _OpenQuestion, origin: Origin) -> None:
-        keys = self._of[origin]
+    def _unlink(self, question: _OpenQuery, origin: Origin) -> None:
+        keys = self._by_origin[origin]
         del keys[question.key]
         if not keys:
-            del self._of[origin]
+            del self._by_origin[origin]
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        linked: dict[Origin, set[_QuestionKey]] = {}
-        for key, question in self._held.items():
-            assert question.branches or question.waiting, f"{key} waits for nobody"
-            items = Counter(it for it, each in question.waiting if isinstance(each, Notification))
+        linked: dict[Origin, set[_QueryKey]] = {}
+        for key, question in self._open.items():
+            assert question.branches or question.pending, f"{key} waits for nobody"
+            items = Counter(it for it, each in question.pending if isinstance(each, Notification))
             for origin, branch in question.branches.items():
-                held = branch.may_come + branch.left + items[origin]
+                held = branch.granted + branch.forwarded + items[origin]
                 assert held == _window_of(question), f"{origin} has another window"
             for origin in (question.origin, *question.branches):
                 linked.setdefault(origin, set()).add(key)
-        assert linked == {origin: {*keys} for origin, keys in self._of.items()}, "not found by whom"
-        assert {key for _, key in self._due} >= self._held.keys(), "a question has no deadline"
+        assert linked == {origin: {*keys} for origin, keys in self._by_origin.items()}, (
+            "not found by whom"
+        )
+        assert {key for _, key in self._due} >= self._open.keys(), "a question has no deadline"
 
 
-def _window_of(question: _OpenQuestion) -> int:
+def _window_of(question: _OpenQuery) -> int:
     """What a branch may send at first: no items where all is combined."""
     return ANSWER_WINDOW if question.partial is None else 0
 
 
-def _nothing_of(message: Ask) -> Partial | None:
+def _empty_partial(message: Ask) -> Partial | None:
     """What is combined of nothing. Raises RefusedError where that cannot be done here."""
     try:
         return None if message.combination is None else Partial(message.combination)
@@ -518,7 +527,7 @@ def _work_of(message: Ask, described: int) -> int:
     return entry_work(each.query for each in message.alternatives) + looks
 
 
-def _cancel(question: _OpenQuestion) -> Cancel:
+def _cancel(question: _OpenQuery) -> Cancel:
     return Cancel(*question.key)
 
 

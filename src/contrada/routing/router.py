@@ -33,7 +33,7 @@ from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work_budget import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
-from contrada.routing.admission import Admission, HoldingMessage, OwnerMessage
+from contrada.routing.admission import Admission, OwnerMessage, StateMessage
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.delegated_segments import (
     Action,
@@ -169,22 +169,22 @@ class Router:
         self._forwarding = InterestForwarder(
             self._topology, strategy, index, covering=covering, merging=merging
         )
-        self._wishes, self._offers = self._forwarding.wishes, self._forwarding.offers
-        self._told_offers: set[Hashable] = set()
+        self._subscriptions, self._offers = self._forwarding.subscriptions, self._forwarding.offers
+        self._reported_offers: set[Hashable] = set()
         if tells_offers:
-            self._forwarding.touched = []
+            self._forwarding.changed_offers = []
         source_map = SourceMap(
-            self._topology, self._offers.poset if self._forwarding.is_told else None
+            self._topology, self._offers.poset if self._forwarding.uses_advertisements else None
         )
         self._slack_us = slack_us
         self._assembler = Assembler(
             source_map, slack_us=slack_us, ahead_max_us=ahead_max_us, limits=pattern_limits
         )
-        self._downstream = NotificationForwarder(
+        self._notifications = NotificationForwarder(
             self._topology, self._admission, self._forwarding, self._assembler
         )
-        self._questions = QueryRouter(name, self._topology, self._admission, self._forwarding)
-        self._interests = self._downstream.interests
+        self._queries = QueryRouter(name, self._topology, self._admission, self._forwarding)
+        self._next_hops = self._notifications.next_hops
         self._passed_us = TIME_MIN_US
         self._received: Counter[type[Message]] = Counter()
         self._sent: Counter[str] = Counter()
@@ -205,19 +205,19 @@ class Router:
             if isinstance(event, Received):  # By far the most; the others are told apart below.
                 origin, message = event.origin, event.message
                 if isinstance(message, Publish):
-                    effects, actions = self._downstream.publish(origin, message, now_us)
+                    effects, actions = self._notifications.publish(origin, message, now_us)
                     if actions:
-                        effects += self._do(actions)
+                        effects += self._perform(actions)
                 elif isinstance(message, QuestionMessage):
-                    effects = self._handle_question(origin, message, now_us)
+                    effects = self._handle_query(origin, message, now_us)
                     self._received[type(message)] += 1
                 else:
                     self._admission.check(origin, message)
-                    self._interests.clear()
+                    self._next_hops.clear()
                     effects = self._handle_message(origin, message) + self._offer_changes()
                     self._received[type(message)] += 1
             else:
-                self._interests.clear()
+                self._next_hops.clear()
                 effects = self._handle(event, now_us) + self._offer_changes()
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
@@ -240,57 +240,57 @@ class Router:
             case LinkUp(neighbour, role, cost):
                 link = Adjacency(neighbour.name, role, cost)
                 effects = self._forwarding.link_up(neighbour, link)
-                return effects + self._do(self._assembler.renew())
+                return effects + self._perform(self._assembler.replan())
             case LinkDown(neighbour):
                 effects = self._forwarding.link_down(neighbour)
-                effects += self._do(self._assembler.link_down(neighbour))
-                effects += self._do(self._assembler.renew())
-                return effects + self._questions.gone(neighbour)
+                effects += self._perform(self._assembler.link_down(neighbour))
+                effects += self._perform(self._assembler.replan())
+                return effects + self._queries.remove_origin(neighbour)
             case ClientGone(client):
-                return self._client_gone(client)
+                return self._remove_client(client)
             case TimePassed(time_us):
-                return self._pass_time(time_us)
+                return self._advance_time(time_us)
             case DeadlinePassed():
-                return self._questions.expire(now_us)
+                return self._queries.expire(now_us)
 
-    def _pass_time(self, time_us: int) -> list[Effect]:
+    def _advance_time(self, time_us: int) -> list[Effect]:
         latest_us = self._assembler.clock_us + self._assembler.ahead_max_us
         if not self._passed_us <= time_us <= latest_us:
             raise RefusedError(Reason.CLOCK_JUMPED)
         self._passed_us = time_us
-        return self._do(self._assembler.learn(time_us))
+        return self._perform(self._assembler.learn(time_us))
 
-    def _client_gone(self, client: Client) -> list[Effect]:
+    def _remove_client(self, client: Client) -> list[Effect]:
         if client.name == ITSELF.name or not self.knows(client):
             raise RefusedError(Reason.UNKNOWN_CLIENT)
-        effects = self._forwarding.forget(client) + self._do(self._assembler.forget(client))
-        effects += self._do(self._assembler.renew())
-        return effects + self._questions.gone(client)
+        effects = self._forwarding.remove_client(client) + self._perform(
+            self._assembler.forget(client)
+        )
+        effects += self._perform(self._assembler.replan())
+        return effects + self._queries.remove_origin(client)
 
-    def _handle_question(
-        self, origin: Origin, message: QuestionMessage, now_us: int
-    ) -> list[Effect]:
+    def _handle_query(self, origin: Origin, message: QuestionMessage, now_us: int) -> list[Effect]:
         if isinstance(message, Ask):
-            return self._questions.ask(origin, message, now_us)
-        self._admission.check_about_question(origin, message)
+            return self._queries.ask(origin, message, now_us)
+        self._admission.check_reply(origin, message)
         match message:
             case Answer():
-                return self._questions.answer(origin, message)
+                return self._queries.answer(origin, message)
             case More():
-                return self._questions.more(origin, message)
+                return self._queries.more(origin, message)
             case Cancel():
-                return self._questions.cancel(origin, message)
+                return self._queries.cancel(origin, message)
 
-    def _handle_message(self, origin: Origin, message: HoldingMessage) -> list[Effect]:
+    def _handle_message(self, origin: Origin, message: StateMessage) -> list[Effect]:
         if not isinstance(message, OwnerMessage):
             if isinstance(message, AnnounceLinks | AckLinks):
-                return self._learn(origin, message)
+                return self._learn_links(origin, message)
             return self._handle_pattern(origin, message)
         # A way in use is one object: who wants a notification is told apart by that.
         party: Party = (
             origin
             if isinstance(origin, Client)
-            else self._wishes.registrations.way(origin, message.owner)
+            else self._subscriptions.registrations.next_hop(origin, message.owner)
         )
         match message:
             case Subscribe(identity, filters):
@@ -302,12 +302,12 @@ class Router:
             case Advertise(identity, offer):
                 assert isinstance(offer, Advertisement | Filter), "nothing else can be offered"
                 effects = self._forwarding.advertise(party, identity, offer)
-                return effects + self._do(self._assembler.renew(offer))
+                return effects + self._perform(self._assembler.replan(offer))
             case Unadvertise(identity):
-                known = self._offers.known(party, identity) or ()
+                known = self._offers.nodes_of(party, identity) or ()
                 effects = self._forwarding.unadvertise(party, identity)
                 for node in known:
-                    effects += self._do(self._assembler.renew(node.product))
+                    effects += self._perform(self._assembler.replan(node.product))
                 return effects
             case Describe(identity, offers):
                 described = [it for it in offers if isinstance(it, Advertisement | Filter)]
@@ -318,7 +318,7 @@ class Router:
 
     def _offer_changes(self) -> list[Effect]:
         """The changed advertisements that have come on offer, or are on offer no longer."""
-        touched, told = self._forwarding.touched, self._told_offers
+        touched, told = self._forwarding.changed_offers, self._reported_offers
         if not touched:
             return []
         changes: list[Effect] = []
@@ -330,18 +330,18 @@ class Router:
         touched.clear()
         return changes
 
-    def _learn(self, origin: Origin, told: AnnounceLinks | AckLinks) -> list[Effect]:
+    def _learn_links(self, origin: Origin, told: AnnounceLinks | AckLinks) -> list[Effect]:
         if isinstance(origin, Client):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         if isinstance(told, AckLinks):
-            return [*self._topology.go_on_telling(origin)]
+            return [*self._topology.continue_announcing(origin)]
         sends, refused = self._topology.learn(origin, told.states)
         event = Received(origin, told)
         effects: list[Effect] = [*sends]
         effects += [Refused(event, each.reason, each.error) for each in refused]
-        if self._topology.is_due:
-            effects += self._forwarding.renew_ways()
-            effects += self._do(self._assembler.renew())
+        if self._topology.has_changed:
+            effects += self._forwarding.reroute()
+            effects += self._perform(self._assembler.replan())
         return effects
 
     # --- patterns -----------------------------------------------------------------------------
@@ -350,25 +350,25 @@ class Router:
         if (
             isinstance(message, SubscribePattern)
             and isinstance(origin, Client)
-            and self._wishes.registrations.get(origin, message.identity) is not None
+            and self._subscriptions.registrations.get(origin, message.identity) is not None
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
         if isinstance(message, SubscribePattern):  # Once it is begun it is not to end half way.
             spend(entry_work(message.pattern.filters))
-        return self._do(self._assembler.receive(origin, message))
+        return self._perform(self._assembler.receive(origin, message))
 
-    def _do(self, actions: Iterable[Action]) -> list[Effect]:
+    def _perform(self, actions: Iterable[Action]) -> list[Effect]:
         """Does what the assembler asks for. A part that a full table cannot take is counted."""
         effects: list[Effect] = []
         for action in actions:
             match action:
                 case SubscribeSegment(number, part):
                     try:
-                        effects += self._forwarding.want(ITSELF, str(number), part)
+                        effects += self._forwarding.add_filters(ITSELF, str(number), part)
                     except RefusedError as refusal:
                         self._refused[refusal.reason] += 1
                 case UnsubscribeSegment(number):
-                    if self._wishes.registrations.get(ITSELF, str(number)) is not None:
+                    if self._subscriptions.registrations.get(ITSELF, str(number)) is not None:
                         effects += self._forwarding.unsubscribe(ITSELF, str(number))
                 case _:
                     effects.append(action)
@@ -378,28 +378,30 @@ class Router:
 
     def filters_of(self, origin: Origin | NextHop) -> FilterSet:
         """What a client or neighbour is subscribed to here; or what on one way alone is."""
-        return FilterSet(self._wishes.of(origin))
+        return FilterSet(self._subscriptions.products_of(origin))
 
     def offers_of(self, origin: Origin | NextHop) -> list[Offer]:
         """What a client or neighbour has advertised here; or what came on one way alone."""
-        return self._offers.of(origin)
+        return self._offers.products_of(origin)
 
-    def ways_of(self, neighbour: Neighbour) -> list[NextHop]:
+    def next_hops_of(self, neighbour: Neighbour) -> list[NextHop]:
         """The ways on which a neighbour asks for something or offers it: one for each home."""
-        return sorted(self._forwarding.ways_of(neighbour))
+        return sorted(self._forwarding.next_hops_of(neighbour))
 
     def offers(self) -> list[Offer]:
         """What is on offer here: what clients, children and peers have advertised.
 
         A parent passes on no advertisements: of what is published above nothing is known.
         """
-        return [node.product for node in self._offers.poset if self._counts(node.subscribers)]
+        return [
+            node.product for node in self._offers.poset if self._is_offered_below(node.subscribers)
+        ]
 
     def is_on_offer(self, offer: Offer) -> bool:
         """Whether exactly this is among the `offers`. Cost: one look-up, and who advertised it."""
-        return self._counts(self._offers.poset.subscribers(offer))
+        return self._is_offered_below(self._offers.poset.subscribers(offer))
 
-    def _counts(self, parties: Iterable[Party]) -> bool:
+    def _is_offered_below(self, parties: Iterable[Party]) -> bool:
         """Whether an active party that advertised something is not this server's parent."""
         above = self._topology.parent
         return any(
@@ -410,40 +412,44 @@ class Router:
 
     def knows(self, client: Client) -> bool:
         """Whether a client asks for, offers, or is asked something here."""
-        tables = (self._wishes, self._offers, self._forwarding.descriptions)
-        holders = (*(each.registrations for each in tables), self._assembler, self._questions)
+        tables = (self._subscriptions, self._offers, self._forwarding.descriptions)
+        holders = (*(each.registrations for each in tables), self._assembler, self._queries)
         return any(client in each for each in holders)
 
     def links(self) -> list[tuple[Adjacency, Reason | None]]:
         """The links, in order of their names, each with the reason why it is unused, or None."""
         return self._topology.links()
 
-    def asked(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
+    def subscriptions(self) -> Iterator[tuple[Filter, Iterable[Party]]]:
         """The filters asked for here, each once, with its subscribers; lazily."""
-        return ((node.product, node.subscribers) for node in self._wishes.poset)
+        return ((node.product, node.subscribers) for node in self._subscriptions.poset)
 
-    def asked_since(
+    def subscriptions_since(
         self, number: int, count: int
     ) -> tuple[range, Iterator[tuple[int, Filter, Iterable[Party]]]]:
         """The same of filters of so many numbers, with these; see `Poset.since`."""
-        numbers, nodes = self._wishes.poset.since(number, count)
+        numbers, nodes = self._subscriptions.poset.since(number, count)
         return numbers, ((node.number, node.product, node.subscribers) for node in nodes)
 
-    def offered(self) -> Iterator[tuple[Offer, Iterable[Party]]]:
+    def advertisements(self) -> Iterator[tuple[Offer, Iterable[Party]]]:
         """The advertisements here, each once, with the parties that advertised it; lazily."""
         return ((node.product, node.subscribers) for node in self._offers.poset)
 
-    def interested(
+    def recipients_of(
         self, notification: Notification
     ) -> tuple[list[tuple[Filter, Iterable[Party]]], list[Neighbour]]:
         """What matches a notification, and the neighbours it would go to, were it published here.
 
         Nothing is published. Whether its publisher would have to advertise it is not looked at.
         """
-        nodes = sorted(map(self._wishes.poset.node, self._wishes.index.match(notification)))
-        ways = {each for node in nodes for each in node.subscribers if isinstance(each, NextHop)}
-        wanting = None if self._forwarding.floods else ways
-        onward = self._topology.onward_from(ITSELF, "", wanting)
+        nodes = sorted(
+            map(self._subscriptions.poset.node, self._subscriptions.index.match(notification))
+        )
+        next_hops = {
+            each for node in nodes for each in node.subscribers if isinstance(each, NextHop)
+        }
+        wanting = None if self._forwarding.floods else next_hops
+        onward = self._topology.next_neighbours(ITSELF, "", wanting)
         return [(node.product, node.subscribers) for node in nodes], onward
 
     @property
@@ -455,12 +461,12 @@ class Router:
     @property
     def question_due_us(self) -> int | None:
         """When by the clock a `DeadlinePassed` is due; None where no question is under way."""
-        return self._questions.due_us
+        return self._queries.due_us
 
     @property
     def expired(self) -> int:
         """The notifications that came when their time was over."""
-        return self._downstream.expired
+        return self._notifications.expired
 
     def pattern_statistics(self) -> AssemblerStatistics:
         """Counts of the patterns held, and of what was lost for them.
@@ -469,16 +475,16 @@ class Router:
         """
         return self._assembler.statistics()
 
-    def ways(self) -> Mapping[str, str]:
+    def routes(self) -> Mapping[str, str]:
         """The next server on the way to each that can be reached, for what is addressed to servers.
 
         Empty for a server without a name, which knows no link states.
         """
-        return self._topology.steps()
+        return self._topology.routes()
 
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
-        tables = (self._wishes, self._offers, self._forwarding.descriptions)
+        tables = (self._subscriptions, self._offers, self._forwarding.descriptions)
         waiting = [each.maintain(units) for each in tables]
         return any(waiting)
 
@@ -486,18 +492,18 @@ class Router:
         """A frozen view of what the router holds and did."""
         links, merging = self._topology, self._forwarding.merging
         received = {kind.__name__: count for kind, count in self._received.items()}
-        if self._downstream.taken:
-            received[Publish.__name__] = self._downstream.taken
+        if self._notifications.admitted:
+            received[Publish.__name__] = self._notifications.admitted
         return RouterStatistics(
             neighbours=len(links),
             links_used=links.used,
             servers=links.servers,
-            subscriptions=self._wishes.registrations.statistics(),
+            subscriptions=self._subscriptions.registrations.statistics(),
             advertisements=self._offers.registrations.statistics(),
-            filters=self._wishes.poset.statistics(),
+            filters=self._subscriptions.poset.statistics(),
             offers=self._offers.poset.statistics(),
             sources=self._forwarding.descriptions.poset.statistics(),
-            questions=len(self._questions),
+            questions=len(self._queries),
             merging=FilterMergerStatistics() if merging is None else merging.statistics(),
             patterns=self._assembler.statistics(),
             received=MappingProxyType(received),
@@ -512,8 +518,8 @@ class Router:
         self._topology.validate()
         self._forwarding.validate()
         self._assembler.validate()
-        self._interests.validate()
-        self._questions.validate()
+        self._next_hops.validate()
+        self._queries.validate()
 
 
 def _size(message: Message) -> int:

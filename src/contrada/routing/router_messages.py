@@ -391,7 +391,7 @@ class Reason(StrEnum):
     TOO_MANY_HOPS = "too many hops, or fewer than none"
     FULL = "a table is full"
     TOO_LONG = "a name or an identity is too long"
-    WRONG_HOME = "the home or source does not fit the link"
+    WRONG_OWNER = "the home or source does not fit the link"
     WRONG_LINK_STATE = "a link state that no server says"
     OWN_NAME = "a neighbour has this server's own name"
     NAME_IN_USE = "another server has this server's name"

@@ -463,7 +463,7 @@ class Dispatcher:
 
     def ways(self) -> Mapping[str, str]:
         """The next server on the way to each; the same object as long as nothing changes."""
-        return self._router.ways()
+        return self._router.routes()
 
     def hear(self, link: LinkRoute, message: Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches that found no room."""

@@ -18,7 +18,7 @@ from contrada.lab.simulation.script_weaver import woven
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
 from contrada.lab.simulation.world import run
 from contrada.routing.links.link_states import LinkStates
-from contrada.routing.links.shortest_paths import towards, weights_of
+from contrada.routing.links.shortest_paths import downstream_neighbours, weights_of
 from contrada.routing.links.topology import Topology
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Neighbour, NextHop
@@ -68,7 +68,7 @@ def test_a_server_for_which_all_links_cost_the_same_is_found(
             self._mesh = weights_of(replace(edge, cost=1) for edge in used)
             self._trees = {
                 owner: frozenset(NextHop(Neighbour(name), owner) for name in below)
-                for owner, below in towards(self._mesh, self.name).items()
+                for owner, below in downstream_neighbours(self._mesh, self.name).items()
             }
 
     monkeypatch.setattr(Topology, "_choose_links", choose_by_number)

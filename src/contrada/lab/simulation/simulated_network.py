@@ -375,7 +375,7 @@ class SimulatedNetwork:
                 if self.promises is not None:
                     self.promises.check()
         if self.promises is not None:
-            self.promises.change_ways(broker, router.ways())
+            self.promises.change_ways(broker, router.routes())
 
     def _note_delivered(self, broker: int, effect: Deliver) -> None:
         name = effect.client.name

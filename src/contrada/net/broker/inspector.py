@@ -36,7 +36,7 @@ def inspected(
     onward: list[str] = []
     if notification is not None:
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-            matching, neighbours = router.interested(notification)
+            matching, neighbours = router.recipients_of(notification)
         onward = [each.name for each in neighbours]
     links = router.links()
     held = router.statistics()
@@ -49,8 +49,8 @@ def inspected(
         "neighbours": len(onward),
     }
     # Taken before others have their turns: tables change then.
-    filters = _first(router.asked())
-    offers = _first(router.offered())
+    filters = _first(router.subscriptions())
+    offers = _first(router.advertisements())
     found = _first(matching)
     return Inspection(
         router.name,

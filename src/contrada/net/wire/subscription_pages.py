@@ -106,7 +106,7 @@ def filter_page(
     first = max(first, numbers.stop)
     if len(numbers) == PAGE_NUMBERS_MAX:
         return FilterPage(draft.held, (first, second))
-    numbers, asked = router.asked_since(second, PAGE_NUMBERS_MAX)
+    numbers, asked = router.subscriptions_since(second, PAGE_NUMBERS_MAX)
     for number, wanted, parties in asked:
         if _is_of_clients(parties, logs.client):
             yield from draft.add("", (wanted,))

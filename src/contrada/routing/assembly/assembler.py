@@ -83,8 +83,8 @@ class Assembler(HeldPatterns):
         check_pattern(pattern)
         if len(self) >= PATTERNS_MAX:
             raise LimitError("PATTERNS_MAX", PATTERNS_MAX)
-        identities = self.by_identity.setdefault(origin, {})
-        if isinstance(origin, Client) and not self._outlook.is_known:
+        identities = self.by_origin.setdefault(origin, {})
+        if isinstance(origin, Client) and not self._source_map.is_known:
             matched = self._advance_engine()  # An empty engine's clock stands still.
             engine_number, new = self._engine.add(pattern)
             whole = WholePattern(engine_number, origin, identity, pattern)
@@ -93,31 +93,31 @@ class Assembler(HeldPatterns):
         number = next(self._numbers)
         split = SplitPattern(number, origin, identity, pattern, self._budget, hops=hops)
         identities[identity] = self._split[number] = split
-        actions = self._want(split)
+        actions = self._subscribe_segments(split)
         if isinstance(origin, Neighbour):
             return [*actions, Send(origin, AcceptPattern(identity))]
-        return [*actions, *self._renew(split), *self._advance(split)]
+        return [*actions, *self._replan(split), *self._advance(split)]
 
     def unsubscribe(self, origin: Origin, identity: str) -> list[Action]:
         """A client or a neighbour withdraws a pattern, which it has asked for."""
-        return self._remove(self.by_identity[origin][identity])
+        return self._remove(self.by_origin[origin][identity])
 
     def forget(self, origin: Origin) -> list[Action]:
         """Withdraws all patterns of an origin."""
-        known = list(self.by_identity.get(origin, {}).values())
+        known = list(self.by_origin.get(origin, {}).values())
         return [action for each in known for action in self._remove(each)]
 
     def _remove(self, known: SplitPattern | WholePattern) -> list[Action]:
         """Forgets a pattern, here and at its delegates."""
-        identities = self.by_identity[known.requester]
+        identities = self.by_origin[known.requester]
         del identities[known.identity]
         if not identities:
-            del self.by_identity[known.requester]
+            del self.by_origin[known.requester]
         if isinstance(known, WholePattern):
             del self._whole[known.number]
             return [UnsubscribeSegment(number) for number in self._engine.remove(known.number)]
-        actions = self._segments.leave(known)
-        actions += self._unwant(known, list(known.wanted))
+        actions = self._segments.forget(known)
+        actions += self._unsubscribe_segments(known, list(known.subscribed))
         self._forced += known.waiting.forced
         known.clear()
         del self._split[known.number]
@@ -136,11 +136,11 @@ class Assembler(HeldPatterns):
             return self.unsubscribe(origin, message.identity)
         if isinstance(origin, Client):
             if isinstance(message, SubscribePattern):
-                return self._wanted(origin, message)
+                return self._subscribe_client(origin, message)
             is_gone = isinstance(message, UnsubscribePattern)
             raise RefusedError(Reason.UNKNOWN_SUBSCRIPTION if is_gone else Reason.WRONG_PATTERN)
         if isinstance(message, SubscribePattern):
-            return self._delegated(origin, message)
+            return self._accept_delegation(origin, message)
         if isinstance(message, DelegateMessage):
             known = self._segments.get(origin, message.identity)
             if known is None:
@@ -148,15 +148,15 @@ class Assembler(HeldPatterns):
                 return []
             phase = AT_ASKER.get((known[1].phase, type(message)))
             if phase is not None:
-                return self._answered(*known, phase, message)
+                return self._handle_answer(*known, phase, message)
             raise RefusedError(Reason.WRONG_PATTERN)
         split = self._split_of(origin, message.identity)
         phase = None if split is None else AT_DELEGATE.get((split.phase, type(message)))
         if split is None or phase is None:
             raise RefusedError(Reason.WRONG_PATTERN)
-        return self._demanded(split, phase, message)
+        return self._handle_demand(split, phase, message)
 
-    def _wanted(self, client: Client, message: SubscribePattern) -> list[Action]:
+    def _subscribe_client(self, client: Client, message: SubscribePattern) -> list[Action]:
         """A client asks for a pattern; what cannot be taken is refused."""
         if message.pattern.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
@@ -172,7 +172,7 @@ class Assembler(HeldPatterns):
         except UnknownOperatorError as error:
             raise RefusedError(Reason.UNKNOWN_OPERATOR, error) from None
 
-    def _delegated(self, neighbour: Neighbour, message: SubscribePattern) -> list[Action]:
+    def _accept_delegation(self, neighbour: Neighbour, message: SubscribePattern) -> list[Action]:
         """A neighbour asks for a pattern; what cannot be taken is handed back at once."""
         identity, pattern = message.identity, message.pattern
         if self.knows(neighbour, identity) or pattern.is_empty:
@@ -184,7 +184,7 @@ class Assembler(HeldPatterns):
                 pass  # It is handed back, and assembled by who asked.
         return [Send(neighbour, HandBack(identity))]
 
-    def _demanded(
+    def _handle_demand(
         self,
         split: SplitPattern,
         phase: DelegationPhase,
@@ -196,8 +196,8 @@ class Assembler(HeldPatterns):
                 _check_places(pieces, range(len(split.pattern.filters)))
                 split.begin(watermark_us, pieces)
                 split.enter(phase)
-                actions = self._learn_promise(watermark_us)
-                return [*actions, *self._renew(split), *self._advance(split)]
+                actions = self._learn_watermark(watermark_us)
+                return [*actions, *self._replan(split), *self._advance(split)]
             case AskWatermark(_, time_us):
                 split.asked_us = max(split.asked_us, time_us - self._slack_us)
                 return [*self.learn(time_us), *self._advance(split)]
@@ -205,11 +205,11 @@ class Assembler(HeldPatterns):
                 split.enter(phase)
                 actions = []
                 for segment in list(split.segments.values()):
-                    actions += self._take_back(split, segment)
-                return [*actions, *self._return(split)]
+                    actions += self._recall(split, segment)
+                return [*actions, *self._return_pattern(split)]
         raise RefusedError(Reason.WRONG_PATTERN)
 
-    def _answered(
+    def _handle_answer(
         self,
         split: SplitPattern,
         segment: Segment,
@@ -223,7 +223,7 @@ class Assembler(HeldPatterns):
                 segment.phase = phase
                 # Links keep order: all that the delegate sent before it accepted has come.
                 actions = self._segments.hand_over(split, segment)
-                actions += self._unwant(split, segment.span.places())
+                actions += self._unsubscribe_segments(split, segment.span.places())
                 return [*actions, *self._advance(split)]
             case ReportMatches(_, matches, watermark_us, waits_us):
                 if any(len(match.notifications) != len(places) for match in matches):
@@ -231,26 +231,26 @@ class Assembler(HeldPatterns):
                 self._budget.dropped[LATE] += split.hold_matches(segment, matches)
                 segment.watermark_us = max(segment.watermark_us, watermark_us)
                 segment.waits_us = waits_us
-                return [*self._learn_promise(watermark_us), *self._advance(split)]
+                return [*self._learn_watermark(watermark_us), *self._advance(split)]
             case HandBack():
                 split.refused_by.add(segment.span.neighbour)  # until the link goes: no ping-pong
                 if phase is not DelegationPhase.OVER:
-                    return self._take_back(split, segment)
+                    return self._recall(split, segment)
                 self._segments.end(split, segment)  # The delegate does not know of it.
                 return []
             case ReturnPattern(_, watermark_us, pieces):
                 _check_places(pieces, places)
                 self._segments.end(split, segment)
                 split.hold_pieces(segment.span.first, pieces)
-                return [*self._learn_promise(watermark_us), *self._ended(split)]
+                return [*self._learn_watermark(watermark_us), *self._resume(split)]
 
-    def _ended(self, split: SplitPattern) -> list[Action]:
+    def _resume(self, split: SplitPattern) -> list[Action]:
         """A segment has ended: the pattern goes on here, or is given back."""
         if split.phase is DelegationPhase.RETURNING:
-            return self._return(split)
-        return [*self._renew(split), *self._advance(split)]
+            return self._return_pattern(split)
+        return [*self._replan(split), *self._advance(split)]
 
-    def _learn_promise(self, watermark_us: int) -> list[Action]:
+    def _learn_watermark(self, watermark_us: int) -> list[Action]:
         """A neighbour's watermark tells of a timestamp that it has learned."""
         if watermark_us <= TIME_MIN_US:
             return []
@@ -258,7 +258,7 @@ class Assembler(HeldPatterns):
 
     # --- splitting ----------------------------------------------------------------------------
 
-    def renew(self, changed: Product | None = None) -> list[Action]:
+    def replan(self, changed: Product | None = None) -> list[Action]:
         """Splits patterns anew: those with a part that meets `changed`, or all.
 
         Cost: a look at each distinct part of all patterns; for the patterns that it meets, finding
@@ -269,29 +269,29 @@ class Assembler(HeldPatterns):
             for each in self._split.values()
             if changed is None or any(product_meets(changed, part) for part in each.pattern.filters)
         ]
-        return [action for each in touched for action in self._renew(each)]
+        return [action for each in touched for action in self._replan(each)]
 
-    def _renew(self, split: SplitPattern) -> list[Action]:
+    def _replan(self, split: SplitPattern) -> list[Action]:
         """Takes back what is to be split otherwise, and delegates what can be now."""
         if split.gathers:
             return []
-        plan = self._plan(split)
+        plan = self._spans(split)
         actions: list[Action] = []
         for segment in list(split.segments.values()):
             if segment.span not in plan:
-                actions += self._take_back(split, segment)
+                actions += self._recall(split, segment)
         for span in plan:
             if split.is_free(span):
                 actions += self._segments.offer(split, span)
         return actions
 
-    def _plan(self, split: SplitPattern) -> list[Span]:
-        sources, filters = self._outlook.sources, split.pattern.filters
+    def _spans(self, split: SplitPattern) -> list[Span]:
+        sources, filters = self._source_map.sources, split.pattern.filters
         known = {part: sources(part, split.requester) for part in set(filters)}
         spans = spans_of(known[part] for part in filters)
         return [span for span in spans if span.neighbour not in split.refused_by]
 
-    def _take_back(self, split: SplitPattern, segment: Segment) -> list[Action]:
+    def _recall(self, split: SplitPattern, segment: Segment) -> list[Action]:
         """Takes a segment back: withdraws the offer, or recalls what was handed over."""
         if segment.phase is DelegationPhase.RETURNING:
             return []
@@ -299,15 +299,15 @@ class Assembler(HeldPatterns):
             return self._segments.withdraw(split, segment)
         segment.phase = DelegationPhase.RETURNING
         # Subscribed to first: the delegate gathers until its notifications come singly.
-        return [*self._want(split), *self._segments.recall(segment)]
+        return [*self._subscribe_segments(split), *self._segments.recall(segment)]
 
-    def _return(self, split: SplitPattern) -> list[Action]:
+    def _return_pattern(self, split: SplitPattern) -> list[Action]:
         """Gives a recalled pattern back to its requester, once no segment of it is away."""
         if split.segments:
             return []
         neighbour = split.requester
         assert isinstance(neighbour, Neighbour)
-        watermark_us, pieces = split.watermark_us, split.all_pieces()
+        watermark_us, pieces = split.watermark_us, split.take_all()
         message = ReturnPattern(split.identity, watermark_us, pieces)
         return [Send(neighbour, message), *self._remove(split)]
 
@@ -317,9 +317,9 @@ class Assembler(HeldPatterns):
         for split, segment in self._segments.at(neighbour):
             self._budget.dropped[LOST] += segment.is_away
             self._segments.end(split, segment)
-            actions += self._want(split)
+            actions += self._subscribe_segments(split)
             returns = split.phase is DelegationPhase.RETURNING
-            actions += self._return(split) if returns else self._advance(split)
+            actions += self._return_pattern(split) if returns else self._advance(split)
         for split in self._split.values():
             split.refused_by.discard(neighbour)
         return actions

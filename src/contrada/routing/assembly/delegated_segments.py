@@ -46,28 +46,28 @@ class DelegatedSegments:
     """The segments of all patterns of a server, by neighbour and identity."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Neighbour, str], tuple[SplitPattern, Segment]] = {}
+        self._segments: dict[tuple[Neighbour, str], tuple[SplitPattern, Segment]] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._segments)
 
     def __iter__(self) -> Iterator[Segment]:
-        return (segment for _, segment in self._known.values())
+        return (segment for _, segment in self._segments.values())
 
     def get(self, neighbour: Neighbour, identity: str) -> tuple[SplitPattern, Segment] | None:
         """The segment of which a neighbour speaks, with its pattern; None where there is none."""
-        return self._known.get((neighbour, identity))
+        return self._segments.get((neighbour, identity))
 
     def at(self, neighbour: Neighbour) -> list[tuple[SplitPattern, Segment]]:
         """What is delegated to a neighbour. Cost: the segments of all."""
-        return [known for (at, _), known in self._known.items() if at == neighbour]
+        return [known for (at, _), known in self._segments.items() if at == neighbour]
 
     def offer(self, pattern: SplitPattern, span: Span) -> list[Action]:
         """Asks a neighbour to gather a part."""
         segment = Segment(str(next(self._numbers)), span)
         pattern.segments[segment.identity] = segment
-        self._known[span.neighbour, segment.identity] = pattern, segment
+        self._segments[span.neighbour, segment.identity] = pattern, segment
         message = SubscribePattern(segment.identity, pattern.part(span), pattern.hops + 1)
         return [Send(span.neighbour, message)]
 
@@ -78,7 +78,7 @@ class DelegatedSegments:
         pieces = pattern.take_out(span.first, span.end)
         return [Send(span.neighbour, HandOver(segment.identity, pattern.watermark_us, pieces))]
 
-    def ask(self, segment: Segment, own_us: int, learned_us: int) -> list[Action]:
+    def ask_watermark(self, segment: Segment, own_us: int, learned_us: int) -> list[Action]:
         """Asks a delegate for its watermark, where it is behind and was not asked."""
         is_asked = segment.asked_us > segment.watermark_us
         is_behind = segment.watermark_us < own_us
@@ -99,14 +99,14 @@ class DelegatedSegments:
 
     def end(self, pattern: SplitPattern, segment: Segment) -> None:
         """Forgets a segment: its pattern is assembled here again."""
-        del self._known[segment.span.neighbour, segment.identity]
-        pattern.end(segment)
+        del self._segments[segment.span.neighbour, segment.identity]
+        pattern.end_segment(segment)
 
-    def leave(self, pattern: SplitPattern) -> list[Action]:
+    def forget(self, pattern: SplitPattern) -> list[Action]:
         """Forgets the segments of a pattern that was withdrawn, here and at its delegates."""
         actions: list[Action] = []
         for segment in pattern.segments.values():
-            del self._known[segment.span.neighbour, segment.identity]
+            del self._segments[segment.span.neighbour, segment.identity]
             if segment.phase is not DelegationPhase.RETURNING:
                 gone = UnsubscribePattern(segment.identity)
                 actions.append(Send(segment.span.neighbour, gone))

@@ -99,14 +99,14 @@ class HeldPatterns:
         self.learned_us = TIME_MIN_US
         self.clock_us = 0
         self.ahead_max_us = ahead_max_us
-        self._outlook = source_map
+        self._source_map = source_map
         self._slack_us = check_slack(slack_us)
         self._budget = RunBudget(limits)
         self._filters = SharedFilters()
         self._engine = PatternEngine(self._filters, self._budget)
         self._whole: dict[int, WholePattern] = {}
         self._split: dict[int, SplitPattern] = {}
-        self.by_identity: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
+        self.by_origin: dict[Origin, dict[str, SplitPattern | WholePattern]] = {}
         self._places: dict[int, dict[tuple[int, int], SplitPattern]] = {}
         self._segments = DelegatedSegments()
         self._numbers = itertools.count()
@@ -118,15 +118,15 @@ class HeldPatterns:
 
     def __contains__(self, origin: object) -> bool:
         """Whether an origin has asked for a pattern."""
-        return origin in self.by_identity
+        return origin in self.by_origin
 
     def knows(self, origin: Origin, identity: str) -> bool:
         """Whether an origin has asked for a pattern under an identity."""
-        return identity in self.by_identity.get(origin, ())
+        return identity in self.by_origin.get(origin, ())
 
     def pattern(self, origin: Origin, identity: str) -> Pattern | None:
         """The pattern that an origin asked for."""
-        known = self.by_identity.get(origin, {}).get(identity)
+        known = self.by_origin.get(origin, {}).get(identity)
         return None if known is None else known.pattern
 
     def hand_back(self, neighbour: Neighbour, identity: str) -> list[Action]:
@@ -141,7 +141,7 @@ class HeldPatterns:
         return [Send(neighbour, HandBack(identity))]
 
     def _split_of(self, neighbour: Neighbour, identity: str) -> SplitPattern | None:
-        known = self.by_identity.get(neighbour, {}).get(identity)
+        known = self.by_origin.get(neighbour, {}).get(identity)
         return known if isinstance(known, SplitPattern) else None
 
     # --- notifications and time ---------------------------------------------------------------
@@ -167,7 +167,7 @@ class HeldPatterns:
         for shared in filters:
             for (_, place), split in self._places.get(shared.number, {}).items():
                 # Who asks for a pattern adds what comes from its own side by itself.
-                if not self._outlook.counts(origin, split.requester):
+                if not self._source_map.counts(origin, split.requester):
                     continue
                 if not split.accepts(place, origin):
                     continue
@@ -176,7 +176,7 @@ class HeldPatterns:
                     continue
                 split.hold(place, (notification,))
                 self._schedule(split)
-                actions += self._say_that_it_waits(split)
+                actions += self._report_waiting(split)
         return [*actions, *self.learn(time_us)]
 
     def learn(self, time_us: int) -> list[Action]:
@@ -247,7 +247,7 @@ class HeldPatterns:
         """
         if split.gathers:
             return []
-        matches = split.go_on(self._own_us)
+        matches = split.take_matches(self._own_us)
         actions: list[Action] = []
         if isinstance(split.requester, Client):
             self._matched += len(matches)
@@ -255,7 +255,7 @@ class HeldPatterns:
         else:
             actions += self._report(split, split.requester, matches)
         self._schedule(split)
-        return actions + self._ask(split)
+        return actions + self._ask_delegates(split)
 
     def _report(
         self, split: SplitPattern, asker: Neighbour, matches: list[Match[str]]
@@ -266,8 +266,8 @@ class HeldPatterns:
             split.asked_us = TIME_MIN_US
         actions: list[Action] = []
         waits_us = split.waits_us
-        if matches or is_answer or (waits_us is not None and split.told_us is None):
-            split.told_us = waits_us
+        if matches or is_answer or (waits_us is not None and split.reported_waits_us is None):
+            split.reported_waits_us = waits_us
             self._reported += len(matches)
             report = ReportMatches(split.identity, tuple(matches), split.watermark_us, waits_us)
             actions.append(Send(asker, report))
@@ -275,39 +275,43 @@ class HeldPatterns:
             actions += self.hand_back(asker, split.identity)
         return actions
 
-    def _say_that_it_waits(self, split: SplitPattern) -> list[Action]:
+    def _report_waiting(self, split: SplitPattern) -> list[Action]:
         """Tells who asked that something is held here until a later time is learned, once."""
-        if split.gathers or split.told_us is not None or isinstance(split.requester, Client):
+        if (
+            split.gathers
+            or split.reported_waits_us is not None
+            or isinstance(split.requester, Client)
+        ):
             return []
         return self._report(split, split.requester, [])
 
-    def _ask(self, split: SplitPattern) -> list[Action]:
+    def _ask_delegates(self, split: SplitPattern) -> list[Action]:
         """Asks the delegates for whose watermark something waits, each once at a time."""
         own_us, waits_us = self._own_us, split.waits_us
         is_waiting = waits_us is not None and waits_us < own_us
         if not is_waiting and split.asked_us <= split.watermark_us:
             return []
-        ask, learned_us = self._segments.ask, self.learned_us
+        ask, learned_us = self._segments.ask_watermark, self.learned_us
         segments = split.segments.values()
         return [action for each in segments for action in ask(each, own_us, learned_us)]
 
     # --- filters ------------------------------------------------------------------------------
 
-    def _want(self, split: SplitPattern) -> list[Action]:
+    def _subscribe_segments(self, split: SplitPattern) -> list[Action]:
         """Subscribes to the filters that a pattern needs and does not have yet."""
         actions: list[Action] = []
-        for place in split.needed():
-            if place not in split.wanted:
-                shared = split.wanted[place] = self._filters.use(split.pattern.filters[place])
+        for place in split.needed_places():
+            if place not in split.subscribed:
+                shared = split.subscribed[place] = self._filters.use(split.pattern.filters[place])
                 self._places.setdefault(shared.number, {})[split.number, place] = split
                 if shared.uses == 1:
                     actions.append(SubscribeSegment(shared.number, shared.filter))
         return actions
 
-    def _unwant(self, split: SplitPattern, places: Iterable[int]) -> list[Action]:
+    def _unsubscribe_segments(self, split: SplitPattern, places: Iterable[int]) -> list[Action]:
         actions: list[Action] = []
         for place in places:
-            shared = split.wanted.pop(place)
+            shared = split.subscribed.pop(place)
             of_filter = self._places[shared.number]
             del of_filter[split.number, place]
             if not of_filter:
@@ -344,13 +348,13 @@ class HeldPatterns:
         linked = {id(each) for each in self._segments}
         held = {id(each) for split in self._split.values() for each in split.segments.values()}
         assert linked == held, "a segment is unknown where its answers come"
-        held_by = [id(each) for of in self.by_identity.values() for each in of.values()]
+        held_by = [id(each) for of in self.by_origin.values() for each in of.values()]
         patterns = [*map(id, self._whole.values()), *map(id, self._split.values())]
         assert sorted(held_by) == sorted(patterns), "a pattern is lost"
         wanted = {
             (shared.number, split.number, place)
             for split in self._split.values()
-            for place, shared in split.wanted.items()
+            for place, shared in split.subscribed.items()
         }
         found = {(number, *place) for number, of in self._places.items() for place in of}
         assert wanted == found, "a filter is wanted that is not needed, or the other way round"

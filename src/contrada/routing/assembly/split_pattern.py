@@ -95,11 +95,11 @@ class SplitPattern(Assembly):
         self.hops = hops
         self.segments: dict[str, Segment] = {}
         self.refused_by: set[Neighbour] = set()
-        self.wanted: dict[int, SharedFilter] = {}
+        self.subscribed: dict[int, SharedFilter] = {}
         """The filters that are subscribed to, by place."""
         self.asked_us = TIME_MIN_US
         """The watermark of which a report was asked for."""
-        self.told_us: int | None = None
+        self.reported_waits_us: int | None = None
         """What the last report said of what waits."""
         self.scheduled_us: int | None = None
         """When the owner looks at what waits, whatever the delegates say."""
@@ -116,7 +116,7 @@ class SplitPattern(Assembly):
         """The segment in which a place lies."""
         return next((each for each in self.segments.values() if place in each.span.places()), None)
 
-    def needed(self) -> list[int]:
+    def needed_places(self) -> list[int]:
         """The places whose filters are to be subscribed to: all but what is delegated."""
         segments = map(self.segment_at, range(len(self.pattern.filters)))
         return [
@@ -145,7 +145,7 @@ class SplitPattern(Assembly):
         by, within_us = self.pattern.by, self.pattern.within_us
         return Pattern(filters, by=by, within_us=within_us, every=True)
 
-    def end(self, segment: Segment) -> None:
+    def end_segment(self, segment: Segment) -> None:
         """Takes a segment back: of its reports only the single notifications are left."""
         del self.segments[segment.identity]
         self.take_apart(segment.span.first, segment.span.end)
@@ -173,7 +173,7 @@ class SplitPattern(Assembly):
         times = [self.waiting.head_us, *(each.waits_us for each in self.segments.values())]
         return min((each for each in times if each is not None), default=None)
 
-    def go_on(self, own_us: int) -> list[Match[str]]:
+    def take_matches(self, own_us: int) -> list[Match[str]]:
         """Goes on as far as this server's own watermark and the delegates' allow; the matches."""
         opening = self.segment_at(0)
         found = self.advance(
@@ -181,7 +181,7 @@ class SplitPattern(Assembly):
         )
         return [Match(self.identity, by, run) for by, run in found]
 
-    def all_pieces(self) -> tuple[Piece, ...]:
+    def take_all(self) -> tuple[Piece, ...]:
         """Takes out all that was gathered."""
         return self.take_out(0, len(self.pattern.filters))
 
@@ -189,8 +189,8 @@ class SplitPattern(Assembly):
         """Checks the invariants; the number of runs. Cost: all that is held."""
         taken = [place for each in self.segments.values() for place in each.span.places()]
         assert len(taken) == len(set(taken)), "segments overlap"
-        assert sorted(self.wanted) == self.needed(), "other places are subscribed to"
-        for place, shared in self.wanted.items():
+        assert sorted(self.subscribed) == self.needed_places(), "other places are subscribed to"
+        for place, shared in self.subscribed.items():
             assert shared.filter == self.pattern.filters[place], "another filter is wanted"
         if not self.waiting.forced:
             for each in self.segments.values():

@@ -82,18 +82,18 @@ class LinkStates:
         """Refuses a state that cannot be learned. An old one can, and changes nothing."""
         if not self._is_newer(state):
             return
-        if not _makes_sense(state):
+        if not _is_valid(state):
             raise RefusedError(Reason.WRONG_LINK_STATE)
         if state.origin == self.name:
             if self._renewals >= RENEWALS_MAX or state.number >= NUMBER_MAX // 2:
                 raise RefusedError(Reason.NAME_IN_USE)
-        elif self._exceeded_with(state) is not None:
+        elif self._limit_exceeded_by(state) is not None:
             self._forget_unreachable()
-            error = self._exceeded_with(state)
+            error = self._limit_exceeded_by(state)
             if error is not None:
                 raise RefusedError(Reason.FULL, error)
 
-    def _exceeded_with(self, state: LinkState) -> LimitError | None:
+    def _limit_exceeded_by(self, state: LinkState) -> LimitError | None:
         """Which limit there would be too much for with a state of another server."""
         servers = len(self._links) + (state.origin not in self._links)
         if servers > SERVERS_MAX:
@@ -185,16 +185,16 @@ class LinkStates:
         assert self._named == sum(map(len, self._links.values())), "links are miscounted"
         for origin, state in self._states.items():
             assert origin == state.origin, "a state is misplaced"
-            assert _makes_sense(state), f"{state} makes no sense"
+            assert _is_valid(state), f"{state} makes no sense"
         edges = {edge for server in self._states for edge in self._edges_of(server)}
         assert edges == set(self.graph), "links are held that are not named, or the reverse"
         self.graph.validate()
 
 
-def _makes_sense(state: LinkState) -> bool:
+def _is_valid(state: LinkState) -> bool:
     names = [link.name for link in state.links]
     return (
-        _are_names([state.origin, *names])
+        _are_valid_names([state.origin, *names])
         and 0 <= state.number < NUMBER_MAX
         and len(names) <= LINKS_MAX
         and state.origin not in names
@@ -203,5 +203,5 @@ def _makes_sense(state: LinkState) -> bool:
     )
 
 
-def _are_names(names: Collection[str]) -> bool:
+def _are_valid_names(names: Collection[str]) -> bool:
     return all(0 < len(name) <= LABEL_CHARS_MAX for name in names)

@@ -30,15 +30,15 @@ Costs: TypeAlias = Mapping[str, Mapping[str, int]]
 
 def rank_of(server: str, label: str) -> tuple[int, str]:
     """The order of servers by which one becomes the root of a tree: the least."""
-    return _mixed(f"{label} {server}"), server
+    return _hash_text(f"{label} {server}"), server
 
 
 def tree_of(source: str, trees: int) -> str:
     """The label of the tree, of so many, along which goes all that enters a mesh at a server."""
-    return str(_mixed(source) % trees)
+    return str(_hash_text(source) % trees)
 
 
-def _mixed(text: str) -> int:
+def _hash_text(text: str) -> int:
     """A number by which texts that look alike are far apart, the same everywhere."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
@@ -57,55 +57,60 @@ class SharedTree:
     def __init__(self, number: int, costs: Costs) -> None:
         self.label = str(number)
         self._costs = costs
-        self._places: dict[str, _TreeRank] = {}
+        self._ranks: dict[str, _TreeRank] = {}
 
-    def join(self, a: str, b: str) -> None:
+    def add_link(self, a: str, b: str) -> None:
         """There is a link now, which `costs` has. Cost: the servers whose places change."""
         for end in (a, b):
-            if end not in self._places:
-                self._places[end] = self._as_root(end)
-        self._spread([self._beyond(a, b), self._beyond(b, a)])
+            if end not in self._ranks:
+                self._ranks[end] = self._as_root(end)
+        self._spread([self._rank_through(a, b), self._rank_through(b, a)])
 
-    def part(self, a: str, b: str) -> None:
+    def remove_link(self, a: str, b: str) -> None:
         """The link between two servers is gone, from `costs`, too.
 
         Cost: the servers that went through it. Those are all on one side of the link. There are
         none where it was not in the tree.
         """
-        places = self._places
+        places = self._ranks
         below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]
         for server in below:  # It grows while it is gone through.
-            below += self._behind(server)
+            below += self._children(server)
         for server in below:
             places[server] = self._as_root(server)
         cut = set(below)
         self._spread(
             # Servers that kept their places offer them to those cut off; those offer new ones.
-            [self._beyond(each, s) for s in below for each in self._costs[s] if each not in cut]
-            + [self._beyond(s, each) for s in below for each in self._costs[s] if each in cut]
+            [
+                self._rank_through(each, s)
+                for s in below
+                for each in self._costs[s]
+                if each not in cut
+            ]
+            + [self._rank_through(s, each) for s in below for each in self._costs[s] if each in cut]
         )
         for end in (a, b):
             if not self._costs[end]:
                 del places[end]  # A server that is gone is not remembered.
 
-    def near(self, server: str) -> frozenset[str]:
+    def neighbours_of(self, server: str) -> frozenset[str]:
         """The neighbours of a server in the tree."""
-        place = self._places.get(server)
+        place = self._ranks.get(server)
         if place is None:
             return frozenset()
-        return frozenset([*self._behind(server), *([place.through] if place.through else ())])
+        return frozenset([*self._children(server), *([place.through] if place.through else ())])
 
     def _as_root(self, server: str) -> _TreeRank:
         return _TreeRank(rank_of(server, self.label), 0, "")
 
-    def _beyond(self, server: str, other: str) -> tuple[_TreeRank, str]:
+    def _rank_through(self, server: str, other: str) -> tuple[_TreeRank, str]:
         """The place that another server would have through this one."""
-        place = self._places[server]
+        place = self._ranks[server]
         distance = place.distance + self._costs[server][other]
         return _TreeRank(place.root, distance, server), other
 
-    def _behind(self, server: str) -> list[str]:
-        places = self._places
+    def _children(self, server: str) -> list[str]:
+        places = self._ranks
         return [each for each in self._costs[server] if places[each].through == server]
 
     def _spread(self, better: Iterable[tuple[_TreeRank, str]]) -> None:
@@ -115,16 +120,16 @@ class SharedTree:
         heapq.heapify(waiting)
         while waiting:
             place, server = heapq.heappop(waiting)
-            if place < self._places[server]:
-                self._places[server] = place
+            if place < self._ranks[server]:
+                self._ranks[server] = place
                 for other in self._costs[server]:
-                    beyond = self._beyond(server, other)
-                    if beyond[0] < self._places[other]:
-                        heapq.heappush(waiting, beyond)
+                    subtree_next_hops = self._rank_through(server, other)
+                    if subtree_next_hops[0] < self._ranks[other]:
+                        heapq.heappush(waiting, subtree_next_hops)
 
     def validate(self) -> None:
         """Checks the invariant; AssertionError says where it is broken. Cost: all links."""
-        assert self._places.keys() == {each for each in self._costs if self._costs[each]}
-        for server, place in self._places.items():
-            others = (self._beyond(each, server)[0] for each in self._costs[server])
+        assert self._ranks.keys() == {each for each in self._costs if self._costs[each]}
+        for server, place in self._ranks.items():
+            others = (self._rank_through(each, server)[0] for each in self._costs[server])
             assert place == min([self._as_root(server), *others]), f"{server} has another place"

@@ -77,7 +77,7 @@ class Graph:
         elif self.trees:
             self._costs[edge.a][edge.b] = self._costs[edge.b][edge.a] = edge.cost
             for tree in self.trees:
-                tree.join(edge.a, edge.b)
+                tree.add_link(edge.a, edge.b)
         if self._used is None:
             return
         if _join(self._roots, edge) or (self._is_general and not self._parents):
@@ -94,7 +94,7 @@ class Graph:
         elif self.trees:
             del self._costs[edge.a][edge.b], self._costs[edge.b][edge.a]
             for tree in self.trees:
-                tree.part(edge.a, edge.b)
+                tree.remove_link(edge.a, edge.b)
             for end in (edge.a, edge.b):
                 if not self._costs[end]:
                     del self._costs[end]
@@ -130,13 +130,13 @@ def used_edges(
     `roots` is empty at first; afterwards it unites the servers that the used links join.
     """
     used: set[ConfirmedLink] = set()
-    for edge in _in_order(edges):
+    for edge in _sorted_links(edges):
         if _join(roots, edge) or (general and edge.role is Role.PEER):
             used.add(edge)
     return used
 
 
-def _in_order(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
+def _sorted_links(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
     """Links between peers first, the cheaper first, then by name."""
     ordered = sorted(edges, key=_COST_AND_NAMES)
     ordered.sort(key=lambda edge: edge.role is not Role.PEER)
@@ -160,7 +160,7 @@ def _root(roots: dict[str, str], server: str) -> str:
 
 def weights_of(edges: Iterable[ConfirmedLink]) -> Weights:
     """Weights with which no two paths between two servers weigh the same."""
-    ordered = _in_order(edges)
+    ordered = _sorted_links(edges)
     weights: dict[str, dict[str, int]] = {}
     for place, edge in enumerate(ordered):
         weight = (edge.cost << len(ordered)) | (1 << place)
@@ -184,7 +184,7 @@ def distances(weights: Weights, start: str) -> dict[str, int]:
     return found
 
 
-def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
+def downstream_neighbours(weights: Weights, here: str) -> dict[str, frozenset[str]]:
     """For each server that can be reached, the neighbours whose path to it leads through here.
 
     These are the neighbours below `here` in that server's tree. Cost: the paths from here, and for
@@ -195,12 +195,12 @@ def towards(weights: Weights, here: str) -> dict[str, frozenset[str]]:
     for neighbour, weight in weights.get(here, {}).items():
         if own[neighbour] != weight:
             continue  # There is a shorter way than the link, so no path of it begins with the link.
-        for server in own.keys() - _nearer(weights, neighbour, weight, own):
+        for server in own.keys() - _closer_servers(weights, neighbour, weight, own):
             found[server].add(neighbour)
     return {server: frozenset(neighbours) for server, neighbours in found.items()}
 
 
-def _nearer(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> set[str]:
+def _closer_servers(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> set[str]:
     """The servers to which the path weighs less than one that is `far` from where `own` begins."""
     found: set[str] = set()
     waiting = [(0, start)]
@@ -216,7 +216,7 @@ def _nearer(weights: Weights, start: str, far: int, own: Mapping[str, int]) -> s
     return found
 
 
-def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:
+def first_hops(weights: Weights, own: Mapping[str, int], here: str) -> dict[str, str]:
     """The neighbour to which the path from here to each other server leads first.
 
     `own` are the distances from here.
@@ -233,7 +233,7 @@ def first_steps(weights: Weights, own: Mapping[str, int], here: str) -> dict[str
     return steps
 
 
-def beyond(weights: Weights, source: str, here: str) -> dict[str, str]:
+def subtree_next_hops(weights: Weights, source: str, here: str) -> dict[str, str]:
     """For each server to which the path from a source leads through here, the neighbour next on it.
 
     Cost: the paths from the source and from here.
@@ -242,7 +242,7 @@ def beyond(weights: Weights, source: str, here: str) -> dict[str, str]:
     if here not in far:
         return {}
     own = distances(weights, here)
-    steps = first_steps(weights, own, here)
+    steps = first_hops(weights, own, here)
     return {
         server: steps[server]
         for server, distance in own.items()

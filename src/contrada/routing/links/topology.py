@@ -55,10 +55,10 @@ from contrada.routing.links.link_states import COST_MAX, SERVERS_MAX, LinkStates
 from contrada.routing.links.shared_tree import tree_of
 from contrada.routing.links.shortest_paths import (
     Weights,
-    beyond,
     distances,
-    first_steps,
-    towards,
+    downstream_neighbours,
+    first_hops,
+    subtree_next_hops,
     weights_of,
 )
 from contrada.routing.refusals import RefusedError, check_label
@@ -113,18 +113,18 @@ class Topology:
         self._own_tree = [tree_of(name, trees)] if trees else []
         self._links: dict[Neighbour, Adjacency] = {}
         self._states = LinkStates(name, general=general, trees=trees) if name else None
-        self._untold: dict[Neighbour, dict[str, LinkState]] = {}
-        self._telling: dict[Neighbour, int] = {}  # messages sent, not yet acknowledged
+        self._unsent: dict[Neighbour, dict[str, LinkState]] = {}
+        self._unacknowledged: dict[Neighbour, int] = {}  # messages sent, not yet acknowledged
         self._refusals: dict[Neighbour, Reason] = {}
         self._plain: frozenset[NextHop] = frozenset()
         self._up: frozenset[NextHop] = frozenset()
         self._below: Mapping[str, frozenset[str]] = {}
         self._trees: Mapping[str, frozenset[NextHop]] = {}
         self._mesh: Weights = {}
-        self._onward: dict[str, frozenset[NextHop]] = {}
-        self._chosen = (0, 0)
-        self._steps: Mapping[str, str] = {}
-        self._stepped = 0
+        self._tree_next_hops: dict[str, frozenset[NextHop]] = {}
+        self._chosen_version = (0, 0)
+        self._routes: Mapping[str, str] = {}
+        self._routes_version = 0
 
     # --- links --------------------------------------------------------------------------------
 
@@ -151,16 +151,16 @@ class Topology:
         if self._states is None:
             return []
         self._states.announce(self._links.values())
-        self._untold[neighbour], self._telling[neighbour] = {}, 0
+        self._unsent[neighbour], self._unacknowledged[neighbour] = {}, 0
         own = [self._states.own]
-        return self._flood(own, but=neighbour) + self._tell(neighbour, self._states)
+        return self._flood(own, but=neighbour) + self._announce(neighbour, self._states)
 
     def remove(self, neighbour: Neighbour) -> list[Send]:
         """Takes a link away. Returns the link states to send."""
         del self._links[neighbour]
         if self._states is None:
             return []
-        del self._untold[neighbour], self._telling[neighbour]
+        del self._unsent[neighbour], self._unacknowledged[neighbour]
         return self._flood([self._states.announce(self._links.values())])
 
     def learn(
@@ -175,7 +175,7 @@ class Topology:
         passed_on: list[LinkState] = []
         replies: list[LinkState] = []
         refused: list[RefusedError] = []
-        untold = self._untold[origin]
+        untold = self._unsent[origin]
         for state in states:
             try:
                 self._states.check(state)
@@ -192,28 +192,30 @@ class Topology:
         sends = [Send(origin, AckLinks())]
         return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
 
-    def go_on_telling(self, neighbour: Neighbour) -> list[Send]:
+    def continue_announcing(self, neighbour: Neighbour) -> list[Send]:
         """What to send to a neighbour that acknowledged link states. Raises RefusedError."""
-        if not self._telling.get(neighbour):
+        if not self._unacknowledged.get(neighbour):
             raise RefusedError(Reason.WRONG_LINK_STATE)
-        self._telling[neighbour] -= 1
-        return self._tell(neighbour, ())
+        self._unacknowledged[neighbour] -= 1
+        return self._announce(neighbour, ())
 
     def _flood(self, states: Collection[LinkState], but: Neighbour | None = None) -> list[Send]:
-        return [told for each in self._links if each != but for told in self._tell(each, states)]
+        return [
+            told for each in self._links if each != but for told in self._announce(each, states)
+        ]
 
-    def _tell(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
+    def _announce(self, neighbour: Neighbour, states: Iterable[LinkState]) -> list[Send]:
         """Sends link states to a neighbour, or keeps them while too many are unacknowledged.
 
         So where there is much to tell it travels together, and of each server only the newest.
         """
         assert self._states is not None, "there is something to tell"
-        untold = self._untold[neighbour]
+        untold = self._unsent[neighbour]
         untold.update({state.origin: state for state in states})
         if len(untold) > SERVERS_MAX:  # Some were forgotten since.
             for origin in [each for each in untold if each not in self._states]:
                 del untold[origin]
-        if not untold or self._telling[neighbour] >= TELLING_MAX:
+        if not untold or self._unacknowledged[neighbour] >= TELLING_MAX:
             return []
         told: list[LinkState] = []
         size = 0
@@ -224,7 +226,7 @@ class Topology:
                 break
         for state in told:
             del untold[state.origin]
-        self._telling[neighbour] += 1
+        self._unacknowledged[neighbour] += 1
         return [Send(neighbour, AnnounceLinks((*told,)))]
 
     def role(self, neighbour: Neighbour) -> Role | None:
@@ -264,30 +266,30 @@ class Topology:
         return self._shared > 0
 
     @property
-    def _state(self) -> tuple[int, int]:
+    def _version(self) -> tuple[int, int]:
         """The versions of the links and link states from which routes are chosen."""
         return 0 if self._states is None else self._states.changes, len(self._links)
 
     @property
-    def is_due(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether links have changed since the routes were chosen."""
-        return self._chosen != self._state
+        return self._chosen_version != self._version
 
-    def choose_ways(self) -> Set[str] | None:
+    def choose_next_hops(self) -> Set[str] | None:
         """Chooses the next hops anew. Returns the homes whose route changed; None means all.
 
         Cost: see `paths`.
         """
-        self._chosen = self._state
+        self._chosen_version = self._version
         before, plain, up = self._trees, self._plain, self._up
         if self._states is not None:
             self._choose_links(self._states)
         used = [each for each in self._links if each not in self._refusals]
         self._plain = frozenset(NextHop(each) for each in used if not self.is_in_mesh(each))
         self._up = frozenset(
-            way for way in self._plain if self.role(way.neighbour) is not Role.CHILD
+            next_hop for next_hop in self._plain if self.role(next_hop.neighbour) is not Role.CHILD
         )
-        self._onward.clear()
+        self._tree_next_hops.clear()
         if up != self._up:
             return None
         owners = before.keys() | self._trees.keys()
@@ -310,13 +312,13 @@ class Topology:
         if self._shared:
             self._trees = {
                 tree.label: frozenset(
-                    NextHop(Neighbour(name), tree.label) for name in tree.near(self.name)
+                    NextHop(Neighbour(name), tree.label) for name in tree.neighbours_of(self.name)
                 )
                 for tree in graph.trees
             }
         elif self._is_general:
             self._mesh = weights_of(edge for edge in used if edge.is_between_peers)
-            before, self._below = self._below, towards(self._mesh, self.name)
+            before, self._below = self._below, downstream_neighbours(self._mesh, self.name)
             self._trees = {
                 owner: self._trees[owner]
                 # The same set where nothing changed, which is quick to compare.
@@ -329,11 +331,11 @@ class Topology:
         """Whether what goes over a link is labelled with its home."""
         return self._is_general and self.role(neighbour) is Role.PEER
 
-    def check_home(self, owner: str) -> None:
+    def check_owner(self, owner: str) -> None:
         """Refuses what comes over a link of the mesh and is at home nowhere, or here."""
         if self._shared:
             if owner not in self._trees:
-                raise RefusedError(Reason.WRONG_HOME)
+                raise RefusedError(Reason.WRONG_OWNER)
         else:
             self.check_source(owner)
 
@@ -343,11 +345,11 @@ class Topology:
         Along a shared tree it may come back while trees change; it is known again then.
         """
         if not 0 < len(source) <= LABEL_CHARS_MAX:
-            raise RefusedError(Reason.WRONG_HOME)
+            raise RefusedError(Reason.WRONG_OWNER)
         if source == self.name and not self._shared:
             raise RefusedError(Reason.LOOP)
 
-    def home_of(self, party: Party) -> str:
+    def owner_of(self, party: Party) -> str:
         """Where what a party asks for or offers is at home."""
         if isinstance(party, Client):
             return self.name
@@ -360,21 +362,21 @@ class Topology:
         """
         return isinstance(party, Client) or bool(party.owner) or not self.refusal(party.neighbour)
 
-    def ways(self, parties: Collection[Party]) -> Set[NextHop]:
+    def next_hops(self, parties: Collection[Party]) -> Set[NextHop]:
         """Where goes what these parties ask for: everywhere but down, and not to itself alone.
 
         Source: PODC 2000 §4: neighbours less those on no spanning tree of a subscriber.
         """
-        return self._ways(parties, self._trees)
+        return self._select_next_hops(parties, self._trees)
 
-    def ways_of_offers(self, parties: Collection[Party]) -> Set[NextHop]:
+    def next_hops_of_offers(self, parties: Collection[Party]) -> Set[NextHop]:
         """The ways of what these parties advertise.
 
         As `ways`, but of the shared trees only the one along which this server's notifications go.
         """
-        return self._ways(parties, self._own_tree)
+        return self._select_next_hops(parties, self._own_tree)
 
-    def _ways(self, parties: Collection[Party], own: Collection[str]) -> Set[NextHop]:
+    def _select_next_hops(self, parties: Collection[Party], own: Collection[str]) -> Set[NextHop]:
         """The ways of what these parties say; `own` are the shared trees for what is at home here.
 
         Along a shared tree goes what came along it, and what is at home here.
@@ -387,7 +389,7 @@ class Topology:
         if not self._is_general:
             return up
         if not self._shared:
-            owners = {self.home_of(each) for each in parties}
+            owners = {self.owner_of(each) for each in parties}
             return up.union(*(self._trees.get(owner, _NOWHERE) for owner in owners))
         found = set(up)
         for label, tree in self._trees.items():
@@ -404,7 +406,7 @@ class Topology:
                 found |= tree.difference(along) if len(along) == 1 else tree
         return found
 
-    def onward(self, source: str) -> frozenset[NextHop]:
+    def tree_next_hops(self, source: str) -> frozenset[NextHop]:
         """On which ways a notification from this source may go: its tree, children and a parent.
 
         A shared tree leads back to where it came from, too. In others, of a neighbour only the
@@ -412,27 +414,27 @@ class Topology:
         the shortest paths to where it is wanted. Cost: one look-up; after links have changed, the
         paths from the source.
         """
-        found = self._onward.get(source)
+        found = self._tree_next_hops.get(source)
         if found is None:
-            if len(self._onward) >= SOURCES_MAX:
-                self._onward.clear()
+            if len(self._tree_next_hops) >= SOURCES_MAX:
+                self._tree_next_hops.clear()
             mesh: Iterable[NextHop]
             if self._shared:
                 mesh = self._trees.get(tree_of(source, self._shared), ())
             else:
-                steps = beyond(self._mesh, source, self.name) if self._mesh else {}
+                steps = subtree_next_hops(self._mesh, source, self.name) if self._mesh else {}
                 mesh = (NextHop(Neighbour(name), owner) for owner, name in steps.items())
-            found = self._onward[source] = self._plain.union(mesh)
+            found = self._tree_next_hops[source] = self._plain.union(mesh)
         return found
 
-    def onward_from(
+    def next_neighbours(
         self, origin: Origin, source: str, wanting: Iterable[NextHop] | None
     ) -> list[Neighbour]:
         """The next hops of a notification that is wanted on these ways; None for all ways."""
-        ways = self.onward(source or self.name)
+        next_hops = self.tree_next_hops(source or self.name)
         if wanting is not None:
-            ways = ways.intersection(wanting)
-        neighbours = {way.neighbour for way in ways}
+            next_hops = next_hops.intersection(wanting)
+        neighbours = {next_hop.neighbour for next_hop in next_hops}
         if isinstance(origin, Neighbour):
             neighbours.discard(origin)
         return sorted(neighbours)
@@ -441,18 +443,18 @@ class Topology:
         """The source to name in a message over this link: where it entered the mesh, or nothing."""
         return source or self.name if self.is_in_mesh(neighbour) else ""
 
-    def steps(self) -> Mapping[str, str]:
+    def routes(self) -> Mapping[str, str]:
         """The next server on the shortest way to each that can be reached, whatever goes there.
 
         Cost: all known links, where they have changed since it was asked last.
         """
         if self._states is None:
             return {}
-        if self._stepped != self._states.changes:
-            self._stepped = self._states.changes
+        if self._routes_version != self._states.changes:
+            self._routes_version = self._states.changes
             weights = weights_of(self._states.graph.used)
-            self._steps = first_steps(weights, distances(weights, self.name), self.name)
-        return self._steps
+            self._routes = first_hops(weights, distances(weights, self.name), self.name)
+        return self._routes
 
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(self._links)
@@ -468,7 +470,7 @@ class Topology:
         """How many links are used."""
         used = {each for each in self._links if each not in self._refusals}
         if self._shared:
-            mesh = {way.neighbour for tree in self._trees.values() for way in tree}
+            mesh = {next_hop.neighbour for tree in self._trees.values() for next_hop in tree}
             used = {each for each in used if each in mesh or not self.is_in_mesh(each)}
         return len(used)
 
@@ -487,5 +489,5 @@ class Topology:
         self._states.validate()
         said = {Neighbour(link.name): link for link in self._states.own.links}
         assert said == self._links, "others are told of other links"
-        mesh = {way.neighbour for ways in self._trees.values() for way in ways}
+        mesh = {next_hop.neighbour for next_hops in self._trees.values() for next_hop in next_hops}
         assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"

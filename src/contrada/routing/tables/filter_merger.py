@@ -76,11 +76,11 @@ class _MergedRoots:
     number: int
     members: dict[str, Filter] = field(default_factory=dict)
     name: str = ""
-    filed: dict[_MergeKey, int] = field(default_factory=dict)
+    sizes_by_key: dict[_MergeKey, int] = field(default_factory=dict)
     identity: str = ""
     product: Filter | None = None
 
-    def joined(self) -> Filter | None:
+    def merge(self) -> Filter | None:
         """What matches all that its members match; None where it has none."""
         first = next(iter(self.members.values()), None)
         if first is None or len(self.members) == 1:
@@ -107,8 +107,8 @@ class FilterMerger:
     """The groups on all ways, and what the neighbours were told of them."""
 
     def __init__(self) -> None:
-        self._ways: dict[NextHop, _Groups] = {}
-        self._told = 0
+        self._groups_by_hop: dict[NextHop, _Groups] = {}
+        self._numbered = 0
 
     def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
         """Takes in which roots begin and end; what to send, what begins first.
@@ -118,48 +118,54 @@ class FilterMerger:
         touched: dict[NextHop, _Groups] = {}
         # Ends first: in a group that was full the next root finds room.
         for change in sorted(changes, key=lambda each: each.begins):
-            groups = touched.get(change.way)
+            groups = touched.get(change.next_hop)
             if groups is None:
-                groups = touched[change.way] = self._ways.setdefault(change.way, _Groups())
+                groups = touched[change.next_hop] = self._groups_by_hop.setdefault(
+                    change.next_hop, _Groups()
+                )
             if change.begins:
                 groups.add(change.identity, change.product)
             else:
                 groups.remove(change.identity)
         begin: list[_FilterChange] = []
         end: list[_FilterChange] = []
-        for way, groups in sorted(touched.items(), key=lambda each: each[0]):
-            for group in groups.settled():
-                self._tell(way, group, begin, end)
+        for next_hop, groups in sorted(touched.items(), key=lambda each: each[0]):
+            for group in groups.settle():
+                self._change_group(next_hop, group, begin, end)
             if not groups:
-                del self._ways[way]
+                del self._groups_by_hop[next_hop]
         return begin + end
 
-    def _tell(
+    def _change_group(
         self,
-        way: NextHop,
+        next_hop: NextHop,
         group: _MergedRoots,
         begin: list[_FilterChange],
         end: list[_FilterChange],
     ) -> None:
         """What the neighbour is to know of a group, where that is something else than before."""
-        product = group.joined()
+        product = group.merge()
         if _form(product) == _form(group.product):
             return
         if group.product is not None:
-            end.append(ForwardingChange(way, group.identity, group.product, begins=False))
+            end.append(ForwardingChange(next_hop, group.identity, group.product, begins=False))
         if product is not None:
-            self._told += 1
-            group.identity = str(self._told)
-            begin.append(ForwardingChange(way, group.identity, product, begins=True))
+            self._numbered += 1
+            group.identity = str(self._numbered)
+            begin.append(ForwardingChange(next_hop, group.identity, product, begins=True))
         group.product = product
 
     def roots(self) -> set[tuple[NextHop, str]]:
         """The roots that are in a group, each by its way and identity."""
-        return {(way, root) for way, groups in self._ways.items() for root in groups.group_of}
+        return {
+            (next_hop, root)
+            for next_hop, groups in self._groups_by_hop.items()
+            for root in groups.group_of
+        }
 
     def statistics(self) -> FilterMergerStatistics:
         """A frozen view of the groups."""
-        groups = [group for groups in self._ways.values() for group in groups]
+        groups = [group for groups in self._groups_by_hop.values() for group in groups]
         several = sum(len(group.members) > 1 for group in groups)
         return FilterMergerStatistics(
             sum(len(group.members) for group in groups), len(groups), several
@@ -167,9 +173,13 @@ class FilterMerger:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all groups."""
-        identities = [(way, group.identity) for way, all_ in self._ways.items() for group in all_]
+        identities = [
+            (next_hop, group.identity)
+            for next_hop, all_ in self._groups_by_hop.items()
+            for group in all_
+        ]
         assert len(identities) == len(set(identities)), "an identity stands for two filters"
-        for groups in self._ways.values():
+        for groups in self._groups_by_hop.values():
             assert groups, "a way without roots is held"
             groups.validate()
 
@@ -198,7 +208,7 @@ class _Groups:
         self._unfile(group)
         self._touched[group.number] = group
 
-    def settled(self) -> list[_MergedRoots]:
+    def settle(self) -> list[_MergedRoots]:
         """Joins what can be joined; the groups that may be others now, in order."""
         for _, group in sorted(self._touched.items()):
             self._place(group)  # Which may touch others.
@@ -215,7 +225,7 @@ class _Groups:
             del self._groups[group.number]
             return
         keys = dict(group.keys())
-        partner = self._partner(keys)
+        partner = self._find_partner(keys)
         if partner is not None:
             name, other = partner
             self._unfile(other)
@@ -229,9 +239,9 @@ class _Groups:
             group, keys = other, dict(other.keys())
         for key, size in keys.items():
             insort(self._files.setdefault(key, []), (size, group.number))
-        group.filed = keys
+        group.sizes_by_key = keys
 
-    def _partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
+    def _find_partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
         """The largest group that has room, and the attribute to join it along."""
         found: list[tuple[int, str, int]] = []
         for key, size in keys.items():
@@ -245,12 +255,12 @@ class _Groups:
         return name, self._groups[number]
 
     def _unfile(self, group: _MergedRoots) -> None:
-        for key, size in group.filed.items():
+        for key, size in group.sizes_by_key.items():
             file = self._files[key]
             del file[bisect_left(file, (size, group.number))]
             if not file:
                 del self._files[key]
-        group.filed = {}
+        group.sizes_by_key = {}
 
     def __iter__(self) -> Iterator[_MergedRoots]:
         return iter(self._groups.values())
@@ -264,7 +274,9 @@ class _Groups:
         members = {root: group for group in self for root in group.members}
         assert members == self.group_of, "a root is in another group, or two"
         assert sum(len(group.members) for group in self) == len(members), "a root is in two groups"
-        filed = {(key, size, each.number) for each in self for key, size in each.filed.items()}
+        filed = {
+            (key, size, each.number) for each in self for key, size in each.sizes_by_key.items()
+        }
         held = {(key, *place) for key, file in self._files.items() for place in file}
         assert filed == held, "a group is misfiled"
         for file in self._files.values():
@@ -272,11 +284,11 @@ class _Groups:
             smallest = [size for size, _ in file[:2]]
             assert len(smallest) < 2 or sum(smallest) > MERGED_SIZE_MAX, "two groups could be one"
         for group in self:
-            assert group.filed == dict(group.keys()), "a group is filed by what it was"
+            assert group.sizes_by_key == dict(group.keys()), "a group is filed by what it was"
             assert group.members, "a group without members is held"
             is_small = len(group.members) == 1 or group.size(group.name) <= MERGED_SIZE_MAX
             assert is_small, "a group is too large"
-            assert _form(group.joined()) == _form(group.product), "a group was told otherwise"
+            assert _form(group.merge()) == _form(group.product), "a group was told otherwise"
 
 
 def _form(product: Filter | None) -> Form | None:

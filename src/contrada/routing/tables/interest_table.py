@@ -47,22 +47,22 @@ class InterestTable(Generic[P]):
         self.index = index
         self.registrations: Registrations[_HeldNodes[P]] = Registrations()
         self.poset: Poset[P] = Poset(front)
-        self._front = front
+        self._covering = front
 
     def check_room(self, size: int = 1) -> None:
         """Refuses so many more products where a table is full."""
         _check_limit("SUBSCRIPTION_FILTERS_MAX", SUBSCRIPTION_FILTERS_MAX, size)
         self.registrations.check_room()
-        _check_limit("FILTERS_MAX", FILTERS_MAX, self.poset.asked + size)
+        _check_limit("FILTERS_MAX", FILTERS_MAX, self.poset.registration_count + size)
 
-    def enter(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
+    def register(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
         """Enters distinct products; their nodes, to be routed, or none where they are known.
 
         Raises RefusedError where the identity stands for others, or a table is full; then nothing
         has changed. Cost: some microseconds per constraint.
         """
         wanted = list(products)
-        known = self.known(party, identity)
+        known = self.nodes_of(party, identity)
         if known is not None:
             if {form_of(node.product) for node in known} == set(map(form_of, wanted)):
                 return ()
@@ -71,26 +71,26 @@ class InterestTable(Generic[P]):
         nodes: list[Node[P]] = []
         try:
             for product in wanted:
-                nodes.append(self.poset.join(product, party, identity))
+                nodes.append(self.poset.add_subscriber(product, party, identity))
                 if len(self.index) < len(self.poset):  # It is a new one.
                     self.index.add(nodes[-1].number, indexed(product))
         except LimitError as error:
             for node in nodes:
-                self.poset.leave(node, party, identity)
+                self.poset.remove_subscriber(node, party, identity)
             # Nobody else wants them otherwise than before: only what is new and empty goes.
             self.update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
         self.registrations.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
         return tuple(nodes)
 
-    def known(self, party: Party, identity: str) -> Nodes[P] | None:
+    def nodes_of(self, party: Party, identity: str) -> Nodes[P] | None:
         """What a party asked for under an identity; None where it is unknown."""
         held = self.registrations.get(party, identity)
         return None if held is None else _all(held)
 
     def nodes(self, party: Party) -> Iterator[Node[P]]:
         """The nodes that a party asked for, one identity after the other."""
-        for held in self.registrations.of(party).values():
+        for held in self.registrations.entries_of(party).values():
             yield from _all(held)
 
     def withdraw(self, party: Party, identity: str) -> Nodes[P] | None:
@@ -100,7 +100,7 @@ class InterestTable(Generic[P]):
             return None
         nodes = _all(held)
         for node in nodes:
-            self.poset.leave(node, party, identity)
+            self.poset.remove_subscriber(node, party, identity)
         return nodes
 
     def withdraw_all(self, party: Party) -> list[Node[P]]:
@@ -108,7 +108,7 @@ class InterestTable(Generic[P]):
         left: list[Node[P]] = []
         for identity, held in self.registrations.remove_all(party).items():
             for node in _all(held):
-                self.poset.leave(node, party, identity)
+                self.poset.remove_subscriber(node, party, identity)
                 left.append(node)
         return left
 
@@ -122,16 +122,16 @@ class InterestTable(Generic[P]):
                 self.index.remove(node.number)
         return changes
 
-    def of(self, origin: Party | Neighbour) -> list[P]:
+    def products_of(self, origin: Party | Neighbour) -> list[P]:
         """The products that a client, a neighbour, or a party on one way asked for; each once."""
         registrations = self.registrations
-        parties = registrations.ways(origin) if isinstance(origin, Neighbour) else (origin,)
+        parties = registrations.next_hops(origin) if isinstance(origin, Neighbour) else (origin,)
         nodes = dict.fromkeys(node for party in parties for node in self.nodes(party))
         return [node.product for node in nodes]
 
     def maintain(self, units: int) -> bool:
         """Does a bounded piece of upkeep of the indexes; whether more is waiting."""
-        is_waiting = self._front is not None and self._front.maintain(units)
+        is_waiting = self._covering is not None and self._covering.maintain(units)
         return self.index.maintain(units) or is_waiting
 
     def validate(self) -> None:
@@ -142,7 +142,7 @@ class InterestTable(Generic[P]):
         assert len(self.index) == len(self.poset), "the index holds other products"
         assert all(node.number in self.index for node in self.poset), "a product is not found"
         asked = sum(len(_all(held)) for _, _, held in self.registrations)
-        assert self.poset.asked == asked, "the poset holds what nobody asked for"
+        assert self.poset.registration_count == asked, "the poset holds what nobody asked for"
 
 
 def _all(held: _HeldNodes[P]) -> Nodes[P]:

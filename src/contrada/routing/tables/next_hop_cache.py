@@ -38,9 +38,9 @@ class NextHops:
     """
 
     clients: Sequence[tuple[Client, tuple[str, ...]]] = ()
-    ways: Sequence[NextHop] = ()
+    next_hops: Sequence[NextHop] = ()
     parts: Sequence[int] = ()
-    pairs: int = 0
+    delivery_count: int = 0
     """How many subscriptions of clients these are."""
 
 
@@ -52,26 +52,26 @@ class NextHopCache:
 
     def __init__(self, node_of: Callable[[int], Node[Filter]]) -> None:
         self._node_of = node_of
-        self._kept: dict[tuple[int, ...], NextHops] = {}
+        self._cached: dict[tuple[int, ...], NextHops] = {}
 
-    def of(self, numbers: list[int]) -> NextHops:
+    def find(self, numbers: list[int]) -> NextHops:
         """Who asked for one of these filters. Cost: one look-up, or all who did."""
         key = (*numbers,)
-        found = self._kept.get(key)
+        found = self._cached.get(key)
         if found is None:
-            found = self._find(key)
-            size = len(key) + found.pairs
+            found = self._compute(key)
+            size = len(key) + found.delivery_count
             if size <= NEXT_HOPS_SIZE_MAX:
-                if len(self._kept) >= NEXT_HOPS_MAX:
-                    self._kept.clear()
-                self._kept[key] = found
+                if len(self._cached) >= NEXT_HOPS_MAX:
+                    self._cached.clear()
+                self._cached[key] = found
         return found
 
     def clear(self) -> None:
         """Subscriptions may be others now."""
-        self._kept.clear()
+        self._cached.clear()
 
-    def _find(self, numbers: Sequence[int]) -> NextHops:
+    def _compute(self, numbers: Sequence[int]) -> NextHops:
         """Clients go by their names here, and a way, which is one object, by its identity.
 
         Both are slow to hash.
@@ -79,12 +79,12 @@ class NextHopCache:
         if not numbers:
             return NOBODY
         node_of = self._node_of
-        ways: dict[int, NextHop] = {}
+        next_hops: dict[int, NextHop] = {}
         clients: dict[str, tuple[Client, list[str]]] = {}
         for number in numbers:
             for party, identities in node_of(number).subscribers.items():
                 if isinstance(party, NextHop):
-                    ways[id(party)] = party
+                    next_hops[id(party)] = party
                 elif party.name in clients:
                     clients[party.name][1].extend(identities)
                 else:
@@ -92,10 +92,10 @@ class NextHopCache:
         _, parts = clients.pop(ITSELF.name, (ITSELF, []))
         asked = [(each, (*sorted({*names}),)) for _, (each, names) in sorted(clients.items())]
         pairs = sum(len(names) for _, names in asked)
-        return NextHops(asked, (*ways.values(),), (*sorted(map(int, parts)),), pairs)
+        return NextHops(asked, (*next_hops.values(),), (*sorted(map(int, parts)),), pairs)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is kept."""
-        assert len(self._kept) <= NEXT_HOPS_MAX, "too many answers are kept"
-        for numbers, interest in self._kept.items():
-            assert interest == self._find(numbers), "an answer is kept too long"
+        assert len(self._cached) <= NEXT_HOPS_MAX, "too many answers are kept"
+        for numbers, interest in self._cached.items():
+            assert interest == self._compute(numbers), "an answer is kept too long"

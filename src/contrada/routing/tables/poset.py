@@ -46,7 +46,7 @@ from contrada.routing.tables.covering_index import CoveringIndex
 P = TypeVar("P", bound=Product)
 
 
-_NOTHING: Final[dict[Any, Any]] = {}
+_EMPTY: Final[dict[Any, Any]] = {}
 """Shared by all nodes that hang nowhere: on a server without links that is all. Never filled."""
 
 
@@ -66,11 +66,11 @@ class Node(Generic[P]):
 
     number: int
     product: P
-    only: Party | None
-    asked: str | dict[Party, Identities]
+    single_subscriber: Party | None
+    identities: str | dict[Party, Identities]
     forwarded: frozenset[NextHop] = frozenset()
-    above: "dict[NextHop, Node[P]]" = field(default_factory=lambda: _NOTHING)
-    below: "dict[NextHop, dict[Node[P], None]]" = field(default_factory=lambda: _NOTHING)
+    above: "dict[NextHop, Node[P]]" = field(default_factory=lambda: _EMPTY)
+    below: "dict[NextHop, dict[Node[P], None]]" = field(default_factory=lambda: _EMPTY)
 
     @property
     def identity(self) -> str:
@@ -80,16 +80,16 @@ class Node(Generic[P]):
     @property
     def subscribers(self) -> dict[Party, Identities]:
         """The identities under which each party has asked for it."""
-        asked = self.asked
+        asked = self.identities
         if isinstance(asked, dict):
             return asked
-        assert self.only is not None, "one identity is that of one party"
-        return {self.only: (asked,)}
+        assert self.single_subscriber is not None, "one identity is that of one party"
+        return {self.single_subscriber: (asked,)}
 
-    def changing(self) -> dict[Party, Identities]:
+    def mutable_subscribers(self) -> dict[Party, Identities]:
         """The subscribers, to be changed."""
-        subscribers = self.asked = self.subscribers
-        self.only = None
+        subscribers = self.identities = self.subscribers
+        self.single_subscriber = None
         return subscribers
 
     @property
@@ -105,7 +105,7 @@ class Node(Generic[P]):
 class ForwardingChange(Generic[P]):
     """A product begins to be forwarded on a way under an identity, or ends."""
 
-    way: NextHop
+    next_hop: NextHop
     identity: str
     product: P
     begins: bool
@@ -132,29 +132,29 @@ class Poset(Generic[P]):
     """
 
     def __init__(self, front: CoveringIndex | None) -> None:
-        self._front = front
-        self._nodes: dict[_Alike, Node[P]] = {}
+        self._covering = front
+        self._nodes: dict[_ProductForm, Node[P]] = {}
         self._by_number: dict[int, Node[P]] = {}
         self._numbered = 0
         self._unfiled: set[int] = set()
-        self.asked = 0
+        self.registration_count = 0
 
     # --- subscribers --------------------------------------------------------------------------
 
-    def join(self, product: P, subscriber: Party, identity: str) -> Node[P]:
+    def add_subscriber(self, product: P, subscriber: Party, identity: str) -> Node[P]:
         """Adds a subscriber to a product; the node. Nothing is forwarded until `update`."""
         new = Node(self._numbered, product, subscriber, identity)
-        node = self._nodes.setdefault(_Alike(product), new)
+        node = self._nodes.setdefault(_ProductForm(product), new)
         if node is new:
             self._numbered += 1
             self._by_number[node.number] = node
-            self.asked += 1
+            self.registration_count += 1
             return node
-        subscribers = node.changing()
+        subscribers = node.mutable_subscribers()
         identities = subscribers.get(subscriber, ())
         if identity in identities:
             return node
-        self.asked += 1
+        self.registration_count += 1
         if not identities:
             subscribers[subscriber] = (identity,)
         elif isinstance(identities, dict):
@@ -163,13 +163,13 @@ class Poset(Generic[P]):
             subscribers[subscriber] = dict.fromkeys((*identities, identity))
         return node
 
-    def leave(self, node: Node[P], subscriber: Party, identity: str) -> None:
+    def remove_subscriber(self, node: Node[P], subscriber: Party, identity: str) -> None:
         """Takes a subscriber off a node. The node goes with the last one, at `update`."""
-        subscribers = node.changing()
+        subscribers = node.mutable_subscribers()
         identities = subscribers[subscriber]
         if identity not in identities:
             return
-        self.asked -= 1
+        self.registration_count -= 1
         if len(identities) == 1:
             del subscribers[subscriber]
         elif isinstance(identities, dict):
@@ -180,7 +180,7 @@ class Poset(Generic[P]):
 
         Source: PODC 2000 §4, `subscribers(f)`.
         """
-        node = self._nodes.get(_Alike(product))
+        node = self._nodes.get(_ProductForm(product))
         return node.subscribers.keys() if node is not None else frozenset()
 
     def fwds(self, product: P) -> Set[NextHop]:
@@ -188,7 +188,7 @@ class Poset(Generic[P]):
 
         Source: PODC 2000 §4, `fwds(f)`.
         """
-        node = self._nodes.get(_Alike(product))
+        node = self._nodes.get(_ProductForm(product))
         return node.forwarded if node is not None else frozenset()
 
     def node(self, number: int) -> Node[P]:
@@ -223,96 +223,98 @@ class Poset(Generic[P]):
         entering: dict[Node[P], set[NextHop]] = {}
         # Most are wanted on no way, on a server without links all.
         moving = {
-            node: ways for node, ways in wanted.items() if ways or node.above or node.forwarded
+            node: next_hops
+            for node, next_hops in wanted.items()
+            if next_hops or node.above or node.forwarded
         }
-        for node, ways in moving.items():
+        for node, next_hops in moving.items():
             # One that hung below a root that has just left is wanted too, though it hangs nowhere.
-            for way in (node.wanted | entering.get(node, set())) - ways:
-                self._leave_way(node, way, entering, before)
-        for node, ways in moving.items():
-            entering[node] = set(ways - node.wanted)
+            for next_hop in (node.wanted | entering.get(node, set())) - next_hops:
+                self._remove_from(node, next_hop, entering, before)
+        for node, next_hops in moving.items():
+            entering[node] = set(next_hops - node.wanted)
         # What names fewer attributes can cover more: entered first, it keeps the rest from being
         # roots for a moment.
         for node in sorted(entering, key=lambda node: (len(node.product.sides), node.number)):
             if entering[node]:
-                self._enter(node, entering[node], before)
+                self._add_to(node, entering[node], before)
         for node in wanted:
             if not node.subscribers:
                 assert not node.wanted, f"{node.product} is wanted by nobody"
-                del self._nodes[_Alike(node.product)], self._by_number[node.number]
+                del self._nodes[_ProductForm(node.product)], self._by_number[node.number]
         return _changes(before) if before else []
 
-    def _leave_way(
+    def _remove_from(
         self,
         node: Node[P],
-        way: NextHop,
+        next_hop: NextHop,
         orphans: dict[Node[P], set[NextHop]],
         before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
         """Takes a node out of the forest of a way; what hung below it hangs higher, or nowhere."""
-        below = node.below.pop(way, {})
-        above = node.above.get(way)
+        below = node.below.pop(next_hop, {})
+        above = node.above.get(next_hop)
         if above is not None:
-            _unhang(node, above, way)
+            _detach(node, above, next_hop)
             for child in below:
-                _hang(child, above, way)
+                _attach(child, above, next_hop)
             return
-        if way in node.forwarded:
+        if next_hop in node.forwarded:
             before.setdefault(node, node.forwarded)
-            node.forwarded -= {way}
-            self._out_of_front(node)
+            node.forwarded -= {next_hop}
+            self._remove_root(node)
         for child in below:
-            del child.above[way]
-        for child in _paired(list(below), way):
-            orphans.setdefault(child, set()).add(way)
+            del child.above[next_hop]
+        for child in _pair_by_covering(list(below), next_hop):
+            orphans.setdefault(child, set()).add(next_hop)
 
-    def _enter(
+    def _add_to(
         self,
         node: Node[P],
-        ways: set[NextHop],
+        next_hops: set[NextHop],
         before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
         """Hangs a node below roots that cover it; on a way without one the node becomes a root."""
-        front = self._front
+        front = self._covering
         example = None if front is None else example_of(node.product.sides)
         if front is not None:
             for number in front.covering(node.product, example):
                 root = self._by_number[number]
-                shared = ways & root.forwarded
+                shared = next_hops & root.forwarded
                 if shared and root is not node and product_covers(root.product, node.product):
-                    for way in shared:
-                        _hang(node, root, way)
-                    ways -= shared
-                    if not ways:
+                    for next_hop in shared:
+                        _attach(node, root, next_hop)
+                    next_hops -= shared
+                    if not next_hops:
                         return
         before.setdefault(node, node.forwarded)
         is_new = not node.forwarded
-        node.forwarded |= ways
+        node.forwarded |= next_hops
         if front is None:
             return
         for number in front.covered(node.product):
             root = self._by_number[number]
-            shared = ways & root.forwarded
+            shared = next_hops & root.forwarded
             if shared and root is not node and product_covers(node.product, root.product):
                 before.setdefault(root, root.forwarded)
                 root.forwarded -= shared
-                for way in shared:
-                    _hang(root, node, way)
-                self._out_of_front(root)
+                for next_hop in shared:
+                    _attach(root, node, next_hop)
+                self._remove_root(root)
         if is_new:
             try:
                 front.add(node.number, node.product, example)
             except LimitError:
                 self._unfiled.add(node.number)
 
-    def _out_of_front(self, node: Node[P]) -> None:
+    def _remove_root(self, node: Node[P]) -> None:
         """Takes a node out of the front once it is forwarded nowhere."""
-        if node.forwarded or self._front is None:
+        if node.forwarded or self._covering is None:
             return
         if node.number in self._unfiled:
             self._unfiled.remove(node.number)
         else:
-            self._front.remove(node.number)
+            self._covering.remove(node.number)
 
     # --- upkeep -------------------------------------------------------------------------------
 
@@ -325,20 +327,22 @@ class Poset(Generic[P]):
         """Checks the invariants; AssertionError says which is broken. Cost: all nodes."""
         assert len(self._nodes) == len(self._by_number), "a node is held once only"
         asked = sum(len(each) for node in self for each in node.subscribers.values())
-        assert asked == self.asked, "the count is wrong"
+        assert asked == self.registration_count, "the count is wrong"
         for node in self:
             assert node.subscribers, f"{node.product} has no subscribers"
             assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"
-            for way, above in node.above.items():
-                assert node in above.below[way], f"{node.product} does not hang where it says"
-                assert way in above.wanted, f"{node.product} hangs below what is not wanted"
+            for next_hop, above in node.above.items():
+                assert node in above.below[next_hop], f"{node.product} does not hang where it says"
+                assert next_hop in above.wanted, f"{node.product} hangs below what is not wanted"
                 assert product_covers(above.product, node.product), "it hangs where nothing covers"
-                _check_root_of(node, way)
-            for way, below in node.below.items():
+                _check_path_to_root(node, next_hop)
+            for next_hop, below in node.below.items():
                 assert below, "an empty branch is held"
-                assert all(child.above[way] is node for child in below), "a branch is misplaced"
-        if self._front is not None:
-            self._front.validate()
+                assert all(child.above[next_hop] is node for child in below), (
+                    "a branch is misplaced"
+                )
+        if self._covering is not None:
+            self._covering.validate()
 
 
 def form_of(product: Product) -> Hashable:
@@ -350,7 +354,7 @@ def form_of(product: Product) -> Hashable:
     return type(product), *sides, *[side.form() for side in sides.values()]
 
 
-class _Alike(msgspec.Struct, gc=False, eq=False):
+class _ProductForm(msgspec.Struct, gc=False, eq=False):
     """A product that equals those of its form. A form is as large as a product, so none is kept.
 
     Nothing that a product holds leads back here, so the collector need not know of it.
@@ -362,37 +366,37 @@ class _Alike(msgspec.Struct, gc=False, eq=False):
         return hash(form_of(self.product))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Alike) and form_of(self.product) == form_of(other.product)
+        return isinstance(other, _ProductForm) and form_of(self.product) == form_of(other.product)
 
 
-def _hang(node: Node[P], above: Node[P], way: NextHop) -> None:
-    if node.above is _NOTHING:
+def _attach(node: Node[P], above: Node[P], next_hop: NextHop) -> None:
+    if node.above is _EMPTY:
         node.above = {}
-    if above.below is _NOTHING:
+    if above.below is _EMPTY:
         above.below = {}
-    node.above[way] = above
-    above.below.setdefault(way, {})[node] = None
+    node.above[next_hop] = above
+    above.below.setdefault(next_hop, {})[node] = None
 
 
-def _unhang(node: Node[P], above: Node[P], way: NextHop) -> None:
-    del node.above[way]
-    below = above.below[way]
+def _detach(node: Node[P], above: Node[P], next_hop: NextHop) -> None:
+    del node.above[next_hop]
+    below = above.below[next_hop]
     del below[node]
     if not below:
-        del above.below[way]
+        del above.below[next_hop]
 
 
-def _check_root_of(node: Node[P], way: NextHop) -> None:
+def _check_path_to_root(node: Node[P], next_hop: NextHop) -> None:
     """Checks that a way up ends at a root."""
     seen = {node}
-    while way in node.above:
-        node = node.above[way]
+    while next_hop in node.above:
+        node = node.above[next_hop]
         assert node not in seen, "a cycle of nodes that cover one another"
         seen.add(node)
-    assert way in node.forwarded, f"{node.product} covers others and is not sent"
+    assert next_hop in node.forwarded, f"{node.product} covers others and is not sent"
 
 
-def _paired(nodes: list[Node[P]], way: NextHop) -> list[Node[P]]:
+def _pair_by_covering(nodes: list[Node[P]], next_hop: NextHop) -> list[Node[P]]:
     """Hangs those below one another that cover one another, as a pairing heap does; the others.
 
     So few look for another root when one goes, even where each filter covers the next. One pass
@@ -400,24 +404,24 @@ def _paired(nodes: list[Node[P]], way: NextHop) -> list[Node[P]]:
     """
     firsts: list[Node[P]] = []
     for a, b in zip(nodes[::2], nodes[1::2], strict=False):
-        firsts += _joined(a, b, way)
+        firsts += _attach_covered(a, b, next_hop)
     firsts += nodes[len(nodes) & ~1 :]
     left: list[Node[P]] = []
     for node in reversed(firsts):
-        left += _joined(left.pop(), node, way) if left else [node]
+        left += _attach_covered(left.pop(), node, next_hop) if left else [node]
     return left
 
 
-def _joined(a: Node[P], b: Node[P], way: NextHop) -> list[Node[P]]:
+def _attach_covered(a: Node[P], b: Node[P], next_hop: NextHop) -> list[Node[P]]:
     """Hangs one node below the other where it covers it.
 
     Returns the nodes left without one above.
     """
     if product_covers(a.product, b.product):
-        _hang(b, a, way)
+        _attach(b, a, next_hop)
         return [a]
     if product_covers(b.product, a.product):
-        _hang(a, b, way)
+        _attach(a, b, next_hop)
         return [b]
     return [a, b]
 
@@ -425,9 +429,17 @@ def _joined(a: Node[P], b: Node[P], way: NextHop) -> list[Node[P]]:
 def _changes(before: Mapping[Node[P], frozenset[NextHop]]) -> list[ForwardingChange[P]]:
     """What is forwarded now and was not before, then what no longer is."""
     nodes = sorted(before)
-    begins = [(way, node, True) for node in nodes for way in sorted(node.forwarded - before[node])]
-    ends = [(way, node, False) for node in nodes for way in sorted(before[node] - node.forwarded)]
+    begins = [
+        (next_hop, node, True)
+        for node in nodes
+        for next_hop in sorted(node.forwarded - before[node])
+    ]
+    ends = [
+        (next_hop, node, False)
+        for node in nodes
+        for next_hop in sorted(before[node] - node.forwarded)
+    ]
     return [
-        ForwardingChange(way, node.identity, node.product, is_begun)
-        for way, node, is_begun in begins + ends
+        ForwardingChange(next_hop, node.identity, node.product, is_begun)
+        for next_hop, node, is_begun in begins + ends
     ]

@@ -39,7 +39,7 @@ class Registrations(Generic[E]):
 
     def __init__(self) -> None:
         self._entries: dict[Party, dict[str, E]] = {}
-        self._ways: dict[Neighbour, dict[str, NextHop]] = {}
+        self._next_hops: dict[Neighbour, dict[str, NextHop]] = {}
         self._count = 0
 
     def add(self, party: Party, identity: str, entry: E) -> None:
@@ -49,7 +49,7 @@ class Registrations(Generic[E]):
         if party not in self._entries:
             self._entries[party] = {}
             if isinstance(party, NextHop):
-                self._ways.setdefault(party.neighbour, {})[party.owner] = party
+                self._next_hops.setdefault(party.neighbour, {})[party.owner] = party
         self._entries[party][identity] = entry
         self._count += 1
 
@@ -61,7 +61,7 @@ class Registrations(Generic[E]):
 
     def get(self, party: Party, identity: str) -> E | None:
         """The entry; None where there is none."""
-        return self.of(party).get(identity)
+        return self.entries_of(party).get(identity)
 
     def remove(self, party: Party, identity: str) -> E | None:
         """Takes an entry out; None where there is none."""
@@ -85,20 +85,20 @@ class Registrations(Generic[E]):
     def _remove_party(self, party: Party) -> None:
         del self._entries[party]
         if isinstance(party, NextHop):
-            ways = self._ways[party.neighbour]
-            del ways[party.owner]
-            if not ways:
-                del self._ways[party.neighbour]
+            next_hops = self._next_hops[party.neighbour]
+            del next_hops[party.owner]
+            if not next_hops:
+                del self._next_hops[party.neighbour]
 
-    def ways(self, neighbour: Neighbour) -> Collection[NextHop]:
+    def next_hops(self, neighbour: Neighbour) -> Collection[NextHop]:
         """The ways from a neighbour that have entries."""
-        return self._ways.get(neighbour, {}).values()
+        return self._next_hops.get(neighbour, {}).values()
 
-    def way(self, neighbour: Neighbour, owner: str) -> NextHop:
+    def next_hop(self, neighbour: Neighbour, owner: str) -> NextHop:
         """The way from a neighbour for a home: the very one in the ledger, where it has entries."""
-        return self._ways.get(neighbour, {}).get(owner) or NextHop(neighbour, owner)
+        return self._next_hops.get(neighbour, {}).get(owner) or NextHop(neighbour, owner)
 
-    def of(self, party: Party) -> Mapping[str, E]:
+    def entries_of(self, party: Party) -> Mapping[str, E]:
         """The entries of a party by identity."""
         return self._entries.get(party, _NONE)  # type: ignore[arg-type]
 
@@ -122,9 +122,9 @@ class Registrations(Generic[E]):
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken."""
         assert all(self._entries.values()), "a party without entries is held"
-        ways = {way for each in self._ways.values() for way in each.values()}
-        assert all(self._ways.values()), "a neighbour without entries is held"
-        assert ways == {each for each in self._entries if isinstance(each, NextHop)}, (
+        next_hops = {next_hop for each in self._next_hops.values() for next_hop in each.values()}
+        assert all(self._next_hops.values()), "a neighbour without entries is held"
+        assert next_hops == {each for each in self._entries if isinstance(each, NextHop)}, (
             "a way is lost"
         )
         assert self._count == sum(map(len, self._entries.values())), "the count is wrong"
