@@ -27,7 +27,6 @@ TOO_LONG: set[str] = {
     "src/contrada/delivery/access_point.py AccessPoint",
     "src/contrada/delivery/delivery_server.py DeliveryServer",
     "src/contrada/service/dispatcher.py",
-    "src/contrada/typed/conditions/conditions.py",
 }
 
 # Written in pieces, so that this file does not hold what it looks for.

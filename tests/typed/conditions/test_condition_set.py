@@ -1,9 +1,8 @@
-"""Sets of conditions: all forms say what each condition says by itself, and plan as they should."""
+"""`ConditionSet`: all forms give the answers of the conditions themselves; the choice of a form."""
 
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -31,13 +30,13 @@ from contrada.typed.conditions import (
     condition_set,
     static_filter,
 )
-from contrada.typed.conditions.condition_groups import ConditionGroup
 from contrada.typed.conditions.condition_set import FormName
 from contrada.typed.conditions.conditions import AndCondition, CombinedCondition, Comparison
-from contrada.typed.conditions.invocation_tree import InvocationTree
+from contrada.typed.conditions.indexed_conditions import IndexedForm
+from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
 from tests.typed.conditions.quotes import BID, Bid, Place, Side, Stranger, UrgentBid
 
-FORMS: tuple[FormName | None, ...] = ("naive", "tree", "static", "indexed", None)
+FORMS: tuple[FormName | None, ...] = ("tree", "static", "indexed", None)
 
 numbers = st.sampled_from((-1.0, 0.0, 0.5, 1.0, 2.5, 80.0, math.inf, math.nan, 1, 2**60 + 1))
 texts = st.sampled_from(("", "a", "Telco", "Telco Mobiles", "Zurich", "é"))
@@ -160,6 +159,10 @@ bids = st.builds(
 
 def form_of(asked: ConditionSet[Any]) -> str:
     return asked.form
+
+
+def is_compiled(asked: ConditionSet[Any]) -> bool:
+    return asked._static.is_compiled
 
 
 def sorted_matches(asked: ConditionSet[int], obvent: Any) -> list[int]:
@@ -386,10 +389,10 @@ def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
     asked: ConditionSet[int] = ConditionSet(Bid, form="static")
     for key in range(static_filter.CHUNK_CONDITIONS_MAX + 10):
         asked.add(key, Less("price", float(key)))
-    assert form_of(asked) == "tree"
+    assert not is_compiled(asked)
     for _ in range(static_filter.COMPILE_AFTER + 3):
         assert len(asked.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
-    assert form_of(asked) == "static"
+    assert is_compiled(asked)
     first, last = (chunk.function for chunk in asked._static.chunks)
     asked.add(10_000, Less("price", -1.0))
     assert [chunk.function for chunk in asked._static.chunks] == [first, None]
@@ -397,30 +400,40 @@ def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
     assert len(asked.matching(BID)) == static_filter.CHUNK_CONDITIONS_MAX + 10 - 81
 
 
-@pytest.mark.slow
-def test_many_conditions_are_lifted_when_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index would never be used; or an obvent would wait until all conditions are lifted."""
-    monkeypatch.setattr(condition_set, "LIFT_AFTER", 50)
-    asked: ConditionSet[int] = ConditionSet(Bid, compiled=False)
-    many = 1_500
-    for key in range(many):
+def test_an_index_is_used_from_enough_exact_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few conditions would pay for an index, or thousands be evaluated one by one."""
+    monkeypatch.setattr(condition_set, "INDEXED_MIN", 20)
+    monkeypatch.setattr(ConditionSet, "_uses_kernels", lambda self: True)
+    monkeypatch.setattr(condition_set, "IndexedForm", plain_index)
+    asked: ConditionSet[int] = ConditionSet(Bid)
+    least = 20 + condition_set.INDEXED_MIN_PER_ATTRIBUTE
+    for key in range(least - 1):
         asked.add(key, Equals("price", float(key)))
     asked.add(-1, Equals("get_place().name", "Zurich"))
-    sizes = []
-    while form_of(asked) != "indexed":
-        assert sorted(asked.matching(BID)) == [-1, 80]
-        sizes.append(0 if asked._index is None else len(asked._index))
-        assert len(sizes) < 1_000
-    assert max(b - a for a, b in pairwise(sizes)) <= condition_set.LIFTS_AT_ONCE
-    assert sorted(asked.matching(BID)) == [-1, 80]
-    assert f"{many:,}".replace(",", "") in asked.explain()
-    assert "1 cannot be" in asked.explain()
-    # An int is no double, so filters would not tell: static filters do.
+    assert (form_of(asked), asked.matching(Bid("x", 3.0))) == ("static", [3, -1])
+    asked.add(least - 1, Equals("price", 3.0) & Equals("price", 3.0))
+    assert form_of(asked) == "indexed"
+    assert sorted(asked.matching(Bid("x", 3.0))) == [-1, 3, least - 1]
+    assert f"{least} are exact filters; an index is used from {least}" in asked.explain()
+    # Filters are not defined for an int in a field of doubles: static filters match it.
     assert sorted(asked.matching(Bid("x", 7))) == [-1, 7]
-    for key in range(many - 10):
-        asked.remove(key)
-    assert form_of(asked) == "tree"
-    assert sorted(asked.matching(Bid("x", many - 3.0))) == [-1, many - 3]
+    asked.remove(7)
+    assert (form_of(asked), asked.matching(Bid("x", 7.0))) == ("static", [-1])
+
+
+def plain_index(cls: type[Any], *, is_compiled: bool) -> IndexedForm:
+    """An index without compiled kernels."""
+    return IndexedForm(cls, is_compiled=False)
+
+
+def test_conditions_that_are_filters_in_part_are_not_indexed() -> None:
+    """Each match of their filters would call the rest of the condition, one by one."""
+    asked: ConditionSet[int] = ConditionSet(Bid, form="indexed", compiled=False)
+    for key in range(10):
+        asked.add(key, Less("price", float(key)) & Equals("get_place().name", "Zurich"))
+    assert asked._index is not None
+    assert len(asked._index) == 0
+    assert sorted(asked.matching(Bid("x", 7.0))) == [8, 9]
 
 
 @pytest.mark.slow

@@ -1,15 +1,15 @@
-"""Accessors: how a condition gets at what it asks of an obvent.
+"""`Accessor`: the path from an obvent to the value that a condition compares.
 
     Invoke("get_market.get_name")  # methods, one after the other
     Invoke("price_in", ("EUR",))  # with arguments: a tuple for each method
     Access("market.name")  # fields
-    Invoke(Access("market"), "get_name")  # methods of what a field holds
+    Invoke(Access("market"), "get_name")  # a method of a field's value
 
-An argument may be an accessor itself, of the same obvent. Methods are named, or given as functions;
-then the object must be of the class that has this function, and a subclass may override it.
+An argument may be an accessor of the same obvent. Methods are given by name, or as functions; a
+function requires an object of the class that has it, and a subclass may override it.
 
-An accessor is one stage: a field or a method, and the accessor to whose value it is applied. So
-those that begin alike have their beginning in common. Accessors are not changed once made.
+An accessor is one stage: a field or a method, and its operand, the accessor before it. So accessors
+with the same beginning share it. Accessors are immutable.
 
 Source: EPFL 2503 §3.5.1, §3.5.3, §4.5.1; figures 4.9 to 4.11.
 """
@@ -21,37 +21,34 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidObventError
-from contrada.typed.conditions import condition_source as writing
-from contrada.typed.conditions.condition_source import ConditionSource
+from contrada.typed.conditions.condition_source import ConditionSource, obvent_name
 from contrada.typed.conditions.type_checks import (
     StandInArgument,
-    checked_call,
-    checked_field,
-    is_of,
+    call_type,
+    field_type,
+    has_method,
     text_of,
-    united,
+    unite,
 )
 
 STAGES_MAX: Final = 32
-"""Stages of an accessor, one applied to the other, arguments included. Beyond it:
-InvalidObventError."""
+"""Stages of an accessor, arguments included. Beyond it: InvalidObventError."""
 
 Share: TypeAlias = Callable[["Accessor"], "Accessor"]
 Method: TypeAlias = str | Callable[..., Any]
 
 
 class NoDefaultValue:
-    """Stands for no default."""
+    """The absence of a default."""
 
 
 NO_VALUE: Final = NoDefaultValue()
 
 
 class Accessor(ABC):
-    """Gets something of an obvent.
+    """Reads a value of an obvent.
 
-    One of your own defines `eval`; then nothing more is known of it, and it is neither checked,
-    shared nor lifted.
+    An accessor of your own defines `eval`. It is neither checked, shared nor lifted.
 
     Source: EPFL 2503 §4.5.1, figure 4.9.
     """
@@ -60,10 +57,10 @@ class Accessor(ABC):
 
     @abstractmethod
     def eval(self, obvent: Any) -> Any:
-        """What it gets of this object. Raises what the object's methods raise."""
+        """Returns its value for an object. Raises the errors of the object's methods."""
 
     def access(self, names: str, *, default: Any = NO_VALUE) -> "Access":
-        """Fields of what it gets."""
+        """Returns an accessor of fields of its value."""
         return Access(self, names, default=default)
 
     def invoke(
@@ -72,33 +69,33 @@ class Accessor(ABC):
         *arguments: tuple[Any, ...],
         default: Any = NO_VALUE,
     ) -> "Invoke":
-        """Methods of what it gets."""
+        """Returns an accessor that calls methods of its value."""
         return Invoke(self, methods, *arguments, default=default)
 
     @property
     def key(self) -> Hashable:
-        """The key that it shares with accessors that get the same from every object."""
+        """A key that is equal for accessors with the same value for every object."""
         return ("accessor", id(self))
 
     def operands(self) -> tuple["Accessor", ...]:
-        """The accessors whose values it takes."""
+        """The accessors that it reads."""
         return ()
 
-    def rebuilt(self, share: Share) -> "Accessor":
-        """The same, with others in the place of its operands."""
+    def with_operands(self, share: Share) -> "Accessor":
+        """Returns a copy with operands replaced by `share`."""
         return self
 
     def check(self, cls: type[Any]) -> Any:
-        """The declared type of what it gets of objects of a class; Any where none is.
+        """Returns the declared type of its value for objects of a class; Any if there is none.
 
-        Raises InvalidObventError for a field or method that its type does not have, and arguments
-        that it does not take.
+        Raises InvalidObventError for a field or method that its type does not have, and for
+        arguments that the method does not take.
         """
         return Any
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
-        """It as an expression."""
-        return writing.call(self.eval, *_whole())
+    def expression(self, source: ConditionSource) -> ast.expr:
+        """Returns the accessor as an expression of Python."""
+        return source.call(self.eval, obvent_name())
 
 
 class Whole(Accessor):
@@ -106,20 +103,20 @@ class Whole(Accessor):
 
     @property
     def key(self) -> Hashable:
-        """There is but one."""
+        """A constant: there is only one."""
         return "obvent"
 
     def eval(self, obvent: Any) -> Any:
-        """The object."""
+        """Returns the object."""
         return obvent
 
     def check(self, cls: type[Any]) -> Any:
-        """The class."""
+        """Returns the class."""
         return cls
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
-        """The object's name."""
-        return _whole()[0]
+    def expression(self, source: ConditionSource) -> ast.expr:
+        """Returns the object's name."""
+        return obvent_name()
 
     def __str__(self) -> str:
         return "obvent"
@@ -129,9 +126,9 @@ WHOLE: Final = Whole()
 
 
 class Stage(Accessor):
-    """One access or invocation, and the accessor to whose value it is applied.
+    """One access or invocation, and its operand `of`, the accessor before it.
 
-    Where it has a `default`, this stands for its value where it, or a stage before it, raises.
+    A `default` replaces its value if it, or a stage before it, raises.
     """
 
     def __init__(self, of: Accessor, name: str, default: Any) -> None:
@@ -140,13 +137,13 @@ class Stage(Accessor):
         self.default = default
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raises TypeError for one of your own, of which the ways of evaluating would not know."""
+        """Raises TypeError for a class of your own: no form of evaluation would know it."""
         super().__init_subclass__(**options)
         if Stage not in cls.__bases__:
             raise TypeError(f"{cls.__qualname__}: an accessor of your own derives from Accessor")
 
-    def bound(self, cls: type[Any] | None) -> None:
-        """Counts its stages, and checks it against a class, where one is given."""
+    def validate(self, cls: type[Any] | None) -> None:
+        """Counts its stages, and checks it against a class if one is given."""
         self.depth = 1 + max(each.depth for each in self.operands())
         if self.depth > STAGES_MAX:
             raise InvalidObventError(
@@ -156,34 +153,34 @@ class Stage(Accessor):
             self.check(cls)
 
     def eval(self, obvent: Any) -> Any:
-        """What the stage gives, or the default. Raises what it raises where it has none."""
+        """Returns its value, or the default. Raises the stage's error if it has none."""
         if self.default is NO_VALUE:
-            return self.taken(self.of.eval(obvent), obvent)
+            return self.apply(self.of.eval(obvent), obvent)
         try:
-            return self.taken(self.of.eval(obvent), obvent)
+            return self.apply(self.of.eval(obvent), obvent)
         except Exception:  # noqa: BLE001 - the obvent's own code; that is what defaults are for
             return self.default
 
-    def taken(self, found: Any, obvent: Any) -> Any:
-        """What this stage alone gives."""
+    def apply(self, found: Any, obvent: Any) -> Any:
+        """Returns the value of this stage alone, of the operand's value."""
         raise NotImplementedError
 
     def or_default(self, declared: Any) -> Any:
-        """The declared type of what it gets, that of its default included."""
-        return declared if self.default is NO_VALUE else united([declared, type(self.default)])
+        """Returns a declared type united with that of its default."""
+        return declared if self.default is NO_VALUE else unite([declared, type(self.default)])
 
     def operands(self) -> tuple[Accessor, ...]:
-        """What it is applied to."""
+        """The accessor before it."""
         return (self.of,)
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
-        """An attribute, or a call of the accessor where it has a default."""
+    def expression(self, source: ConditionSource) -> ast.expr:
+        """An attribute or a call; if it has a default, a call of `eval`."""
         if self.default is not NO_VALUE:
-            return super().expression(writing)
-        return self.plain_expression(writing)
+            return super().expression(source)
+        return self.plain_expression(source)
 
-    def plain_expression(self, writing: ConditionSource) -> ast.expr:
-        """It as an expression, without its default."""
+    def plain_expression(self, source: ConditionSource) -> ast.expr:
+        """Returns the stage as an expression, without its default."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -196,10 +193,10 @@ class Stage(Accessor):
 
 
 class Access(Stage):
-    """Fields, by their names with dots between them: of the obvent, or of what an accessor gets.
+    """Fields of the obvent or of an accessor's value, by names joined by dots.
 
-    `cls` is a class to check it against when it is made; a condition is checked anyway against the
-    class that is subscribed. Raises InvalidObventError.
+    `cls` is a class to check against at once; a condition is checked against the subscribed class
+    in any case. Raises InvalidObventError.
 
     Source: EPFL 2503 §4.5.1, figure 4.11.
     """
@@ -221,39 +218,38 @@ class Access(Stage):
         for name in before:
             nested = Access(nested, name)
         super().__init__(nested, last, default)
-        self.bound(cls)
+        self.validate(cls)
 
-    def taken(self, found: Any, obvent: Any) -> Any:
-        """The value of the field."""
+    def apply(self, found: Any, obvent: Any) -> Any:
+        """Returns the value of the field."""
         return getattr(found, self.name)
 
     @property
     def key(self) -> Hashable:
-        """A key made of the operand's key and the name."""
+        """Made of the operand's key and the name."""
         return ("access", self.of.key, self.name, _default_key(self.default))
 
-    def rebuilt(self, share: Share) -> Accessor:
-        """Applied to another accessor."""
+    def with_operands(self, share: Share) -> Accessor:
+        """Returns a copy with its operand replaced."""
         return Access(share(self.of), self.name, default=self.default)
 
     def check(self, cls: type[Any]) -> Any:
-        """The type of the field."""
-        return self.or_default(checked_field(self.of.check(cls), self.name, str(self)))
+        """Returns the type of the field."""
+        return self.or_default(field_type(self.of.check(cls), self.name, str(self)))
 
-    def plain_expression(self, writing: ConditionSource) -> ast.expr:
+    def plain_expression(self, source: ConditionSource) -> ast.expr:
         """`….name`."""
-        return ast.Attribute(writing.value(self.of), self.name, ast.Load())
+        return ast.Attribute(source.value(self.of), self.name, ast.Load())
 
     def __str__(self) -> str:
         return self._after(self.name)
 
 
 class Invoke(Stage):
-    """Methods, by their names with dots between them, or as functions: `[Quote.at,
-    OfferBoard.name]`.
+    """Methods, by names joined by dots, or as functions: `[Quote.at, OfferBoard.name]`.
 
-    Then come their arguments: a tuple for each method, or nothing where none takes any. A nested
-    accessor may stand first; `cls` as of `Access`. Raises InvalidObventError.
+    Their arguments follow: a tuple for each method, or nothing if none takes any. A nested accessor
+    may be the first argument; `cls` as in `Access`. Raises InvalidObventError.
 
     Source: EPFL 2503 §4.5.1, figure 4.10.
     """
@@ -283,11 +279,11 @@ class Invoke(Stage):
         self.arguments: tuple[Any, ...] = arguments[-1]
         self._of_accessors = any(isinstance(each, Accessor) for each in self.arguments)
         super().__init__(nested, last if isinstance(last, str) else last.__name__, default)
-        self.bound(cls)
+        self.validate(cls)
 
-    def taken(self, found: Any, obvent: Any) -> Any:
-        """What the method returns. Raises TypeError where it is a function's of another class."""
-        if self.function is not None and not is_of(self.function, type(found)):
+    def apply(self, found: Any, obvent: Any) -> Any:
+        """Calls the method. Raises TypeError for a function of another class."""
+        if self.function is not None and not has_method(self.function, type(found)):
             raise TypeError(f"{self.function.__qualname__} is no method of {type(found).__name__}")
         if not self._of_accessors:
             return getattr(found, self.name)(*self.arguments)
@@ -296,7 +292,7 @@ class Invoke(Stage):
 
     @property
     def key(self) -> Hashable:
-        """By what it is applied to, the method and its arguments."""
+        """Made of the keys of its operand and arguments, and the method."""
         arguments = tuple(
             each.key if isinstance(each, Accessor) else constant_key(each)
             for each in self.arguments
@@ -305,11 +301,11 @@ class Invoke(Stage):
         return ("invoke", self.of.key, self.name, function, arguments, _default_key(self.default))
 
     def operands(self) -> tuple[Accessor, ...]:
-        """The accessor that it is applied to, and those among its arguments."""
+        """The accessor before it, and those among its arguments."""
         return (self.of, *(each for each in self.arguments if isinstance(each, Accessor)))
 
-    def rebuilt(self, share: Share) -> Accessor:
-        """With other operands."""
+    def with_operands(self, share: Share) -> Accessor:
+        """Returns a copy with its operands replaced."""
         arguments = tuple(
             share(each) if isinstance(each, Accessor) else each for each in self.arguments
         )
@@ -317,25 +313,25 @@ class Invoke(Stage):
         return Invoke(share(self.of), [method], arguments, default=self.default)
 
     def check(self, cls: type[Any]) -> Any:
-        """The type that the method is declared to return."""
+        """Returns the declared result type of the method."""
         found = self.of.check(cls)
         taken = [
             StandInArgument(it.check(cls)) if isinstance(it, Accessor) else it
             for it in self.arguments
         ]
-        return self.or_default(checked_call(found, self.name, self.function, taken, str(self)))
+        return self.or_default(call_type(found, self.name, self.function, taken, str(self)))
 
-    def plain_expression(self, writing: ConditionSource) -> ast.expr:
+    def plain_expression(self, source: ConditionSource) -> ast.expr:
         """`….name(…)`."""
         taken = [
-            writing.value(each, looked_into=False)
+            source.value(each, is_read=False)
             if isinstance(each, Accessor)
-            else writing.constant(each)
+            else source.constant(each)
             for each in self.arguments
         ]
-        found = writing.value(self.of, looked_into=self.function is None)
+        found = source.value(self.of, is_read=self.function is None)
         if self.function is not None:
-            found = writing.call(_ConformanceTest(self.function), found)
+            found = source.call(_ConformanceTest(self.function), found)
         return ast.Call(ast.Attribute(found, self.name, ast.Load()), list(taken), [])
 
     def __str__(self) -> str:
@@ -343,10 +339,9 @@ class Invoke(Stage):
 
 
 def accessor_of(given: Accessor | str) -> Accessor:
-    """An accessor, or a path: names with dots between them, `market.get_name()`.
+    """Returns an accessor, or that of a path: names joined by dots, `market.get_name()`.
 
-    A name is that of a field, or with `()` of a method without arguments. Raises
-    InvalidObventError.
+    A name denotes a field, or with `()` a method without arguments. Raises InvalidObventError.
     """
     if isinstance(given, Accessor):
         return given
@@ -357,19 +352,19 @@ def accessor_of(given: Accessor | str) -> Accessor:
     return found
 
 
-def are_of_fields(accessors: Iterable[Accessor]) -> bool:
-    """Whether there are accessors, all of which read only fields."""
+def are_field_accessors(accessors: Iterable[Accessor]) -> bool:
+    """Whether there are accessors, and all of them read only fields."""
     found = list(accessors)
-    return bool(found) and all(map(_is_of_fields, found))
+    return bool(found) and all(map(_is_field_accessor, found))
 
 
-def _is_of_fields(accessor: Accessor) -> bool:
+def _is_field_accessor(accessor: Accessor) -> bool:
     plain = accessor is WHOLE or (isinstance(accessor, Access) and accessor.default is NO_VALUE)
-    return plain and all(map(_is_of_fields, accessor.operands()))
+    return plain and all(map(_is_field_accessor, accessor.operands()))
 
 
 def constant_key(value: Any) -> Hashable:
-    """The key that a constant shares with all constants that no test can tell from it."""
+    """Returns a key that is equal for constants that no test can distinguish."""
     kind = type(value)
     if kind in (bool, int, float, str, bytes, type(None)):
         return (kind, repr(value))
@@ -380,10 +375,6 @@ def constant_key(value: Any) -> Hashable:
 
 def _default_key(default: Any) -> Hashable:
     return None if default is NO_VALUE else constant_key(default)
-
-
-def _whole() -> tuple[ast.expr]:
-    return (writing.whole(),)
 
 
 def _name(cls: type[Any] | None) -> str:
@@ -425,12 +416,12 @@ def _checked_methods(given: Any, cls: type[Any] | None) -> list[Any]:
 
 
 class _ConformanceTest:
-    """Gives back an object of a class that has a function, and refuses others."""
+    """Returns an object of a class that has a function, and refuses others."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
 
     def __call__(self, found: Any) -> Any:
-        if not is_of(self.function, type(found)):
+        if not has_method(self.function, type(found)):
             raise TypeError(f"{self.function.__qualname__} is no method of {type(found).__name__}")
         return found

@@ -1,7 +1,6 @@
-"""Accessors and conditions as expressions of Python, of which functions are compiled.
+"""`ConditionSource`: accessors and conditions as expressions of Python, compiled to functions.
 
-They are written as trees of `ast`, never as text: what a name or a constant holds cannot become
-code.
+Expressions are trees of `ast`, never text: a name or a constant cannot become code.
 
 Source: EPFL 2503 §4.5.4 (static filters).
 """
@@ -12,26 +11,27 @@ from types import FunctionType
 from typing import Any, Final, Protocol
 
 OBVENT: Final = "o"
-"""What the object is called in a function."""
+"""The name of the object in a function."""
 
 _LITERALS: Final = frozenset((bool, int, float, str, bytes, type(None)))
 
 
 class Expressed(Protocol):
-    """What can be written."""
+    """An accessor: anything with an expression."""
 
     @property
     def key(self) -> Hashable:
-        """What it has in common with its equals."""
+        """A key that is equal for equal accessors."""
 
     def expression(self, writing: "ConditionSource") -> ast.expr:
-        """The expression that gives its value for the object."""
+        """Returns the expression of its value for the object."""
 
 
 class ConditionSource:
-    """What an expression is written into: a function's names, beside the object's.
+    """The names that an expression uses, beside that of the object.
 
-    `literal` constants stand in the code; else all are names, as a predicate's captured constants.
+    With `literal`, constants are part of the code; else all are names, like a predicate's captured
+    constants.
     """
 
     def __init__(self, *, literal: bool) -> None:
@@ -40,7 +40,7 @@ class ConditionSource:
         self._known: dict[int, str] = {}
 
     def constant(self, value: Any) -> ast.expr:
-        """A constant: as it stands, or as a name."""
+        """Returns a constant as a literal, or as a name."""
         if self._literal and type(value) in _LITERALS:
             return ast.Constant(value)
         name = self._known.get(id(value))
@@ -49,34 +49,39 @@ class ConditionSource:
             self.names[name] = value
         return ast.Name(name, ast.Load())
 
-    def value(self, of: Expressed, *, looked_into: bool = True) -> ast.expr:
-        """The value of an accessor. `looked_into` is False where nothing reads a part of it."""
+    def value(self, of: Expressed, *, is_read: bool = True) -> ast.expr:
+        """Returns the value of an accessor. `is_read` is False if nothing reads a part of the
+        value.
+        """
         return of.expression(self)
 
     def call(self, function: Any, *arguments: ast.expr) -> ast.expr:
-        """A call of a function that is a constant."""
+        """Returns a call of a constant function."""
         return ast.Call(self.constant(function), list(arguments), [])
 
 
-def whole() -> ast.expr:
-    """The object itself."""
+def obvent_name() -> ast.expr:
+    """Returns the name of the object, as an expression."""
     return ast.Name(OBVENT, ast.Load())
 
 
-def joined(by: ast.boolop, parts: list[ast.expr]) -> ast.expr:
-    """Several expressions by `and` or `or`; without parts, what that gives of none."""
+def join(by: ast.boolop, parts: list[ast.expr]) -> ast.expr:
+    """Joins expressions by `and` or `or`. Without parts: True or False."""
     if len(parts) < 2:
         return parts[0] if parts else ast.Constant(isinstance(by, ast.And))
     return ast.BoolOp(by, parts)
 
 
-def negated(part: ast.expr) -> ast.expr:
-    """`not` of an expression."""
+def negate(part: ast.expr) -> ast.expr:
+    """Returns `not` of an expression."""
     return ast.UnaryOp(ast.Not(), part)
 
 
-def compiled(name: str, body: list[ast.stmt], names: dict[str, Any]) -> FunctionType:
-    """A function of the object. Cost: some tens of microseconds, and a few a node."""
+def compile_function(name: str, body: list[ast.stmt], names: dict[str, Any]) -> FunctionType:
+    """Returns a function of the object.
+
+    Cost: some tens of microseconds, and a few for each node.
+    """
     arguments = ast.arguments([], [ast.arg(OBVENT)], None, [], [], None, [])
     function = ast.FunctionDef("condition", arguments, body, [])
     module = ast.fix_missing_locations(ast.Module([function], []))

@@ -1,12 +1,13 @@
-"""Conditions: what a subscriber asks of an obvent, and their combinations.
+"""`Condition`: a test of an obvent by a subscriber, as an object; and its combinations.
 
     cheap = Less("price", 100.0) & Contains("company", "Telco")
     near = Equals(Invoke("get_market.get_name"), "Zurich") | ~GreaterEqual("distance()", 10)
     service.subscribe(StockQuote, cheap & near)
 
-A condition compares what its accessor gets with an expected value, or with what another accessor
-gets. Where something raises the whole condition that was asked does not match, and that is counted;
-what `&` and `|` need not ask they do not. Conditions are not changed once made.
+A condition compares the value of an accessor with an expected value, or with the value of another
+accessor. If an evaluation raises, the whole condition of the subscription does not match, and the
+failure is counted. `&` and `|` evaluate their parts in order, and only as far as needed. Conditions
+are immutable.
 
 Source: EPFL 2503 §3.5.1, §4.5.2, §4.5.3; figures 4.12 to 4.14.
 """
@@ -26,34 +27,31 @@ from contrada.typed.conditions.accessors import (
     Accessor,
     Share,
     accessor_of,
-    are_of_fields,
+    are_field_accessors,
     constant_key,
 )
 from contrada.typed.conditions.condition_source import (
     ConditionSource,
-    compiled,
-    joined,
-    negated,
-    whole,
+    compile_function,
+    join,
+    negate,
+    obvent_name,
 )
 from contrada.typed.conditions.type_checks import check_order, text_of
 
 CONDITION_DEPTH_MAX: Final = 64
-"""Conditions within conditions, where several with one `&` or `|` count once. Beyond it:
+"""Depth of nested conditions, where several with one `&` or `|` count once. Beyond it:
 InvalidObventError."""
 
-HOLDS_OFTEN: Final = 0.1
-"""Of how many obvents a condition of which nothing is known is taken to hold."""
-
 FAILURE: Final = "condition"
-"""Under which name a condition that raised is counted among the failures of operators."""
+"""The name by which a condition that raised is counted among the failures of operators."""
 
 
 class Condition(ABC):
-    """A subscriber's question about an obvent, with yes or no for an answer.
+    """A test of an obvent.
 
-    A condition of your own defines `holds`; nothing more is known of it, so it stays at the
-    subscriber.
+    A condition of your own defines `holds`. Filters express nothing of it, so it is evaluated at
+    the subscriber.
 
     Source: EPFL 2503 §4.5.2 (figure 4.5).
     """
@@ -61,19 +59,23 @@ class Condition(ABC):
     depth: int = 1
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """What a class says anew is not written as one before it says it."""
+        """Drops inherited derivations of a method that a class redefines: they would ignore it."""
         super().__init_subclass__(**options)
-        for said, written in (("holds", "expression"), ("holds", "conjuncts"), ("test", "written")):
-            if said in vars(cls) and written not in vars(cls):
-                whole_of = Comparison if said == "test" else Condition
-                setattr(cls, written, vars(whole_of)[written])
+        for own, derived in (
+            ("holds", "expression"),
+            ("holds", "conjuncts"),
+            ("test", "operation"),
+        ):
+            if own in vars(cls) and derived not in vars(cls):
+                base = Comparison if own == "test" else Condition
+                setattr(cls, derived, vars(base)[derived])
 
     @abstractmethod
     def holds(self, obvent: Any) -> bool:
-        """The answer. Raises what the object's methods and comparisons raise."""
+        """Returns the answer. Raises the errors of the object's methods and comparisons."""
 
     def conforms(self, obvent: Any) -> bool:
-        """The answer; no where something raises, which is counted."""
+        """Returns the answer; False if the evaluation raises, and the failure is counted."""
         try:
             return bool(self.holds(obvent))
         except Exception:  # noqa: BLE001 - the obvent's own code
@@ -81,31 +83,31 @@ class Condition(ABC):
             return False
 
     def __call__(self, obvent: Any) -> bool:
-        """As `conforms`, so that a condition is a predicate."""
+        """As `conforms`: a condition is a predicate."""
         return self.conforms(obvent)
 
     def and_(self, other: "Condition") -> "Condition":
-        """Both hold. So does `&`."""
+        """Holds if both hold. Also `&`."""
         return AndCondition(self, other)
 
     def or_(self, other: "Condition") -> "Condition":
-        """At least one holds. So does `|`."""
+        """Holds if at least one holds. Also `|`."""
         return OrCondition(self, other)
 
     def nand(self, other: "Condition") -> "Condition":
-        """Not both hold."""
+        """Holds unless both hold."""
         return NotCondition(AndCondition(self, other))
 
     def nor(self, other: "Condition") -> "Condition":
-        """None of the two holds."""
+        """Holds if none of the two holds."""
         return NotCondition(OrCondition(self, other))
 
     def xor(self, other: "Condition") -> "Condition":
-        """Exactly one holds. So does `^`."""
+        """Holds if exactly one holds. Also `^`."""
         return XorCondition(self, other)
 
     def not_(self) -> "Condition":
-        """It does not hold. So does `~`."""
+        """Holds if this does not. Also `~`."""
         return NotCondition(self)
 
     __and__, __or__, __xor__, __invert__ = and_, or_, xor, not_
@@ -115,65 +117,61 @@ class Condition(ABC):
 
     @property
     def key(self) -> Hashable:
-        """The key that it shares with conditions that hold for the same objects."""
+        """A key that is equal for conditions that hold for the same objects."""
         return ("condition", id(self))
 
     _known: ClassVar[frozenset[str]] = frozenset()
-    """The attributes of which its `key` tells."""
+    """The attributes that the `key` covers."""
 
     @property
     def _has_more(self) -> bool:
-        """Whether a class of your own put more into it, which may tell it from others."""
+        """Whether a class of your own added attributes, which the key does not cover."""
         return not self._known.issuperset(vars(self))
 
     def accessors(self) -> Iterator[Accessor]:
-        """The accessors that it evaluates, each as often as it does."""
+        """The accessors that it evaluates, once for each use."""
         return iter(())
 
-    def surely(self) -> Iterator[Accessor]:
+    def certain_accessors(self) -> Iterator[Accessor]:
         """The accessors that it evaluates for every object."""
         return iter(())
 
-    def effort(self) -> tuple[float, float]:
-        """About how many comparisons it makes, and how often it holds, where that is not known."""
-        return 1.0, HOLDS_OFTEN
-
-    def rebuilt(self, share: Share) -> "Condition":
-        """The same, with other accessors."""
+    def with_accessors(self, share: Share) -> "Condition":
+        """Returns a copy with accessors replaced by `share`."""
         return self
 
     def check(self, cls: type[Any]) -> None:
-        """Raises InvalidObventError where it asks for what objects of a class do not have."""
+        """Raises InvalidObventError if it reads a member that objects of a class do not have."""
         for each in self.accessors():
             each.check(cls)
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
-        """It as an expression, whose truth is the answer."""
-        return writing.call(self.holds, whole())
+    def expression(self, source: ConditionSource) -> ast.expr:
+        """Returns the answer as an expression of Python."""
+        return source.call(self.holds, obvent_name())
 
     def predicate(self, cls: type[Any] | None = None) -> FunctionType:
-        """It as a function of Python, checked against a class where one is given.
+        """Returns the condition as a function of Python, checked against a class if one is given.
 
-        What asks fields alone comes first, for that is what filters can say. Raises
+        Conjuncts that read only fields are evaluated first: these become filters. Raises
         InvalidObventError. Cost: some tens of microseconds.
         """
         if cls is not None:
             self.check(cls)
-        written = ConditionSource(literal=False)
-        parts = sorted(self.conjuncts(), key=lambda it: not are_of_fields(it.accessors()))
-        answer = ast.Return(joined(ast.And(), [each.expression(written) for each in parts]))
-        return compiled(str(self), [answer], written.names)
+        source = ConditionSource(literal=False)
+        parts = sorted(self.conjuncts(), key=lambda it: not are_field_accessors(it.accessors()))
+        answer = ast.Return(join(ast.And(), [each.expression(source) for each in parts]))
+        return compile_function(str(self), [answer], source.names)
 
     def conjuncts(self) -> Iterator["Condition"]:
-        """Conditions whose conjunction is this condition."""
+        """The parts that must all hold; of a condition that is no conjunction, itself."""
         yield self
 
 
 class Comparison(Condition):
-    """A basic condition: what an accessor gets, and an expected value or accessor.
+    """A basic condition: an accessor, and an expected value or accessor.
 
-    With one argument the obvent itself is compared. An accessor may be given as a path; see
-    `accessor_of`. One of your own defines `test`, and a `sign` to be shown with.
+    With one argument the obvent itself is compared. An accessor may be a path, see `accessor_of`. A
+    comparison of your own defines `test`, and a `sign` for its text.
     """
 
     sign: ClassVar[str]
@@ -187,7 +185,7 @@ class Comparison(Condition):
         self.expected: Any = given[-1]
 
     def holds(self, obvent: Any) -> bool:
-        """Compares. Raises what the accessors and the comparison raise."""
+        """Compares. Raises the errors of the accessors and of the comparison."""
         expected = self.expected
         found = self.accessor.eval(obvent)
         if isinstance(expected, Accessor):
@@ -195,20 +193,20 @@ class Comparison(Condition):
         return bool(self.test(found, expected))
 
     def test(self, found: Any, expected: Any) -> Any:
-        """The comparison, the binary predicate b of the model."""
+        """The comparison: the binary predicate b of the model."""
         raise NotImplementedError
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
-        """The comparison as an expression: a call, where it is one of your own."""
-        return writing.call(self.test, found, expected)
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
+        """Returns the comparison as an expression; a call of `test` for a class of your own."""
+        return source.call(self.test, found, expected)
 
-    looks_into: ClassVar[bool] = False
-    """Whether the comparison asks the value itself, so that a value that stands for an error can
-    raise it."""
+    reads_value: ClassVar[bool] = False
+    """Whether the comparison reads the value itself. Then a value that stands for an error raises
+    it."""
 
     @property
     def key(self) -> Hashable:
-        """By its kind, its accessor and what is expected."""
+        """Made of the kind, the accessor and the expected value."""
         if self._has_more:
             return super().key
         expected = self.expected
@@ -216,15 +214,15 @@ class Comparison(Condition):
         return (type(self), self.accessor.key, held)
 
     def accessors(self) -> Iterator[Accessor]:
-        """Its one, and the expected one."""
+        """Its accessor, and the expected one."""
         yield self.accessor
         if isinstance(self.expected, Accessor):
             yield self.expected
 
-    surely = accessors
+    certain_accessors = accessors
 
-    def rebuilt(self, share: Share) -> Condition:
-        """With other accessors."""
+    def with_accessors(self, share: Share) -> Condition:
+        """Returns a copy with accessors replaced by `share`."""
         made = copy(self)
         made.accessor = share(self.accessor)
         if isinstance(self.expected, Accessor):
@@ -232,23 +230,23 @@ class Comparison(Condition):
         return made
 
     def declared(self, cls: type[Any]) -> tuple[Any, Any]:
-        """The declared types of both sides."""
+        """Returns the declared types of both sides."""
         expected = self.expected
         return (
             self.accessor.check(cls),
             expected.check(cls) if isinstance(expected, Accessor) else type(expected),
         )
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
-        """The comparison of both."""
+    def expression(self, source: ConditionSource) -> ast.expr:
+        """Returns the comparison of both sides as an expression."""
         expected = self.expected
-        found = writing.value(self.accessor, looked_into=self.looks_into)
+        found = source.value(self.accessor, is_read=self.reads_value)
         other = (
-            writing.value(expected, looked_into=False)
+            source.value(expected, is_read=False)
             if isinstance(expected, Accessor)
-            else writing.constant(expected)
+            else source.constant(expected)
         )
-        return self.written(found, other, writing)
+        return self.operation(found, other, source)
 
     def __str__(self) -> str:
         return f"{self.accessor} {self.sign} {text_of(self.expected)}"
@@ -260,71 +258,71 @@ class Comparison(Condition):
 class Equals(Comparison):
     """The value equals the expected one. Source: EPFL 2503 figure 4.12."""
 
-    sign, looks_into = "==", True
+    sign, reads_value = "==", True
 
     def test(self, found: Any, expected: Any) -> Any:
         """`==`."""
         return found == expected
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
         """`==`."""
         return ast.Compare(found, [ast.Eq()], [expected])
 
 
 class OrderComparison(Comparison):
-    """The value stands in an order to the expected one."""
+    """A comparison by an order."""
 
-    looks_into = True
+    reads_value = True
     by: ClassVar[Callable[[Any, Any], Any]]
     operator: ClassVar[type[ast.cmpop]]
 
     def test(self, found: Any, expected: Any) -> Any:
-        """The order, as Python has it."""
+        """The order of Python."""
         return type(self).by(found, expected)
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
-        """The order, as Python has it."""
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
+        """The order of Python."""
         return ast.Compare(found, [self.operator()], [expected])
 
     def check(self, cls: type[Any]) -> None:
-        """Also where the two have no order, as numbers and text."""
+        """Raises InvalidObventError also for types without a common order, as numbers and text."""
         check_order(*self.declared(cls), str(self))
 
 
 class Greater(OrderComparison):
-    """It is above the expected value."""
+    """The value is above the expected value."""
 
     sign, by, operator = ">", operator.gt, ast.Gt
 
 
 class GreaterEqual(OrderComparison):
-    """It is at or above the expected value."""
+    """The value is at or above the expected value."""
 
     sign, by, operator = ">=", operator.ge, ast.GtE
 
 
 class Less(OrderComparison):
-    """It is below the expected value."""
+    """The value is below the expected value."""
 
     sign, by, operator = "<", operator.lt, ast.Lt
 
 
 class LessEqual(OrderComparison):
-    """It is at or below the expected value."""
+    """The value is at or below the expected value."""
 
     sign, by, operator = "<=", operator.le, ast.LtE
 
 
 class Contains(Comparison):
-    """The value has the expected one in it: text a part, a collection an item."""
+    """The value contains the expected one: a text a part, a collection an item."""
 
-    sign, looks_into = "has", True
+    sign, reads_value = "has", True
 
     def test(self, found: Any, expected: Any) -> Any:
         """`in`."""
         return expected in found
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
         """`in`."""
         return ast.Compare(expected, [ast.In()], [found])
 
@@ -332,8 +330,8 @@ class Contains(Comparison):
 class Same(Comparison):
     """The value is the expected object itself.
 
-    Every subscriber has objects of its own, so this is for None, members of enumerations, and what
-    obvents have of the process they are in.
+    Each subscriber has objects of its own. So this is for None, for members of enumerations, and
+    for objects of the subscriber's own process.
 
     Source: EPFL 2503 §3.5.1 (identity).
     """
@@ -344,15 +342,15 @@ class Same(Comparison):
         """`is`."""
         return found is expected
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
-        """`is`, which filters say of None alone."""
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
+        """`is`; filters express it for None only."""
         if self.expected is None:
             return ast.Compare(found, [ast.Is()], [ast.Constant(None)])
-        return writing.call(operator.is_, found, expected)
+        return source.call(operator.is_, found, expected)
 
 
 class IsInstance(Comparison):
-    """The value is of a class, or of a subclass of it."""
+    """The value is an instance of a class."""
 
     sign = "is of"
 
@@ -366,7 +364,7 @@ class IsInstance(Comparison):
         """`isinstance`."""
         return isinstance(found, expected)
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
         """`isinstance`."""
         return ast.Call(ast.Name("isinstance", ast.Load()), [found, expected], [])
 
@@ -375,9 +373,9 @@ class IsInstance(Comparison):
 
 
 class Compare(Comparison):
-    """What a comparator returns of the value and `to` is `result`.
+    """A comparator returns `result` for the value and the expected value.
 
-    Without one that is their natural order: -1 below, 0 equal, 1 above.
+    Without a comparator it is their natural order: -1 below, 0 equal, 1 above.
 
     Source: EPFL 2503 §4.5.2, figure 4.13.
     """
@@ -397,25 +395,25 @@ class Compare(Comparison):
         self.natural = None if comparator else _NATURAL[result]
 
     def test(self, found: Any, expected: Any) -> Any:
-        """The comparator's result, or the natural order."""
+        """Compares the comparator's result, or the natural order."""
         if self.comparator is None:
             return _ORDERS[self.result](found, expected)
         return self.comparator(found, expected) == self.result
 
-    def written(self, found: ast.expr, expected: ast.expr, writing: ConditionSource) -> ast.expr:
+    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
         """A call of the comparator, or the natural order."""
         if self.natural is not None:
             return ast.Compare(found, [self.natural()], [expected])
-        called = writing.call(self.comparator, found, expected)
+        called = source.call(self.comparator, found, expected)
         return ast.Compare(called, [ast.Eq()], [ast.Constant(self.result)])
 
     @property
     def key(self) -> Hashable:
-        """With the comparator and its result."""
+        """Includes the comparator and its result."""
         return (super().key, self.result, self.comparator and id(self.comparator))
 
     def check(self, cls: type[Any]) -> None:
-        """As of an order, where the natural one is asked."""
+        """Checks the natural order as `OrderComparison` does."""
         sides = self.declared(cls)
         if self.natural not in (None, ast.Eq):
             check_order(*sides, str(self))
@@ -434,7 +432,7 @@ _ORDERS: Final = {-1: operator.lt, 0: operator.eq, 1: operator.gt}
 
 
 class CombinedCondition(Condition):
-    """A condition of conditions; the function f of the model. Raises InvalidObventError."""
+    """A condition made of conditions: the function f of the model. Raises InvalidObventError."""
 
     sign: ClassVar[str]
     _known = frozenset(("parts", "depth"))
@@ -452,24 +450,24 @@ class CombinedCondition(Condition):
 
     @property
     def key(self) -> Hashable:
-        """By its kind and its parts."""
+        """Made of the kind and the parts."""
         if self._has_more:
             return super().key
         return (type(self), *(each.key for each in self.parts))
 
     def accessors(self) -> Iterator[Accessor]:
-        """Those of its parts."""
+        """The accessors of its parts."""
         for each in self.parts:
             yield from each.accessors()
 
-    def surely(self) -> Iterator[Accessor]:
+    def certain_accessors(self) -> Iterator[Accessor]:
         """Those of the first part."""
-        return self.parts[0].surely() if self.parts else iter(())
+        return self.parts[0].certain_accessors() if self.parts else iter(())
 
-    def rebuilt(self, share: Share) -> Condition:
-        """With other accessors."""
+    def with_accessors(self, share: Share) -> Condition:
+        """Returns a copy with accessors replaced by `share`."""
         made = copy(self)
-        made.parts = tuple(each.rebuilt(share) for each in self.parts)
+        made.parts = tuple(each.with_accessors(share) for each in self.parts)
         return made
 
     def check(self, cls: type[Any]) -> None:
@@ -485,7 +483,7 @@ class CombinedCondition(Condition):
 
 
 class AndCondition(CombinedCondition):
-    """All parts hold; asked in their order, up to the first that does not. Without parts: yes.
+    """All parts hold; evaluated in order up to the first that does not. Without parts: True.
 
     Source: EPFL 2503 figure 4.14.
     """
@@ -493,51 +491,37 @@ class AndCondition(CombinedCondition):
     sign = "and"
 
     def __init__(self, *parts: Condition) -> None:
-        super().__init__(*_flat(AndCondition, parts))
+        super().__init__(*_flatten(AndCondition, parts))
 
     def holds(self, obvent: Any) -> bool:
-        """Whether all hold."""
+        """Whether all parts hold."""
         return all(each.holds(obvent) for each in self.parts)
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
+    def expression(self, source: ConditionSource) -> ast.expr:
         """`and`."""
-        return joined(ast.And(), [each.expression(writing) for each in self.parts])
-
-    def effort(self) -> tuple[float, float]:
-        """A part is evaluated where all before it hold."""
-        made, reached = 0.0, 1.0
-        for steps, often in (each.effort() for each in self.parts):
-            made, reached = made + reached * steps, reached * often
-        return made, reached
+        return join(ast.And(), [each.expression(source) for each in self.parts])
 
     def conjuncts(self) -> Iterator[Condition]:
-        """Its parts."""
+        """The conjuncts of its parts."""
         for each in self.parts:
             yield from each.conjuncts()
 
 
 class OrCondition(CombinedCondition):
-    """Some part holds; asked in their order, up to the first that does. Without parts: no."""
+    """At least one part holds; evaluated in order up to the first. Without parts: False."""
 
     sign = "or"
 
     def __init__(self, *parts: Condition) -> None:
-        super().__init__(*_flat(OrCondition, parts))
+        super().__init__(*_flatten(OrCondition, parts))
 
     def holds(self, obvent: Any) -> bool:
-        """Whether one holds."""
+        """Whether a part holds."""
         return any(each.holds(obvent) for each in self.parts)
 
-    def expression(self, writing: ConditionSource) -> ast.expr:
+    def expression(self, source: ConditionSource) -> ast.expr:
         """`or`."""
-        return joined(ast.Or(), [each.expression(writing) for each in self.parts])
-
-    def effort(self) -> tuple[float, float]:
-        """A part is evaluated where none before it holds."""
-        made, reached = 0.0, 1.0
-        for steps, often in (each.effort() for each in self.parts):
-            made, reached = made + reached * steps, reached * (1 - often)
-        return made, 1 - reached
+        return join(ast.Or(), [each.expression(source) for each in self.parts])
 
 
 class XorCondition(CombinedCondition):
@@ -549,23 +533,18 @@ class XorCondition(CombinedCondition):
         super().__init__(first, second)
 
     def holds(self, obvent: Any) -> bool:
-        """Whether one holds, and the other does not."""
+        """Whether one part holds and the other does not."""
         first, second = self.parts
         return bool(first.holds(obvent)) != bool(second.holds(obvent))
 
-    def surely(self) -> Iterator[Accessor]:
+    def certain_accessors(self) -> Iterator[Accessor]:
         """Those of both parts."""
         for each in self.parts:
-            yield from each.surely()
+            yield from each.certain_accessors()
 
-    def effort(self) -> tuple[float, float]:
-        """Both parts are asked."""
-        (steps, often), (more, other) = (each.effort() for each in self.parts)
-        return steps + more, often * (1 - other) + other * (1 - often)
-
-    def expression(self, writing: ConditionSource) -> ast.expr:
-        """The two are not alike."""
-        first, second = (negated(each.expression(writing)) for each in self.parts)
+    def expression(self, source: ConditionSource) -> ast.expr:
+        """Compares the negations of both for inequality."""
+        first, second = (negate(each.expression(source)) for each in self.parts)
         return ast.Compare(first, [ast.NotEq()], [second])
 
 
@@ -578,23 +557,18 @@ class NotCondition(CombinedCondition):
         super().__init__(part)
 
     def holds(self, obvent: Any) -> bool:
-        """Whether it does not."""
+        """Whether the part does not hold."""
         return not self.parts[0].holds(obvent)
 
-    def effort(self) -> tuple[float, float]:
-        """As the part, which holds as often as it does not."""
-        steps, often = self.parts[0].effort()
-        return steps, 1 - often
-
-    def expression(self, writing: ConditionSource) -> ast.expr:
+    def expression(self, source: ConditionSource) -> ast.expr:
         """`not`."""
-        return negated(self.parts[0].expression(writing))
+        return negate(self.parts[0].expression(source))
 
     def __str__(self) -> str:
         return f"not {self.parts[0]}"
 
 
-def _flat(kind: type[CombinedCondition], parts: tuple[Condition, ...]) -> Iterator[Condition]:
+def _flatten(kind: type[CombinedCondition], parts: tuple[Condition, ...]) -> Iterator[Condition]:
     for each in parts:
         if type(each) is kind:
             yield from each.parts

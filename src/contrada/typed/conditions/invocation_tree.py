@@ -1,52 +1,61 @@
-"""The invocation tree: shared parts of accessors are evaluated once for each obvent.
+"""`InvocationTree`: conditions that share the evaluation of their accessors.
 
-Each access and invocation in some condition, with its arguments, is a node below the node to whose
-value it is applied; conditions then ask nodes. A node is evaluated when it is first asked about an
-obvent; a node that raises, raises the same error for every condition that asks it.
+Each access or invocation in a condition, with its arguments, is a node below the node of its
+operand. Conditions read nodes. A node is evaluated at its first use for an obvent. A node that
+raises, raises the same error in each condition that reads it.
 
 Source: EPFL 2503 §4.5.4, figure 4.16.
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any
 
 from contrada.model.languages.atoms import failures
 from contrada.typed.conditions.accessors import WHOLE, Accessor
-from contrada.typed.conditions.condition_groups import ConditionGroup
 from contrada.typed.conditions.conditions import FAILURE, Condition
 
 
-class InvocationTree:
-    """Groups of equal conditions, with one tree for all their accessors.
+@dataclass(slots=True, eq=False)
+class ConditionGroup:
+    """A condition, and the keys of all subscribers with this or an equal one; never empty."""
 
-    Methods of obvents must not change them, nor depend on how often they are called.
-    Cost: of an obvent, each node once, and some tenths of a microsecond for each condition.
+    key: Hashable
+    condition: Condition
+    keys: list[Any] = field(default_factory=list)
+
+
+class InvocationTree:
+    """Groups of equal conditions, with one tree of all their accessors.
+
+    Methods of obvents must not change them, nor depend on the number of calls.
+    Cost of an obvent: each node once, and some tenths of a microsecond for each condition.
     """
 
     def __init__(self) -> None:
         self._nodes: dict[Hashable, _TreeNode] = {}
-        self._asked: dict[Hashable, tuple[Condition, ConditionGroup]] = {}
+        self._groups: dict[Hashable, tuple[Condition, ConditionGroup]] = {}
         self.turn = 0
 
     def put(self, group: ConditionGroup) -> None:
-        """Adds a new group, and the nodes that it needs."""
-        self._asked[group.key] = group.condition.rebuilt(self._shared), group
+        """Adds a new group, and its missing nodes."""
+        self._groups[group.key] = group.condition.with_accessors(self._share), group
 
     def drop(self, group: ConditionGroup) -> None:
-        """Takes a group away, and the nodes that no other needs."""
-        del self._asked[group.key]
+        """Removes a group, and the nodes that no other group uses."""
+        del self._groups[group.key]
         for each in group.condition.accessors():
             self._release(each)
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._nodes)
 
     def matching(self, obvent: Any) -> list[Any]:
-        """The keys of the groups that an obvent matches."""
+        """Returns the keys of the groups that an obvent matches."""
         self.turn += 1
         found: list[Any] = []
-        for condition, group in self._asked.values():
+        for condition, group in self._groups.values():
             try:
                 if condition.holds(obvent):
                     found += group.keys
@@ -54,14 +63,14 @@ class InvocationTree:
                 failures.add(FAILURE)
         return found
 
-    def _shared(self, accessor: Accessor) -> Accessor:
-        """The node of an accessor, with one use more."""
+    def _share(self, accessor: Accessor) -> Accessor:
+        """Returns the node of an accessor, with one use more."""
         if accessor is WHOLE:
             return accessor
         key = accessor.key
         node = self._nodes.get(key)
         if node is None:
-            node = self._nodes[key] = _TreeNode(self, accessor.rebuilt(self._shared))
+            node = self._nodes[key] = _TreeNode(self, accessor.with_operands(self._share))
         node.uses += 1
         return node
 
@@ -77,7 +86,7 @@ class InvocationTree:
 
 
 class _TreeNode(Accessor):
-    """An accessor, and what it got of the obvent that is looked at."""
+    """An accessor, and its value for the present obvent."""
 
     def __init__(self, tree: InvocationTree, accessor: Accessor) -> None:
         self._tree = tree
@@ -90,7 +99,7 @@ class _TreeNode(Accessor):
         self.uses = 0
 
     def eval(self, obvent: Any) -> Any:
-        # A method may have the same tree look at another obvent meanwhile.
+        # The turn alone is not enough: a method may match another obvent by the same tree.
         if self._turn != self._tree.turn or self._obvent is not obvent:
             turn = self._tree.turn
             value, error = None, None

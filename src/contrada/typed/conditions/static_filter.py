@@ -1,14 +1,14 @@
-"""Static filters: conditions compiled into functions of Python.
+"""`StaticForm`: static filters, conditions compiled into functions of Python.
 
-Nothing of a condition is looked up when an obvent comes: its methods are called and its constants
-compared as if a programmer had written that. Conditions stand in chunks, a function each, so that
-one that comes or goes has only its chunk compiled anew.
+Matching looks up nothing of a condition: its methods are called and its constants compared as in
+code by a programmer. Conditions are in chunks of one function each, so that a change recompiles one
+chunk only.
 
-What several conditions ask of every obvent is evaluated once in a chunk, before them: there the
-invocation tree is part of the function. What they may not need, since `&` and `|` stop early, stays
-where it is asked.
+An accessor that several conditions of a chunk evaluate for every obvent becomes a variable at the
+start of the function: there the invocation tree is part of the static filter. Accessors that `&`
+and `|` may skip are evaluated in their place.
 
-Source: EPFL 2503 §4.5.4 (enforcing static filters; the combination of both was left open there).
+Source: EPFL 2503 §4.5.4 (enforcing static filters; the combination of both is left open there).
 """
 
 import ast
@@ -18,24 +18,25 @@ from typing import Any, Final, NoReturn
 
 from contrada.model.languages.atoms import failures
 from contrada.typed.conditions.accessors import NO_VALUE, WHOLE, Accessor, Stage
-from contrada.typed.conditions.condition_groups import ConditionGroup
-from contrada.typed.conditions.condition_source import ConditionSource, Expressed, compiled
+from contrada.typed.conditions.condition_source import ConditionSource, Expressed, compile_function
 from contrada.typed.conditions.conditions import FAILURE
-from contrada.typed.conditions.invocation_tree import InvocationTree
+from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
 
 CHUNK_CONDITIONS_MAX: Final = 256
-"""Conditions in one function: what is compiled anew at once, some 30 milliseconds. Beyond it:
-another function."""
+"""Conditions in one function; compiling takes some 30 milliseconds. Beyond it: another function."""
 
 COMPILE_AFTER: Final = 100
-"""Obvents for which the conditions of a changed chunk are evaluated by an invocation tree, which
-takes about as long as to compile them. After these: they are compiled."""
+"""Obvents for which an invocation tree evaluates a changed chunk; this takes about as long as to
+compile it. Beyond it: the chunk is compiled."""
 
 Matching = Callable[[Any], list[Any]]
 
 
 class StaticForm:
-    """Groups of equal conditions in compiled chunks. `shares` is False for static filters alone."""
+    """Groups of equal conditions in compiled chunks.
+
+    With `shares` false, chunks have no variables.
+    """
 
     def __init__(self, *, shares: bool = True) -> None:
         self.chunks: list[Chunk] = []
@@ -44,9 +45,6 @@ class StaticForm:
 
     def __len__(self) -> int:
         return len(self._of)
-
-    def __contains__(self, group: ConditionGroup) -> bool:
-        return group.key in self._of
 
     def put(self, group: ConditionGroup) -> None:
         """Adds a group that is not here."""
@@ -58,7 +56,7 @@ class StaticForm:
         self._of[group.key] = chunk
 
     def drop(self, group: ConditionGroup) -> None:
-        """Takes a group away, if it is here."""
+        """Removes a group; no effect if it is not here."""
         chunk = self._of.pop(group.key, None)
         if chunk is not None:
             chunk.drop(group)
@@ -66,36 +64,34 @@ class StaticForm:
                 self.chunks.remove(chunk)
 
     def change(self, group: ConditionGroup) -> None:
-        """The keys of a group have changed, if it is here."""
+        """Notes that the keys of a group have changed; no effect if it is not here."""
         chunk = self._of.get(group.key)
         if chunk is not None:
             chunk.change(group)
 
-    def ask(self, obvent: Any) -> list[Any]:
-        """The keys that an obvent matches. A chunk that was asked often enough is compiled, one at
-        a time.
-        """
+    def matching(self, obvent: Any) -> list[Any]:
+        """Returns the keys that an obvent matches, and compiles at most one chunk that is due."""
         found: list[Any] = []
         is_due = True
         for chunk in self.chunks:
             if is_due and chunk.is_due:
                 chunk.compile()
                 is_due = False
-            found += chunk.ask(obvent)
+            found += chunk.matching(obvent)
         return found
 
     @property
     def is_compiled(self) -> bool:
-        """Whether all chunks are."""
+        """Whether all chunks are compiled."""
         return all(chunk.function is not None for chunk in self.chunks)
 
     def compile(self) -> None:
-        """Compiles all chunks that are not."""
+        """Compiles all chunks."""
         for chunk in self.chunks:
             chunk.compile()
 
-    def compiled(self) -> Matching:
-        """What gives the keys that an obvent matches, as long as nothing changes."""
+    def function(self) -> Matching:
+        """Compiles all chunks, and returns one function that is valid until the next change."""
         self.compile()
         functions = [chunk.function for chunk in self.chunks if chunk.function is not None]
         if len(functions) < 2:
@@ -111,51 +107,51 @@ class StaticForm:
 
 
 class Chunk:
-    """Some groups, and the function compiled from them; None if they have changed since."""
+    """Some groups, and the function compiled from them; None after a change."""
 
     def __init__(self, *, shares: bool) -> None:
         self.groups: dict[Hashable, ConditionGroup] = {}
         self.function: Matching | None = None
         self._shares = shares
         self._tree = InvocationTree()
-        self._asked = 0
+        self._uses = 0
         self._alone: set[Hashable] = set()
-        """Groups whose only key stands in the function."""
+        """Groups with one key, which is in the function."""
 
     def put(self, group: ConditionGroup) -> None:
         """Adds a group."""
         self.groups[group.key] = group
         self._tree.put(group)
-        self._changed()
+        self._invalidate()
 
     def drop(self, group: ConditionGroup) -> None:
-        """Takes a group away."""
+        """Removes a group."""
         del self.groups[group.key]
         self._tree.drop(group)
-        self._changed()
+        self._invalidate()
 
     def change(self, group: ConditionGroup) -> None:
-        """The keys of a group changed."""
+        """Notes that the keys of a group have changed."""
         if self.function is not None and group.key in self._alone:
-            self._changed()
+            self._invalidate()
 
-    def _changed(self) -> None:
-        self.function, self._asked = None, 0
+    def _invalidate(self) -> None:
+        self.function, self._uses = None, 0
 
-    def ask(self, obvent: Any) -> list[Any]:
-        """The keys of the groups that an obvent matches."""
+    def matching(self, obvent: Any) -> list[Any]:
+        """Returns the keys of the groups that an obvent matches."""
         if self.function is not None:
             return self.function(obvent)
-        self._asked += 1
+        self._uses += 1
         return self._tree.matching(obvent)
 
     @property
     def is_due(self) -> bool:
-        """Whether the chunk was evaluated so often that compiling it pays."""
-        return self.function is None and self._asked >= COMPILE_AFTER
+        """Whether the chunk was evaluated often enough for compiling it to pay."""
+        return self.function is None and self._uses >= COMPILE_AFTER
 
     def compile(self) -> None:
-        """Makes the function, where it is not there."""
+        """Compiles the function if there is none."""
         if self.function is None:
             groups = list(self.groups.values())
             self._alone = {each.key for each in groups if len(each.keys) == 1}
@@ -163,32 +159,32 @@ class Chunk:
 
 
 def static_function(groups: Iterable[ConditionGroup], *, shares: bool = True) -> Matching:
-    """One function for conditions: of an obvent, it gives a list of the keys that it matches.
+    """Returns one function that returns the keys of the conditions that an obvent matches.
 
     Cost: some 60 microseconds a condition.
     """
     groups = list(groups)
-    written = _Shared(groups) if shares else _Alone(literal=True)
+    source = _SharedSource(groups) if shares else _PlainSource(literal=True)
     body: list[ast.stmt] = [
         *ast.parse("found = []\nadd = found.append").body,
-        *written.statements(),
+        *source.statements(),
     ]
     for number, group in enumerate(groups):
-        body.append(_question(written, group, number))
+        body.append(_test_statement(source, group, number))
     body += ast.parse("return found").body
-    written.names["failed"] = lambda: failures.add(FAILURE)
-    return compiled("matching", body, written.names)
+    source.names["failed"] = lambda: failures.add(FAILURE)
+    return compile_function("matching", body, source.names)
 
 
-def _question(written: "_Alone", group: ConditionGroup, number: int) -> ast.stmt:
-    """`if …: add(key)`; what raises does not match."""
-    test = group.condition.expression(written)
+def _test_statement(source: "_PlainSource", group: ConditionGroup, number: int) -> ast.stmt:
+    """`if …: add(key)`, in a `try`: a condition that raises does not match."""
+    test = group.condition.expression(source)
     if len(group.keys) == 1:
         name, take = f"k{number}", ast.parse(f"add(k{number})").body
-        written.names[name] = group.keys[0]
+        source.names[name] = group.keys[0]
     else:
         name, take = f"k{number}", ast.parse(f"found += k{number}").body
-        written.names[name] = group.keys
+        source.names[name] = group.keys
     return _guarded([ast.If(test, take, [])], ast.parse("failed()").body)
 
 
@@ -197,32 +193,34 @@ def _guarded(body: list[ast.stmt], otherwise: list[ast.stmt], name: str | None =
     return ast.Try(body, [handler], [], [])
 
 
-class _Alone(ConditionSource):
-    """Each condition evaluates all that it asks for."""
+class _PlainSource(ConditionSource):
+    """The source of a function in which each condition evaluates all its accessors."""
 
     def statements(self) -> Iterator[ast.stmt]:
-        """What stands before the conditions."""
+        """The statements before the conditions."""
         return iter(())
 
 
-class _Shared(_Alone):
-    """What several conditions ask of every obvent is a variable."""
+class _SharedSource(_PlainSource):
+    """The source of a function with variables for accessors that several conditions always
+    evaluate.
+    """
 
     def __init__(self, groups: list[ConditionGroup]) -> None:
         super().__init__(literal=True)
-        self.names["Raised"] = Raised
+        self.names["Raised"] = RaisedValue
         uses: Counter[Hashable] = Counter()
-        sure: dict[Hashable, Accessor] = {}
+        certain: dict[Hashable, Accessor] = {}
         for group in groups:
-            asked = {each.key: each for it in group.condition.accessors() for each in _within(it)}
-            uses.update(asked.keys())
-            for it in group.condition.surely():
-                sure.update({each.key: each for each in _within(it)})
-        self._hoisted = {key: each for key, each in sure.items() if uses[key] > 1}
+            read = {each.key: each for it in group.condition.accessors() for each in _parts(it)}
+            uses.update(read.keys())
+            for it in group.condition.certain_accessors():
+                certain.update({each.key: each for each in _parts(it)})
+        self._hoisted = {key: each for key, each in certain.items() if uses[key] > 1}
         self._variables: dict[Hashable, str] = {}
 
     def statements(self) -> Iterator[ast.stmt]:
-        """The variables, each after those of its operands."""
+        """The assignments of the variables, each after those of its operands."""
         for each in list(self._hoisted.values()):
             yield from self._assignments(each)
 
@@ -242,43 +240,43 @@ class _Shared(_Alone):
         otherwise: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store())], default)]
         yield _guarded([ast.Assign([ast.Name(name, ast.Store())], value)], otherwise, "error")
 
-    def value(self, of: Expressed, *, looked_into: bool = True) -> ast.expr:
+    def value(self, of: Expressed, *, is_read: bool = True) -> ast.expr:
         """A variable, or the expression."""
         name = self._variables.get(of.key)
         if name is None:
             return of.expression(self)
-        return _name(name) if looked_into else self.call(present, _name(name))
+        return _name(name) if is_read else self.call(require_value, _name(name))
 
 
-def _within(accessor: Accessor) -> Iterator[Accessor]:
-    """An accessor, and all that it takes its values from."""
+def _parts(accessor: Accessor) -> Iterator[Accessor]:
+    """An accessor and all its operands."""
     if accessor is not WHOLE:
         yield accessor
         for each in accessor.operands():
-            yield from _within(each)
+            yield from _parts(each)
 
 
 def _name(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 
 
-class Raised:
-    """Stands for a value whose accessor raised: whatever is asked of it raises the same."""
+class RaisedValue:
+    """Stands for the value of an accessor that raised: each use raises the same error."""
 
     __slots__ = ("error",)
 
     def __init__(self, error: Exception) -> None:
         self.error = error.with_traceback(None)
 
-    def _again(self, *_: object) -> NoReturn:
+    def _raise(self, *_: object) -> NoReturn:
         raise self.error.with_traceback(None)
 
-    __getattr__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _again
+    __getattr__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _raise
     __hash__ = None  # type: ignore[assignment]
 
 
-def present(value: Any) -> Any:
-    """The value, where it is one. Raises what its accessor raised."""
-    if type(value) is Raised:
+def require_value(value: Any) -> Any:
+    """Returns a value. Raises the error of its accessor."""
+    if type(value) is RaisedValue:
         raise value.error.with_traceback(None)
     return value

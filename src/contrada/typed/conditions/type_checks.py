@@ -1,6 +1,6 @@
-"""Accessors and expected values against what classes declare.
+"""Checks of accessors and expected values against the declarations of classes.
 
-What is not declared is not checked: a method without annotations, `Any`, a generic's parameter.
+Undeclared types are not checked: a method without annotations, `Any`, a generic's parameter.
 
 Source: EPFL 2503 §4.5.1 (type safety in accessors).
 """
@@ -26,25 +26,25 @@ _NEITHER_ORDERED: Final[tuple[tuple[type, ...], ...]] = (
     (date,),
     (timedelta,),
 )
-"""Kinds of values of which two of different kinds have no order."""
+"""Kinds of values without an order between kinds."""
 
 _WIDER: Final[dict[type, tuple[type, ...]]] = {float: (int, float), complex: (int, float, complex)}
-"""The wider types that an annotation accepts, by the rules of Python's typing."""
+"""The types that an annotation accepts, by the rules of Python's typing."""
 
 
 class StandInArgument:
-    """Stands for an argument of which only the type is known."""
+    """An argument of which only the type is known."""
 
     def __init__(self, declared: Any) -> None:
         self.declared = declared
 
 
 def text_of(argument: object) -> str:
-    """An argument in words."""
+    """Returns an argument as text."""
     return repr(argument) if not hasattr(argument, "eval") else str(argument)
 
 
-def is_of(function: object, cls: type[Any]) -> bool:
+def has_method(function: object, cls: type[Any]) -> bool:
     """Whether a class, or an ancestor, has a function as a method."""
     for each in cls.__mro__:
         held = vars(each).get(getattr(function, "__name__", ""))
@@ -53,8 +53,8 @@ def is_of(function: object, cls: type[Any]) -> bool:
     return False
 
 
-def checked_field(declared: Any, name: str, place: str) -> Any:
-    """The type of a field of objects of a declared type. Raises InvalidObventError."""
+def field_type(declared: Any, name: str, place: str) -> Any:
+    """Returns the type of a field of objects of a declared type. Raises InvalidObventError."""
     found = []
     for cls in _classes(declared):
         held = _field(cls, name)
@@ -63,7 +63,7 @@ def checked_field(declared: Any, name: str, place: str) -> Any:
         if isinstance(held, types.FunctionType):
             raise _refusal(cls, f"{place}: {name!r} is a method, and no field; invoke it")
         found.append(held)
-    return united(found)
+    return unite(found)
 
 
 def _field(cls: type[Any], name: str) -> Any:
@@ -82,13 +82,11 @@ def _field(cls: type[Any], name: str) -> Any:
     return Any if held is not _MISSING or is_open or hasattr(cls, "__getattr__") else _MISSING
 
 
-def checked_call(
-    declared: Any, name: str, function: Any, arguments: Sequence[Any], place: str
-) -> Any:
-    """What a method of objects of a declared type returns. Raises InvalidObventError."""
+def call_type(declared: Any, name: str, function: Any, arguments: Sequence[Any], place: str) -> Any:
+    """Returns the result type of a method of a declared type. Raises InvalidObventError."""
     found = []
     for cls in _classes(declared):
-        if function is not None and not is_of(function, cls):
+        if function is not None and not has_method(function, cls):
             reason = f"{place}: {function.__qualname__} is no method of it"
             raise _refusal(cls, reason)
         held = inspect.getattr_static(cls, name, _MISSING)
@@ -100,7 +98,7 @@ def checked_call(
             raise _refusal(cls, f"{place}: {what} {name!r}")
         is_bound = isinstance(held, classmethod | staticmethod)
         found.append(_returned(cls, method, arguments, place, is_bound=is_bound))
-    return united(found)
+    return unite(found)
 
 
 def _returned(
@@ -127,7 +125,7 @@ def _returned(
 
 
 def check_order(declared: Any, other: Any, place: str) -> None:
-    """Raises InvalidObventError where two types of values have no order, as numbers and text."""
+    """Raises InvalidObventError for two types of values without an order, as numbers and text."""
     mine, its = (set(map(_order_of, _classes(each))) for each in (declared, other))
     if mine and its and None not in mine | its and mine.isdisjoint(its):
         reason = f"{place}: {name_of(declared)} and {name_of(other)} have no order"
@@ -142,7 +140,7 @@ def _order_of(cls: type[Any]) -> tuple[type, ...] | None:
 
 
 def _takes(annotation: Any, given: Any) -> bool:
-    """Whether a parameter takes an argument; yes where that is not known."""
+    """Whether a parameter takes an argument; True if that is not known."""
     if typing.get_origin(annotation) is typing.Literal and not isinstance(given, StandInArgument):
         return given in typing.get_args(annotation)
     expected = [each.type for each in alternatives_of(annotation)]
@@ -159,7 +157,7 @@ def _takes(annotation: Any, given: Any) -> bool:
 
 
 def _classes(declared: Any) -> list[type[Any]]:
-    """The classes of a declared type but None, of which nothing can be asked; none if not known."""
+    """The classes of a declared type except None; none if one of them is not known."""
     parts = [it.type for it in alternatives_of(declared) if it.kind is not FieldKind.NONE]
     classes = [_class_of(each) for each in parts]
     return [] if None in classes else [cls for cls in classes if cls is not None]
@@ -171,8 +169,8 @@ def _class_of(part: Any) -> type[Any] | None:
     return cls if known or getattr(cls, "_is_runtime_protocol", False) else None
 
 
-def united(found: list[Any]) -> Any:
-    """The union of the types that a stage may give."""
+def unite(found: list[Any]) -> Any:
+    """Returns the union of the possible types of a stage."""
     distinct = [each for place, each in enumerate(found) if each not in found[:place]]
     if not distinct or Any in distinct:
         return Any
