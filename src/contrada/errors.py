@@ -44,6 +44,17 @@ class InvalidNotificationError(ContradaError):
         self.reason = reason
 
 
+class AttributeValueError(ContradaError):
+    """An attribute is not what its reader expects. Carries `name`, `values` (of it), `expected`."""
+
+    def __init__(self, name: str, values: tuple[object, ...], expected: str) -> None:
+        found = _shown(values[0]) if len(values) == 1 else f"{len(values) or 'no'} values"
+        super().__init__(f"attribute {name!r}: expected {expected}, found {found}")
+        self.name = name
+        self.values = values
+        self.expected = expected
+
+
 class InvalidFilterError(ContradaError):
     """A constraint makes no sense. Carries `operator`, `constants`, `reason`, maybe `name`."""
 

@@ -11,11 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.errors import EncodingError, InvalidNameError, InvalidNotificationError, LimitError
+from contrada.errors import (
+    AttributeValueError,
+    EncodingError,
+    InvalidNameError,
+    InvalidNotificationError,
+    LimitError,
+)
 from contrada.model import Advertisement, Constraint, Envelope, Filter, Notification, Pattern, Query
 from contrada.model.algebra import NOTHING, attributes, sets
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX, check_span
-from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, of_parts
+from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, OWN, of_parts
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
 from contrada.model.codec import from_json, from_msgpack, to_json, to_msgpack
@@ -81,7 +87,9 @@ def test_what_is_at_its_limits_travels() -> None:
     held = Notification(
         {**full, "many": range_of(VALUES_MAX - 1)}, content_type=text, envelope=envelope
     )
-    assert from_msgpack(to_msgpack(held)) == held
+    read = from_msgpack(to_msgpack(held))
+    assert isinstance(read, Notification)
+    assert read.is_identical(held)
 
 
 def test_too_many_attributes_name_their_limit() -> None:
@@ -119,7 +127,7 @@ def test_the_first_moment_of_1970_is_a_time(read: Callable[[Notification], Notif
     unstamped = Notification({})
     assert read(at_epoch).envelope.time_us == 0
     assert read(unstamped).envelope.time_us is None
-    assert at_epoch != unstamped
+    assert not at_epoch.is_identical(unstamped)
     # The algebra has no absent @time, so filters see 1970 in both.
     assert all(Filter("@time = @1970-01-01T00:00:00Z").matches(n) for n in (at_epoch, unstamped))
 
@@ -186,9 +194,70 @@ def test_json_gives_back_all_of_it() -> None:
         content_type="x",
         envelope=Envelope("i", "p", 3, 4),
     )
-    assert Notification.from_json(notification.to_json()) == notification
+    assert Notification.from_json(notification.to_json()).is_identical(notification)
     with pytest.raises(EncodingError, match="expected a notification, found a filter"):
         Notification.from_json(to_json(Filter("a = 1")))
+
+
+def test_a_received_notification_equals_the_published_one() -> None:
+    """A subscriber could not look for the notification that it published."""
+    published = Notification({"a": 5, "b": ["x", "y"]}, body=b"z", content_type="t")
+    stamped = published.with_envelope(Envelope("i", "p", 3, 4))
+    received = from_msgpack(to_msgpack(stamped))
+    assert (
+        received
+        == published
+        == Notification({"a": 5.0, "b": ["y", "x"]}, body=b"z", content_type="t")
+    )
+    assert hash(received) == hash(published)
+    assert isinstance(received, Notification)
+    assert received.is_identical(stamped)
+    assert not received.is_identical(published)
+    for other in (
+        Notification({"a": 6, "b": ["x", "y"]}, body=b"z", content_type="t"),
+        Notification(published, body=b"z"),
+        Notification(published, content_type="t"),
+        Notification({"a": True, "b": ["x", "y"]}, body=b"z", content_type="t"),
+        dict(published),
+    ):
+        assert other != published
+
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+TYPED = Notification(
+    {"i": 5, "f": 2.5, "s": "x", "b": b"y", "odd": b"\xff", "t": AT, "yes": True, "two": [1, 2]}
+)
+
+
+def test_typed_access_gives_the_value_of_a_domain() -> None:
+    """Arithmetic with an attribute would need a cast, or fail elsewhere for a text."""
+    for n in (TYPED, Notification.from_json(TYPED.to_json()), of_parts(TYPED.span, b"", "", OWN)):
+        assert (n.number("i") * 2, n.number("f")) == (10, 2.5)
+        assert (n.text("s"), n.text("b"), n.time("t"), n.boolean("yes")) == ("x", "y", AT, True)
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "reason"),
+    [
+        (Notification.number, "yes", "expected a number, found True"),
+        (Notification.number, "s", "expected a number, found 'x'"),
+        (Notification.number, "none", "expected a number, found no values"),
+        (Notification.number, "two", "expected a number, found 2 values"),
+        (Notification.text, "odd", r"expected a text, found b'\\xff'"),
+        (Notification.time, "i", "expected a time, found 5"),
+        (Notification.boolean, "i", "expected true or false, found 5"),
+    ],
+)
+def test_typed_access_names_what_it_found(
+    read: Callable[[Notification, str], object], name: str, reason: str
+) -> None:
+    """The error would not tell which attribute of which record is of another type."""
+    with pytest.raises(AttributeValueError, match=f"attribute '{name}': {reason}") as caught:
+        read(TYPED, name)
+    assert (caught.value.name, len(caught.value.values)) == (
+        name,
+        {"none": 0, "two": 2}.get(name, 1),
+    )
 
 
 def test_spans_are_checked_however_they_come() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from contrada.model import Notification, Pattern
+from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import ABSENT_KEY, TIME_MIN_US, Key, value_of
 from contrada.patterns import Match
 
@@ -49,8 +49,8 @@ class Flush:
 
 Step: TypeAlias = Add | Remove | Push | Advance | Flush
 Script: TypeAlias = Sequence[Step]
-Reported: TypeAlias = list[tuple[int, Match[str]]]
-"""Matches, each with the number of the step that reports it."""
+Reported: TypeAlias = list[tuple[int, Match[str], list[Envelope]]]
+"""Matches, each with the number of the step that reports it, and the envelopes of the match."""
 
 
 def expected(script: Script, slack_us: int | None) -> Reported:
@@ -79,7 +79,12 @@ def expected(script: Script, slack_us: int | None) -> Reported:
                 place = (handled_at[last], last, number, group, order(run[0]))
                 found.append((place, Match(key, by, run)))
     found.sort(key=lambda each: each[0])
-    return [(place[0], match) for place, match in found]
+    return [(place[0], match, envelopes_of(match)) for place, match in found]
+
+
+def envelopes_of(match: Match[str]) -> list[Envelope]:
+    """The envelopes of a match, which `==` of notifications does not compare."""
+    return [each.envelope for each in match.notifications]
 
 
 def watermarks_of(script: Script, slack_us: int | None) -> list[int]:

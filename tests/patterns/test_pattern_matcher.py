@@ -26,6 +26,7 @@ from tests.patterns.pattern_definition import (
     Reported,
     Script,
     Step,
+    envelopes_of,
     expected,
 )
 
@@ -134,7 +135,7 @@ def reported(
                 matches = matcher.advance(watermark_us)
             case Flush():
                 matches = matcher.flush()
-        found += [(number, match) for match in matches]
+        found += [(number, match, envelopes_of(match)) for match in matches]
         after()
     return found
 

@@ -70,7 +70,13 @@ async def cases(service: ct.Service) -> None:
     await service.publish(Plain())  # error
     ct.Handle(service, StockQuote, lambda q: print(q.price), lambda q: q.price > 0)
     async with service.subscribe("price < 3") as notifications:
-        (await anext(notifications)).body.hex()
+        notification = await anext(notifications)
+        notification.body.hex()
+        (notification.number("price") * 2).hex()
+        notification.text("symbol").upper()
+        notification.time("at").isoformat() + str(not notification.boolean("urgent"))
+        notification.number("price").upper()  # error
+        notification["price"] * 2  # error
 
 
 def blocking(service: ct.SyncService) -> None:

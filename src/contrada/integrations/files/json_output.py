@@ -91,8 +91,7 @@ def _line_of_body(of: Notification) -> str | None:
         found = None if "\n" in line or "\r" in line else notification_of_shown(line)
     except (ContradaError, UnicodeDecodeError):
         return None
-    is_same = found is not None and found.with_envelope(of.envelope) == of
-    return line if is_same else None
+    return line if found == of else None
 
 
 def _body(name: str, member: dict[str, Any]) -> tuple[bytes, str]:

@@ -1,24 +1,26 @@
-"""Notifications: attributes, an envelope, and an opaque body.
+"""`Notification`: attributes, an envelope and an opaque body.
 
 An attribute has one value, or a finite set of values; it matches a constraint when one of them
-does. An empty set of values is the same as no attribute. Some names belong to the system: the
-envelope's `@id`, `@publisher`, `@time`, and those of the type marks, `@is.NAME`.
+does. An empty set of values is the same as no attribute. The system owns some names: `@id`,
+`@publisher` and `@time` of the envelope, and the type marks, `@is.NAME`.
 
-A notification holds its attributes as bytes: one map of msgpack, its *span*. They are checked once,
-when it is made, and read from there when somebody asks; one made of a few plain values keeps them,
-for readers beside it. The index matches the span itself, and it travels unchanged, so that nothing
-is packed or parsed twice between publisher and subscriber.
+A notification holds its attributes as bytes: one map of msgpack, its *span*. The span is checked
+once, on creation, and decoded at the first access. A small notification of plain values also keeps
+these, for subscribers in the same process. The index matches the span itself, and brokers forward
+it unchanged, so nothing is packed or parsed twice between publisher and subscriber.
 
 Source: PODC 2000 §2 and figure 2.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contrada.errors import InvalidNotificationError
+from contrada.errors import AttributeValueError, InvalidNotificationError
 from contrada.model.algebra import nested_objects, notation
 from contrada.model.algebra.attributes import (
     ATTRIBUTES_MAX,
@@ -51,17 +53,17 @@ from contrada.model.domains.values import (
 )
 
 ATTRIBUTES_KEPT_MAX: Final = 16
-"""Attributes of a notification that keeps the values it was made of, to be read in this process.
-Beyond it: they are read from its bytes when somebody asks."""
+"""Attributes of a notification that keeps the values it was made of. Beyond it: the first access
+decodes them from the span."""
 
 Body: TypeAlias = bytes | Mapping[str, Any]
-"""A body, opaque; or a mapping that stands in it as JSON."""
+"""Opaque bytes, or a mapping that is encoded as JSON."""
 
 PRIORITY_DEFAULT: Final = 4
 
 
 def check_text(name: str, text: object) -> None:
-    """Refuse what is no text of the envelope."""
+    """Raises InvalidNotificationError for a value that no text field of an envelope can hold."""
     if type(text) is not str:
         raise InvalidNotificationError(name, text, "must be a str")
     if len(text) <= ENVELOPE_TEXT_BYTES_MAX and text.isascii():
@@ -81,11 +83,11 @@ def _check_integer(name: str, value: object, low: int, high: int) -> None:
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """What the service says about a notification; filters see it as @id, @publisher, @time.
+    """Metadata of a publication; filters read it as `@id`, `@publisher` and `@time`.
 
-    `time_us` is when it was published, in UTC microseconds since 1970; `ttl_us` how long it may
-    live after that, `priority` 0 (lowest) to 9: both for best effort only. An access point fills in
-    what is empty: no id, no publisher, no time (None; 0 is the first moment of 1970).
+    `time_us` is the time of publication, in UTC microseconds since 1970. `ttl_us` is its lifetime
+    from then on, `priority` is 0 (lowest) to 9; both apply to best effort only. On publication the
+    service fills in a missing id, publisher or time (None; 0 is the first moment of 1970).
 
     Source: PODC 2000 §2 (timestamps); EPFL 2503 §5.2.2 (timely and prioritary obvents).
     """
@@ -99,7 +101,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
     delivery: str = "best-effort"
 
     def __post_init__(self) -> None:
-        # What access points stamp is told apart in one go: each that is read makes an envelope.
+        # One test accepts almost all envelopes: every received notification makes one.
         time_us, id_, publisher, delivery = self.time_us, self.id, self.publisher, self.delivery
         if (
             delivery == BEST_EFFORT
@@ -130,44 +132,48 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
 
     @property
     def at_us(self) -> int:
-        """`time_us`, or 0 where it is still empty: what filters and patterns see."""
+        """The time for filters and patterns: `time_us`, or 0 if it is missing."""
         return self.time_us or 0
 
     @property
     def expires_us(self) -> int | None:
-        """The time from which it is too late to read it; None where that never comes."""
+        """The end of the lifetime; None if there is none."""
         if self.ttl_us is None or self.time_us is None or self.delivery != BEST_EFFORT:
             return None
         return self.time_us + self.ttl_us
 
 
 BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
-"""The default: by far the most envelopes have it."""
+"""The default delivery guarantee."""
 
 UNSTAMPED: Final = Envelope()
 
 OWN: Final = Envelope()
-"""Of a notification that nobody but the service has yet: it is stamped in place."""
+"""Marks a notification that only the service refers to, so that it can be stamped in place."""
 
 
 def mark_name(type_name: str) -> str:
-    """The attribute that marks a notification as an obvent of a type."""
+    """Returns the name of the attribute that marks a notification as an obvent of a type."""
     return f"{MARK_PREFIX}{type_name}"
 
 
 class Notification(Product, Mapping[str, Values]):
     """An event: a mapping of attribute names to values, an envelope, a body. Immutable.
 
-    `Notification({"symbol": "DIS", "change": -4.0})`; a list, tuple or set gives an attribute
-    several values, a mapping gives names joined by dots; what fits no attribute makes the body all
-    of the mapping as JSON (see `nesting`). Raises InvalidNotificationError with the name and the
-    value, and LimitError beyond ATTRIBUTES_MAX. `dict(n)` gives the attributes back; several values
-    are a tuple, distinct and in the order of the line. Their own order and repeats are in the body,
-    where the mapping is given as the `body` too: it then is its JSON.
+    `Notification({"symbol": "DIS", "change": -4.0})`. A list, tuple or set gives an attribute
+    several values. A nested mapping gives names joined by dots. If a part fits no attribute, such
+    as a list of objects, the body is the whole mapping as JSON (see `nested_objects`). `dict(n)`
+    returns the attributes; several values are a tuple, distinct and sorted. To keep their order and
+    repeats, pass the mapping as `body` too.
+
+    Two notifications are equal if their attributes, bodies and content types are equal. Envelopes
+    are not compared, so a received notification equals the published one; `is_identical` compares
+    them too. Numbers are equal by value: 5 and 5.0 are the same.
 
     As a product its named sets are its values, and every other attribute is absent.
 
-    Source: PODC 2000 §2.
+    Raises InvalidNotificationError with the name and the value, and LimitError beyond
+    ATTRIBUTES_MAX. Source: PODC 2000 §2.
     """
 
     __slots__ = ("_keys", "_values", "body", "content_type", "envelope", "packed", "span")
@@ -176,10 +182,7 @@ class Notification(Product, Mapping[str, Values]):
     """The attributes as one map of msgpack, checked."""
 
     packed: bytes
-    """The whole encoding, where it came as such or was made already; else empty.
-
-    What came from elsewhere goes on unchanged.
-    """
+    """The encoding, if it was received or made already; else empty. It is forwarded unchanged."""
 
     body: bytes
     content_type: str
@@ -226,7 +229,7 @@ class Notification(Product, Mapping[str, Values]):
         content_type: str = "",
         envelope: Envelope = UNSTAMPED,
     ) -> "Notification":
-        """A notification that also carries type marks, given as the types' names."""
+        """Returns a notification of user attributes and of type marks, given as type names."""
         if not good_names.issuperset(attributes):
             for name, value in attributes.items():
                 check_attribute_name(name, value, system=False)
@@ -241,7 +244,7 @@ class Notification(Product, Mapping[str, Values]):
         content_type: str,
         envelope: Envelope,
     ) -> "Notification":
-        """A notification as it came from elsewhere: type marks are allowed."""
+        """Returns a notification of decoded attributes, which may include type marks."""
         if body != b"" or content_type:
             _check_body(body, content_type)
         span = plain_span(attributes, good_names_and_marks)
@@ -253,7 +256,7 @@ class Notification(Product, Mapping[str, Values]):
         return of_parts(span, body, content_type, envelope, values=kept)
 
     def with_envelope(self, envelope: Envelope) -> "Notification":
-        """The same notification in another envelope. Shares the attributes."""
+        """Returns the notification with another envelope. Shares the attributes."""
         if self.envelope is OWN:
             _set_envelope(self, envelope)
             return self
@@ -261,11 +264,11 @@ class Notification(Product, Mapping[str, Values]):
 
     @classmethod
     def from_json(cls, text: str) -> "Notification":
-        """The notification that `to_json` wrote. Raises EncodingError with the reason."""
+        """Decodes the output of `to_json`. Raises EncodingError with the reason."""
         return notation.read(cls, text)
 
     def to_json(self) -> str:
-        """The whole notification as JSON, on one line; the same for equal ones. See `encoding`."""
+        """Encodes all parts as one line of JSON; identical notifications give identical lines."""
         return notation.written(self)
 
     @property
@@ -274,7 +277,7 @@ class Notification(Product, Mapping[str, Values]):
         return MappingProxyType(self._read())
 
     def _read(self) -> dict[str, Values]:
-        """The values, read from the span when they are asked for first."""
+        """Returns the values; the first call decodes the span."""
         values = self._values
         if values is None:
             values = values_in(self.span)
@@ -282,7 +285,7 @@ class Notification(Product, Mapping[str, Values]):
         return values
 
     def __getattr__(self, name: str) -> Any:
-        """A part that is read from the encoding when it is asked for first."""
+        """Decodes the parts of a received notification at the first access."""
         if name not in _PARTS:
             raise AttributeError(f"a Notification has no attribute {name!r}")
         _, _, (span, envelope, body, content_type) = _decode_parts(self.packed)
@@ -293,7 +296,7 @@ class Notification(Product, Mapping[str, Values]):
         return getattr(self, name)
 
     def keys_of(self, name: str) -> tuple[Key, ...]:
-        """The keys of an attribute's values; of the envelope too; absent is a key."""
+        """Returns the keys of an attribute or envelope field; that of an absent one is `absent`."""
         try:
             known = self._keys
         except AttributeError:
@@ -305,10 +308,7 @@ class Notification(Product, Mapping[str, Values]):
         return keys
 
     def keys_among(self, asked: Collection[str]) -> dict[str, tuple[Key, ...]]:
-        """The keys of the attributes that are asked for and not absent; none of the envelope.
-
-        They are not kept, as those of `keys_of` are: mostly nobody asks for them again.
-        """
+        """Returns the keys of those attributes that are present. Unlike `keys_of`, keeps none."""
         held = self._read()
         names = asked if len(asked) <= len(held) else held
         return {name: keys_in(held[name]) for name in names if name in held and name in asked}
@@ -348,19 +348,58 @@ class Notification(Product, Mapping[str, Values]):
     def __len__(self) -> int:
         return len(self._read())
 
-    def _identity(self) -> tuple[object, ...]:
-        """What equal notifications have in common: 5 and 5.0 are one key."""
-        attributes = frozenset((name, self.keys_of(name)) for name in self._read())
-        return attributes, self.envelope, self.body, self.content_type
+    def number(self, name: str) -> float:
+        """Returns the number that an attribute has as its only value: an int or a float.
+
+        Raises AttributeValueError, as do `text`, `time` and `boolean`.
+        """
+        value = self._read().get(name, ())
+        if type(value) is int or type(value) is float:
+            return value
+        raise _unexpected(name, value, "a number")
+
+    def text(self, name: str) -> str:
+        """Returns the text that an attribute has as its only value; bytes must be UTF-8."""
+        value = self._read().get(name, ())
+        if type(value) is bytes:
+            with contextlib.suppress(UnicodeDecodeError):
+                return value.decode()
+        if type(value) is str:
+            return value
+        raise _unexpected(name, value, "a text")
+
+    def time(self, name: str) -> datetime:
+        """Returns the time that an attribute has as its only value, in UTC."""
+        value = self._read().get(name, ())
+        if type(value) is datetime:
+            return value
+        raise _unexpected(name, value, "a time")
+
+    def boolean(self, name: str) -> bool:
+        """Returns the truth value that an attribute has as its only value."""
+        value = self._read().get(name, ())
+        if type(value) is bool:
+            return value
+        raise _unexpected(name, value, "true or false")
+
+    def is_identical(self, other: "Notification") -> bool:
+        """Whether the other equals this one and has an equal envelope."""
+        return self == other and self.envelope == other.envelope
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Notification):
             return NotImplemented
-        return self._identity() == other._identity()
+        if self.body != other.body or self.content_type != other.content_type:
+            return False
+        return self.span == other.span or self._content() == other._content()
+
+    def _content(self) -> dict[str, tuple[Key, ...]]:
+        return {name: self.keys_of(name) for name in self._read()}
 
     def __hash__(self) -> int:
+        # Many numbers share a hash in Python, and a stranger can choose them; bytes are salted.
         attributes = frozenset((name, line.packed(self.keys_of(name))) for name in self._read())
-        return hash((attributes, self.envelope.id, self.body, self.content_type))
+        return hash((attributes, self.body, self.content_type))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Notification cannot be changed")
@@ -372,7 +411,7 @@ class Notification(Product, Mapping[str, Values]):
         return f"Notification({self._read()!r})"
 
     def __repr__(self) -> str:
-        """All of it: type marks, the body and the envelope too, where it has these."""
+        """Shows all parts: type marks too, the body and the envelope if there are any."""
         shown = [repr(self._read())]
         shown += [f"body={self.body!r}"] if self.body else []
         shown += [f"content_type={self.content_type!r}"] if self.content_type else []
@@ -399,7 +438,7 @@ _set_keys: Final = _slots["_keys"].__set__
 
 
 def keys_in(values: Values) -> tuple[Key, ...]:
-    """The keys of one value, or of several, in the order of the line."""
+    """Returns the keys of one value, or of several, sorted."""
     if type(values) is tuple:
         return tuple(sorted(map(key_of, values)))
     return (key_of(values),)  # type: ignore[arg-type]
@@ -413,10 +452,7 @@ def of_parts(
     packed: bytes = b"",
     values: dict[str, Values] | None = None,
 ) -> Notification:
-    """The notification with these parts, all checked already.
-
-    `values` are those of the span as `check_span` gave them, where somebody will ask.
-    """
+    """Returns the notification of checked parts; `values` are those of the span, if decoded."""
     notification = _new(Notification)
     _set_span(notification, span)
     _set_body(notification, body)
@@ -427,25 +463,15 @@ def of_parts(
     return notification
 
 
-def of_plain(attributes: dict[str, Any], envelope: Envelope) -> Notification:
-    """The notification of attributes that it takes over: their names good, their types plain.
-
-    Raises as `Notification.restored` where a value is beyond its range all the same.
-    """
-    span = plain_values_span(attributes)
-    if span is None:
-        return Notification.restored(attributes, b"", "", envelope)
-    kept: Any = attributes if len(attributes) <= ATTRIBUTES_KEPT_MAX else None
-    return of_parts(span, b"", "", envelope, values=kept)
-
-
-def of_found(
-    attributes: dict[str, Any], several: Iterable[str], envelope: Envelope
+def of_plain(
+    attributes: dict[str, Any], envelope: Envelope, several: Iterable[str] = ()
 ) -> Notification:
-    """As `of_plain`; of some names the values are a list each, of plain types.
+    """Returns the notification of valid names and of values of plain types; owns the dictionary.
 
-    Raises as `Notification.restored`.
+    The values of the names in `several` are lists. Raises as `Notification.restored` for a value
+    beyond its range.
     """
+    kept: Any = attributes if len(attributes) <= ATTRIBUTES_KEPT_MAX and not several else None
     for name in several:
         values = attributes[name]
         if _TEXTS.issuperset(map(type, values)):
@@ -456,7 +482,7 @@ def of_found(
     span = plain_values_span(attributes)
     if span is None:
         return Notification.restored(attributes, b"", "", envelope)
-    return of_parts(span, b"", "", envelope)
+    return of_parts(span, b"", "", envelope, values=kept)
 
 
 _TEXTS: Final = frozenset((str,))
@@ -465,10 +491,10 @@ _TEXTS: Final = frozenset((str,))
 def of_values(
     values: dict[str, Any], packed: bytes, begin: int, larges: int
 ) -> Notification | None:
-    """The notification with these values, which stand in its encoding from there on.
+    """Returns the notification of an encoding and its decoded values; None if these need checks.
 
-    So many bytes there may begin an integer beyond 63 bits. All else is read from the encoding when
-    it is asked for. None where the values must be looked at one by one.
+    `begin` is the position of the attributes, `larges` the number of bytes there that may begin an
+    integer beyond 63 bits. The other parts are decoded at their first access.
     """
     count = count_in(packed, begin)
     if not len(values) == count <= ATTRIBUTES_MAX or not are_plain(values, larges):
@@ -480,15 +506,19 @@ def of_values(
 
 
 def keep_packed(of: Notification, packed: bytes) -> None:
-    """Notes the encoding of a notification, so that it is made once."""
+    """Stores the encoding of a notification, so that it is made once."""
     _set_packed(of, packed)
+
+
+def _unexpected(name: str, value: Values, expected: str) -> AttributeValueError:
+    return AttributeValueError(name, value if type(value) is tuple else (value,), expected)
 
 
 # --- the body -----------------------------------------------------------------------------------
 
 
 def _body_for(attributes: Mapping[str, Any], body: Body) -> Body:
-    """The attributes for the body, since some of them are no attributes."""
+    """Returns the mapping as the body, which holds its parts that fit no attribute."""
     if body and body is not attributes:
         reason = "lists of objects or lists stay in the body, which is given already"
         raise InvalidNotificationError("@body", body, reason)
@@ -496,7 +526,7 @@ def _body_for(attributes: Mapping[str, Any], body: Body) -> Body:
 
 
 def _json_body(body: object, content_type: str) -> tuple[bytes, str]:
-    """The body that a mapping is, and its content type."""
+    """Encodes a mapping as a body; returns it with its content type."""
     if not isinstance(body, Mapping):
         raise InvalidNotificationError("@body", body, "the body is bytes, or a mapping")
     return nested_objects.as_json(body), content_type or nested_objects.JSON_TYPE

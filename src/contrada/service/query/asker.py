@@ -27,7 +27,7 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.model import Notification
-from contrada.model.algebra.notification import UNSTAMPED, check_text
+from contrada.model.algebra.notification import check_text
 from contrada.model.domains.values import check_name
 from contrada.routing.admission import QUESTION_TIME_MAX_US
 from contrada.routing.aggregation import (
@@ -219,12 +219,11 @@ class AnswerReader:
             return False
         if self._seen is None:
             return True
-        content = item.with_envelope(UNSTAMPED)
-        if content in self._seen:
+        if item in self._seen:
             return False
         if len(self._seen) >= COLLATED_MAX:
             raise LimitError("COLLATED_MAX", COLLATED_MAX)
-        self._seen.add(content)
+        self._seen.add(item)
         return True
 
     def read(self, item: Notification) -> Any:
