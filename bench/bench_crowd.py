@@ -15,7 +15,7 @@ import contrada as ct
 from bench.crowd import HELLO, Process, allow_files, broker
 from bench.harness import Measurement, figure
 from contrada.net.wire.frames import FrameReader, Request, encode
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.routing.router_messages import Subscribe
 
 IDLE: Final = 5_000
@@ -76,7 +76,7 @@ def requests(client: int) -> bytes:
     for number in range(OF_EACH):
         unique = client * OF_EACH + number
         asked = ct.FilterSet(f'symbol = "S{unique % 5_000}" and price >= {unique / 100}')
-        said.append(encode(Request(number, packed(Subscribe(str(number), asked)), 65_536)))
+        said.append(encode(Request(number, encode_message(Subscribe(str(number), asked)), 65_536)))
     return b"".join(said)
 
 

@@ -168,7 +168,7 @@ def over_tls() -> Measurement:
         issued = authority.issue_cert("127.0.0.1")
         issued.private_key_and_cert_chain_pem.write_to_path(str(shown))
         flags, access = ["--tls-certificate", str(shown)], ["", str(trusted)]
-        tls = Tls(authority=trusted).going()
+        tls = Tls(authority=trusted).client_context()
         both = [
             trip(stack, 1, flags, access, tls),
             trip(stack, 1, [], [], None),

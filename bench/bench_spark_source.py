@@ -82,7 +82,7 @@ async def _read(address: str) -> float:
         log = await logs.log("log")
         begun, at = perf_counter(), log.first
         while at < log.next:
-            at = (await logs.stretch(AskRecordBatch("log", log.number, at, log.next))).next
+            at = (await logs.record_batch(AskRecordBatch("log", log.number, at, log.next))).next
         return ROWS / (perf_counter() - begun)
 
 

@@ -28,7 +28,7 @@ from contrada.net.wire.frames import (
     Request,
     encode,
 )
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.routing.router_messages import Subscribe
 
 AT_ONCE: Final = 500
@@ -64,7 +64,7 @@ class Subscriber:
     def at(cls, port: int, number: int) -> "Subscriber":
         """One that has asked, and not been answered."""
         sock = socket.create_connection(("127.0.0.1", port))
-        sock.sendall(HELLO + encode(Request(2, packed(subscribe(number)), CREDIT)))
+        sock.sendall(HELLO + encode(Request(2, encode_message(subscribe(number)), CREDIT)))
         return cls(number, sock)
 
     def read(self) -> None:

@@ -67,9 +67,9 @@ def rise(lost: dict[str, int], before: Mapping[str, int], after: Mapping[str, in
 async def asked(settings: BrokerSettings) -> dict[str, Any]:
     """The statistics of a broker. Raises ContradaError where it does not answer."""
     tls = settings.tls.tls()
-    approach = ConnectOptions(None if tls is None else tls.going(), token_from(None))
+    approach = ConnectOptions(None if tls is None else tls.client_context(), token_from(None))
     address = str(settings.address)
-    async with TcpService(address, reconnect=False, approach=approach) as service:
+    async with TcpService(address, reconnect=False, options=approach) as service:
         return dict(await answered(address, service.broker_statistics()))
 
 

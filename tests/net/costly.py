@@ -316,7 +316,7 @@ async def publishing(of: Choices) -> tuple[float, int]:
         data = to_msgpack(filter_of(of))
         frame = encode(subscribe(n, n, data, 2**30))
         await desk.longest_s(peer, frame)
-        peer._turns._over_s = 0.0
+        peer._scheduler._over_s = 0.0
     publisher = desk.client()
     notifications = [notification_of(of)] * of.size(256)
     while sum(map(len, notifications)) > CONTENT_BYTES_MAX:

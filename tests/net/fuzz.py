@@ -240,7 +240,13 @@ class Fuzz:
         while self.frames < frames:
             membership = MEMBERSHIPS[number % len(MEMBERSHIPS)]
             number += 1
-            alike = {**membership.alike(), "as": "peer", "cost": 1, "name": "a", "instance": "a-1"}
+            alike = {
+                **membership.shared_options(),
+                "as": "peer",
+                "cost": 1,
+                "name": "a",
+                "instance": "a-1",
+            }
             self._mutator.seeds.hellos[NEIGHBOUR] = encode(Hello(NEIGHBOUR, "", alike))
             async with Broker(port=0, network=membership) as broker:
                 empty = tables(broker)

@@ -32,8 +32,8 @@ def tables(broker: Broker) -> Table:
     asked = [party for party, _, _ in router._subscriptions.registrations if party != keeper]
     patterns = router.statistics().patterns
     return {
-        "connections": len(broker._peers),
-        "guests": len(broker._guests),
+        "connections": len(broker._connections),
+        "guests": len(broker._sessions),
         "links": len(broker.neighbours) + len(dispatcher._links),
         "clients of the exchange": len(dispatcher._routes),
         "routes": sum(len(of) for name, of in dispatcher._routes.items() if name != keeper.name),
@@ -47,8 +47,8 @@ def tables(broker: Broker) -> Table:
         "work": len(broker._work),
         "due": len(broker.rounds._due),
         "readers": len(broker.logs._readers),
-        "publishers": len(broker.logs._users),
-        "ferries": len(broker.logs._ferries),
+        "publishers": len(broker.logs._publishers),
+        "ferries": len(broker.logs._channels),
         "tasks": len(asyncio.all_tasks()),
     }
 

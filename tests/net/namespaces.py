@@ -31,7 +31,7 @@ def ip(*arguments: str, namespace: str = "") -> None:
     subprocess.run(["ip", *inside, *arguments], check=True, capture_output=True, text=True)
 
 
-def why_not() -> str | None:
+def describe_os_error() -> str | None:
     """Why there can be no namespaces here; None where there can be."""
     if shutil.which("ip") is None or shutil.which("tc") is None:
         return "ip and tc of iproute2 are not there"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from contrada.lab.simulation.oracle import Outcome
-from tests.net.namespaces import namespaces, why_not
+from tests.net.namespaces import describe_os_error, namespaces
 from tests.net.real_plan import Plan, planned
 from tests.net.real_world import HIERARCHY, MESH, NINE, PARTED, SERVE, Loopback, outcome_of
 
@@ -40,7 +40,7 @@ def in_namespaces(plan: Plan) -> Outcome:
 
 def main(first: int, seeds: int, seconds: float) -> int:
     """So many seeds, or as many as begin within so many seconds; 1 where one does not hold."""
-    reason, status, until_s = why_not(), 0, time.monotonic() + seconds
+    reason, status, until_s = describe_os_error(), 0, time.monotonic() + seconds
     if reason is not None:
         print(f"none in namespaces: {reason}")  # noqa: T201 - a command
     for seed in range(first, first + seeds):

@@ -17,7 +17,7 @@ import pytest
 
 from contrada.errors import ConnectionFailedError, FrameError, NotPermittedError, ServiceError
 from contrada.net.broker import authenticator
-from contrada.net.broker.authenticator import Authenticator, is_private, names_in
+from contrada.net.broker.authenticator import Authenticator, certificate_names, is_private
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
@@ -83,7 +83,9 @@ async def test_only_who_shows_a_token_of_a_user_may_come() -> None:
     async with Broker(port=0, users=users(desk=desk())) as broker:
         async with connect(broker.address, token=TOKEN) as service:
             await service.publish({"a": 1})
-            assert [each.principal.name for each in broker._peers if each.principal] == ["desk"]
+            assert [each.principal.name for each in broker._connections if each.principal] == [
+                "desk"
+            ]
         for token, words in (
             ("", "say who you are: this broker wants a token"),
             (OTHER, "the token is not, or no longer, that of a user"),
@@ -96,7 +98,7 @@ async def test_only_who_shows_a_token_of_a_user_may_come() -> None:
         ):
             assert words in await refusal(broker.address, token=token)
         assert broker.refused[NOT_PERMITTED] == 8
-        await until(lambda: not broker._peers)
+        await until(lambda: not broker._connections)
 
 
 @on_loop
@@ -261,7 +263,7 @@ async def test_where_others_reach_a_broker_somebody_says_who_may_come(authority:
 
 
 def client(authority: Authority, *names: str) -> ssl.SSLContext:
-    return authority.tls(*names).going()
+    return authority.tls(*names).client_context()
 
 
 @on_loop
@@ -272,9 +274,11 @@ async def test_a_certificate_says_who_one_is(authority: Authority, tmp_path: Pat
         mine = client(authority, "desk.example")
         async with connect(broker.address, tls=mine, publisher="desk") as service:
             await service.publish({"a": 1})
-            assert [each.principal.name for each in broker._peers if each.principal] == ["desk"]
+            assert [each.principal.name for each in broker._connections if each.principal] == [
+                "desk"
+            ]
         async with connect(broker.address, tls=mine, token=TASK):
-            names = [each.principal.name for each in broker._peers if each.principal]
+            names = [each.principal.name for each in broker._connections if each.principal]
             assert names == ["task"], "a token says more than a certificate"
         async with connect(broker.address, tls=authority.trusting(), token=TASK):
             pass
@@ -283,16 +287,16 @@ async def test_a_certificate_says_who_one_is(authority: Authority, tmp_path: Pat
         assert "no user has a certificate of 'stranger.example'" in found
         assert "say who you are" in await refusal(broker.address, tls=authority.trusting())
         forged = Tls(Authority(tmp_path).tls("desk.example").certificate, authority=authority.path)
-        await refusal(broker.address, tls=forged.going())
+        await refusal(broker.address, tls=forged.client_context())
 
 
 def test_names_of_certificates() -> None:
     """The common name would count where others are said, as it must not."""
     common = {"subject": ((("commonName", "desk.example"),), (("organizationName", "x"),))}
-    assert [*names_in(common)] == ["desk.example"]
+    assert [*certificate_names(common)] == ["desk.example"]
     both = {**common, "subjectAltName": (("DNS", "a"), ("IP Address", "10.0.0.1"))}
-    assert [*names_in(both)] == ["a", "ip:10.0.0.1"]
-    assert [*names_in({})] == []
+    assert [*certificate_names(both)] == ["a", "ip:10.0.0.1"]
+    assert [*certificate_names({})] == []
 
 
 def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
@@ -305,14 +309,14 @@ def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
         ("othername", None),
         ("IP Address", None),
     ):
-        found = [*names_in({"subjectAltName": ((kind, "desk.example"),)})]
+        found = [*certificate_names({"subjectAltName": ((kind, "desk.example"),)})]
         assert found == ([] if name is None else [name])
     # What `ssl` tells of one address has several forms.
     addresses = (("IP Address", "2001:DB8:0:0:0:0:0:1\n"), ("IP Address", "2001:db8::1"))
-    assert {*names_in({"subjectAltName": addresses})} == {"ip:2001:db8::1"}
+    assert {*certificate_names({"subjectAltName": addresses})} == {"ip:2001:db8::1"}
     for name in ("uri:x", "URI:x", "email:a@x", "ip:10.0.0.1"):
-        assert [*names_in({"subjectAltName": (("DNS", name),)})] == []
-        assert [*names_in({"subject": ((("commonName", name),),)})] == []
+        assert [*certificate_names({"subjectAltName": (("DNS", name),)})] == []
+        assert [*certificate_names({"subject": ((("commonName", name),),)})] == []
 
 
 # --- while connected ------------------------------------------------------------------------------
@@ -332,10 +336,10 @@ async def test_who_is_there_and_may_not_be_any_more_is_ended() -> None:
             async with connect(broker.address, token=TOKEN, reconnect=False) as service:
                 events = service.subscribe("a any")
                 await events.open()
-                broker.permit(now)
+                broker.change_users(now)
                 with pytest.raises(ConnectionFailedError):
                     await anext(events)
-            assert not broker._peers
+            assert not broker._connections
             words = await refusal(broker.address, token=TOKEN)
             assert "the token is not" in words or "has expired" in words
 
@@ -348,14 +352,14 @@ async def test_who_expires_while_he_is_there_is_ended() -> None:
         Broker(port=0, users=users(desk=desk(expires=soon))) as broker,
         connect(broker.address, token=TOKEN, reconnect=False),
     ):
-        (peer,) = broker._peers
-        broker.look_at(peer)
+        (peer,) = broker._connections
+        broker.check_alive(peer)
         assert not peer.is_closed
         later_us = round(soon.timestamp() * 1_000_000)
         with mock.patch.object(authenticator, "wall_clock_us", return_value=later_us):
-            broker.look_at(peer)
+            broker.check_alive(peer)
             assert "'desk' has expired" in peer.failure
-            await until(lambda: not broker._peers)
+            await until(lambda: not broker._connections)
             assert "has expired" in await refusal(broker.address, token=TOKEN)
 
 
@@ -368,23 +372,23 @@ async def test_who_may_do_more_stays_and_who_may_do_less_comes_again() -> None:
         connect(broker.address, token=TOKEN) as service,
         service.subscribe("a < 5") as events,
     ):
-        (peer,) = broker._peers
-        broker.permit(users(desk=desk(subscribe="a < 7", narrow=True)))
+        (peer,) = broker._connections
+        broker.change_users(users(desk=desk(subscribe="a < 7", narrow=True)))
         assert broker.statistics().connections == 1
         await service.publish_batch({"a": n} for n in (9, 6, 4))
         assert (await anext(events))["a"] == 4
         wide = service.subscribe("a any")
         await wide.open()
-        broker.permit(users(desk=desk(subscribe="a < 7", narrow=True)))
+        broker.change_users(users(desk=desk(subscribe="a < 7", narrow=True)))
         assert broker.statistics().connections == 1, "nothing has changed"
-        broker.permit(users(desk=desk(subscribe="a < 8", narrow=True)))
+        broker.change_users(users(desk=desk(subscribe="a < 8", narrow=True)))
         assert peer.is_closed, "it was granted less than it wished, and may have more"
-        await until(lambda: peer not in broker._peers)
+        await until(lambda: peer not in broker._connections)
         await until(lambda: broker.statistics().subscriptions == 2)
         await service.publish_batch({"a": n} for n in (9, 7, 3))
         assert [(await anext(wide))["a"] for _ in range(2)] == [7, 3]
         assert (await anext(events))["a"] == 3
-        broker.permit(users(desk=desk(subscribe="a = 1")))
+        broker.change_users(users(desk=desk(subscribe="a = 1")))
         with pytest.raises(NotPermittedError, match="may not subscribe to"):
             await anext(wide)
         with pytest.raises(NotPermittedError, match="may not subscribe to"):
@@ -402,8 +406,8 @@ async def test_an_offer_that_was_kept_from_somebody_is_told_once_he_may_read_it(
         offering.advertise("b any"),
         service.advertisements() as offers,
     ):
-        assert len(broker._peers) == 2
-        broker.permit(users(desk=desk(subscribe="a = 1 or b = 1"), **said))
+        assert len(broker._connections) == 2
+        broker.change_users(users(desk=desk(subscribe="a = 1 or b = 1"), **said))
         change = await anext(aiter(offers))
         assert "b any" in str(change)
 
@@ -413,7 +417,7 @@ async def test_users_cannot_come_later() -> None:
     """A broker could be thought to ask who comes, and let in everybody."""
     async with Broker(port=0) as broker:
         with pytest.raises(ServiceError, match="began without users"):
-            broker.permit(users())
+            broker.change_users(users())
 
 
 @on_loop
@@ -442,7 +446,7 @@ async def test_one_that_is_removed_while_his_token_is_checked_stays_out(
 
 
 async def permit(broker: Broker, now: Users) -> None:
-    broker.permit(now)
+    broker.change_users(now)
 
 
 @on_loop
@@ -453,7 +457,7 @@ async def test_a_fault_while_a_token_is_checked_ends_the_connection(
     monkeypatch.setattr(tokens, "is_token", mock.Mock(side_effect=MemoryError))
     async with Broker(port=0, users=users(desk=desk())) as broker:
         assert "a fault of this broker" in await refusal(broker.address, token=TOKEN)
-        await until(lambda: not broker._peers)
+        await until(lambda: not broker._connections)
 
 
 # --- strangers ------------------------------------------------------------------------------------
@@ -465,16 +469,16 @@ async def test_before_it_is_known_who_comes_nothing_is_done(
 ) -> None:
     """What stands behind a hello would be done for nobody, or fill a broker meanwhile."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
-        keeper = broker._doorkeeper
+        keeper = broker._authenticator
         assert keeper is not None
         hello = Hello(CLIENT, "", {}, OTHER)
         async with keeper._check._turn:
             stranger = await RawClient.to(broker, hello, publish(1, 0, [b"x"]), Ping(1))
             stranger.write(encode(Ping(2)) * 200_000)  # More than is read ahead.
-            await until(lambda: any(each._is_unknown for each in broker._peers))
-            await until(lambda: any(each._unread_bytes for each in broker._peers))
-            (peer,) = broker._peers
-            assert (peer.principal, peer._talk) == (None, None)
+            await until(lambda: any(each._is_unknown for each in broker._connections))
+            await until(lambda: any(each._unread_bytes for each in broker._connections))
+            (peer,) = broker._connections
+            assert (peer.principal, peer._handler) == (None, None)
             for _ in range(100):
                 await asyncio.sleep(0)
             assert peer._connection.unread_bytes < 1_000_000, "it is not read on"
@@ -482,7 +486,7 @@ async def test_before_it_is_known_who_comes_nothing_is_done(
         assert isinstance(failure, Failure), "no hello, no pong"
         assert failure.code == NOT_PERMITTED
         await stranger.leave()
-        await until(lambda: not broker._peers)
+        await until(lambda: not broker._connections)
         assert broker._held_bytes == 0
 
 
@@ -492,7 +496,13 @@ async def test_before_it_is_known_who_comes_nothing_is_done(
 @on_loop
 async def test_who_says_that_he_is_another_kind_is_refused(role: str, code: str) -> None:
     """A client could say what only brokers may, and be told what only they are."""
-    said = {"name": "x", "instance": "i", "as": "peer", "cost": 1, **Membership("x").alike()}
+    said = {
+        "name": "x",
+        "instance": "i",
+        "as": "peer",
+        "cost": 1,
+        **Membership("x").shared_options(),
+    }
     mine = users(desk=desk(inspect=True))
     async with Broker(port=0, users=mine, network=Membership("b")) as broker:
         raw = await RawClient.to(broker, Hello(role, "", said, TOKEN))
@@ -548,13 +558,13 @@ async def test_a_hello_is_small_and_comes_soon(monkeypatch: pytest.MonkeyPatch) 
         await large.leave()
         slow = await RawClient.to(broker)
         hello = encode(Hello(CLIENT, "", {}, TOKEN))
-        await until(lambda: len(broker._peers) == 1)
-        (peer,) = broker._peers
+        await until(lambda: len(broker._connections) == 1)
+        (peer,) = broker._connections
         for at in range(len(hello) - 1):
             slow.write(hello[at : at + 1])
             await until(lambda: peer._connection.unread_bytes > at)  # noqa: B023
         monkeypatch.setattr(peer._connection, "_began_s", peer.clock() - connection.HELLO_WAIT_S)
-        broker.look_at(peer)
+        broker.check_alive(peer)
         failure = await slow.hears()
         assert isinstance(failure, Failure)
         assert failure.code == "no hello"
@@ -567,9 +577,9 @@ async def test_who_is_known_and_says_nothing_is_taken_for_dead() -> None:
     async with Broker(port=0, users=users(desk=desk())) as broker:
         silent = await RawClient.to(broker, Hello(CLIENT, "", {}, TOKEN))
         assert isinstance(await silent.hears(), Hello)
-        (peer,) = broker._peers
+        (peer,) = broker._connections
         peer._connection._heard_s -= connection.SILENT_S_MAX
-        broker.look_at(peer)
+        broker.check_alive(peer)
         failure = await silent.hears()
         assert isinstance(failure, Failure)
         assert failure.code == "silent"
@@ -597,7 +607,7 @@ async def test_a_flood_of_wrong_tokens_keeps_nobody_out_who_is_there(
             pass  # Who was known is known at once.
         for each in flood:
             await each.leave()
-        await until(lambda: len(broker._peers) == 1)
+        await until(lambda: len(broker._connections) == 1)
         assert broker.refused.total() == broker.refused["busy"] + broker.refused[NOT_PERMITTED]
 
 
@@ -605,11 +615,11 @@ async def test_a_flood_of_wrong_tokens_keeps_nobody_out_who_is_there(
 async def test_a_broker_with_tokens_under_way_stops() -> None:
     """One that waits for strangers would not end."""
     async with Broker(port=0, users=users(desk=desk())) as broker:
-        keeper = broker._doorkeeper
+        keeper = broker._authenticator
         assert keeper is not None
         async with keeper._check._turn:
             raw = await RawClient.to(broker, Hello(CLIENT, "", {}, OTHER))
-            await until(lambda: any(each._is_unknown for each in broker._peers))
+            await until(lambda: any(each._is_unknown for each in broker._connections))
             await broker.stop()
             assert isinstance(await raw.hears(), Goodbye)
         await raw.leave()

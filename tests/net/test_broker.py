@@ -342,7 +342,7 @@ async def test_unfinished_frames_are_held_too() -> None:
             other = await RawClient.to(broker, Hello("client"))
             other.write(data)
             await until(lambda: broker.statistics().held_bytes == len(data))
-            end(next(each for each in broker._peers if each.held_bytes))
+            end(next(each for each in broker._connections if each.held_bytes))
             await until(lambda: broker.statistics().held_bytes == 0)
             await other.leave()
         await client.leave()
@@ -405,20 +405,20 @@ async def test_what_waits_to_be_published_is_held_without_its_frame(fields: list
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("client"), SUBSCRIBE)
         await until(lambda: broker.statistics().subscriptions == 1)
-        (its_end,) = broker._peers
-        talk = its_end._talk
+        (its_end,) = broker._connections
+        talk = its_end._handler
         assert isinstance(talk, ClientSession)
-        feed = next(iter(talk._feeds.values()))
+        feed = next(iter(talk._queues.values()))
         feed._bounds = replace(feed._bounds, notifications=1)  # Later ones wait for room.
         client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
         if fields and fields[0]:
             replies = [await client.hears() for _ in range(8)][2:]
             assert {each.code for each in replies} == {"EncodingError"}  # type: ignore[attr-defined]
         else:
-            await until(lambda: len(talk._accepted._waiting) >= 3)
+            await until(lambda: len(talk._ingress._waiting) >= 3)
             await until(lambda: not its_end._turn_due)
             assert broker.statistics().held_bytes <= 6 * (ENTRY_BYTES + len(data))
-            parts = [part for each in talk._accepted._waiting for part in each]
+            parts = [part for each in talk._ingress._waiting for part in each]
             assert not any(isinstance(part, Request) for part in parts), "it refers to its frame"
         await client.leave()
 
@@ -446,7 +446,7 @@ async def test_a_connection_that_was_ended_is_cut_when_nobody_reads_it() -> None
             broker, Hello("client"), subscribe(2, 9, to_msgpack(Filter("a = 1")), 2**40)
         )
         await until(lambda: broker.statistics().subscriptions == 1)
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         async with connect(broker.address) as service:
             for _ in range(5):  # More than fits into the buffers of its connection.
                 await service.publish({"a": 1}, body=bytes(4_000_000))

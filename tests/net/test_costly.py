@@ -44,7 +44,7 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.wire.message_codec import unpacked
+from contrada.net.wire.message_codec import decode_request
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from tests.asynchronous import on_loop, until
 from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
@@ -60,7 +60,7 @@ _HEAD = len(to_msgpack(Filter({}))) - 1
 
 def unpacked_publish(data: bytes) -> Publish:
     """A message that publishes one notification."""
-    message = unpacked(publish(1, 0, [data]).message)
+    message = decode_request(publish(1, 0, [data]).message)
     assert isinstance(message, Publish)
     return message
 
@@ -146,7 +146,7 @@ async def test_matching_keeps_the_loop_no_longer_than_a_turn(
     for number, data in enumerate(make(count)):
         frame = encode(subscribe(number, number, data, 2**20))
         await desk.longest_s(asker, frame)
-        asker._turns._over_s = 0.0
+        asker._scheduler._over_s = 0.0
     publisher = desk.client()
     for size in (1, 3):
         batch = [to_msgpack(Notification({"a": text, "n": n})) for n in range(size)]
@@ -278,7 +278,7 @@ async def test_a_client_with_many_subscriptions_leaves_in_turns() -> None:
     for n in range(60):
         many = to_msgpack(FilterSet([Filter({"a": i, "b": n}) for i in range(500)]))
         await desk.longest_s(asker, encode(subscribe(n, n, many, 0)))
-        asker._turns._over_s = 0.0
+        asker._scheduler._over_s = 0.0
     data = encode(publish(1, 0, [to_msgpack(Notification({"a": 1, "b": 1}))]))
     held = _held(desk)[0]
     began_s = time.thread_time()
@@ -325,7 +325,7 @@ async def test_a_subscription_of_many_filters_is_taken_in_turns(kind: str) -> No
     assert desk.broker.statistics().subscriptions == 1
     assert _held(desk)[1] == _SUBSCRIPTIONS[kind][0]
     assert desk.broker.statistics().held_bytes == 0
-    asker._turns._over_s = 0.0
+    asker._scheduler._over_s = 0.0
     assert await desk.longest_s(asker, encode(unsubscribe(2, 1))) < TURN_S_MAX
     assert _held(desk) == (0, 0)
     await desk.longest_s(asker, encode(subscribe(3, 1, data, 2**20)))
@@ -532,7 +532,7 @@ async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
     asker = desk.client()
     for number, values in enumerate(asked()):
         await desk.longest_s(asker, encode(subscribe(number, number, _one(values), 2**20)))
-        asker._turns._over_s = 0.0
+        asker._scheduler._over_s = 0.0
     publisher = desk.client()
     batch = [to_msgpack(Notification(each)) for each in published]
     assert await desk.longest_s(publisher, encode(publish(1, 0, batch))) < TURN_S_MAX

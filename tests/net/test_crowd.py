@@ -19,7 +19,7 @@ from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.frames import Hello, Request, encode
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.routing.router_messages import Subscribe
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.test_broker import RawClient
@@ -63,7 +63,7 @@ def sleeper(port: int) -> socket.socket:
     """One that asks for what a hundred others get, and much more, and never reads."""
     sock = socket.create_connection(("127.0.0.1", port))
     asked = Subscribe("1", ct.FilterSet("to < 100 or filling any"))
-    sock.sendall(HELLO + encode(Request(2, packed(asked), CREDIT)))
+    sock.sendall(HELLO + encode(Request(2, encode_message(asked), CREDIT)))
     return sock
 
 
@@ -157,7 +157,7 @@ def test_a_subscription_takes_little_of_a_broker() -> None:
 def asking(number: int) -> bytes:
     """Asks for a filter of a name that recurs, and of a bound that does not."""
     filters = ct.FilterSet(f'symbol = "S{number % NAMES}" and price >= {number / 7}')
-    return encode(Request(number, packed(Subscribe(str(number), filters)), CREDIT))
+    return encode(Request(number, encode_message(Subscribe(str(number), filters)), CREDIT))
 
 
 async def ask(client: RawClient, said: list[bytes]) -> None:

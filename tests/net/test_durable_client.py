@@ -55,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 
 def cut(broker: Broker) -> None:
     """Cuts the connections of a broker, without a word."""
-    for each in list(broker._peers):
+    for each in list(broker._connections):
         each.abort()
 
 
@@ -155,8 +155,8 @@ async def test_what_is_acknowledged_one_by_one_does_not_come_again(
         with monkeypatch.context() as patch:
             patch.setattr(DurableSession, "_answer", lambda *_: None)
             waiting = [asyncio.create_task(events.acknowledge(e.position)) for e in got]
-            peers = list(broker._peers)
-            logs_of = next(iter(peers))._talk._logs  # type: ignore[union-attr]
+            peers = list(broker._connections)
+            logs_of = next(iter(peers))._handler._durable  # type: ignore[union-attr]
             await until(lambda: logs_of._unanswered > 0)
         cut(broker)
         await asyncio.gather(*waiting)
@@ -266,7 +266,7 @@ async def test_what_is_unanswered_at_the_end_is_told(
         publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
         waiting = asyncio.create_task(events.next())
         logs_of = service.delivery()  # type: ignore[attr-defined]
-        await until(lambda: bool(logs_of._asked))
+        await until(lambda: bool(logs_of._requests))
         await broker.stop()
         for task in (publishing, waiting):
             with pytest.raises(ConnectionFailedError, match="not connected again within"):
@@ -301,12 +301,12 @@ async def test_a_reader_leaves_a_connection_that_is_dead_and_does_not_show_it(pa
     ):
         await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
         await until(lambda: events.statistics().queued == 9)
-        wire = service._reconnecting._wire  # type: ignore[attr-defined]
-        (peer,) = broker._peers
-        service._reconnecting._lost(wire, "a cable was pulled")  # type: ignore[attr-defined]
+        wire = service._reconnection._wire  # type: ignore[attr-defined]
+        (peer,) = broker._connections
+        service._reconnection._on_lost(wire, "a cable was pulled")  # type: ignore[attr-defined]
         await until(lambda: events.statistics().reconnects == 1)
         assert await numbers(events, 9) == list(range(9))
-        assert peer in broker._peers
+        assert peer in broker._connections
         wire.abort()
         assert broker.statistics().delivery["standing"] == 1
 
@@ -335,14 +335,14 @@ async def test_a_connection_that_is_lost_as_readers_are_taken_up_is_made_again(
         service.subscribe("n any", durable="s") as events,
         asyncio.timeout(WAIT_S),
     ):
-        taking_up = DurableClient.take_up
+        taking_up = DurableClient.resume
 
         async def losing(of: DurableClient) -> None:
-            monkeypatch.setattr(DurableClient, "take_up", taking_up)
+            monkeypatch.setattr(DurableClient, "resume", taking_up)
             lose(service)
             await taking_up(of)
 
-        monkeypatch.setattr(DurableClient, "take_up", losing)
+        monkeypatch.setattr(DurableClient, "resume", losing)
         cut(broker)
         await service.publish({"n": 1}, delivery=CERTIFIED)
         assert (await events.next(WAIT_S)).item["n"] == 1
@@ -396,9 +396,9 @@ async def test_two_do_not_publish_under_one_name(path: Path) -> None:
                 await other.publish({"n": 2}, delivery=CERTIFIED)
             await other.publish({"n": 2})
             await one.aclose()
-            await until(lambda: len(broker._peers) == 1)
+            await until(lambda: len(broker._connections) == 1)
             await other.publish({"n": 3}, delivery=CERTIFIED)
-        await until(lambda: not broker.logs._users)
+        await until(lambda: not broker.logs._publishers)
 
 
 @on_loop
@@ -414,15 +414,15 @@ async def test_a_name_that_was_taken_meanwhile_is_told_to_its_publisher_alone(
         await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
         got = await records(events, 3)
         with monkeypatch.context() as patch:
-            patch.setattr(DurableSession, "_do", lambda *_: None)
+            patch.setattr(DurableSession, "_handle_message", lambda *_: None)
             patch.setattr(DurableSession, "_publish", lambda *_: iter(()))
             publishing = asyncio.create_task(service.publish({"n": 9}, delivery=CERTIFIED))
             waiting = asyncio.create_task(events.acknowledge(got[0].position))
-            (peer,) = broker._peers
-            logs_of = peer._talk._logs  # type: ignore[union-attr]
+            (peer,) = broker._connections
+            logs_of = peer._handler._durable  # type: ignore[union-attr]
             await until(lambda: logs_of._unanswered == 2)
             cut(broker)
-            await until(lambda: not broker.logs._users)
+            await until(lambda: not broker.logs._publishers)
         broker.logs.admit("desk", "another", object())
         with pytest.raises(DeliveryError, match="publishes as 'desk'"):
             await publishing
@@ -447,10 +447,10 @@ async def test_who_waits_no_longer_makes_no_room(
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            assert len(logs_of._asked) == 3
+            assert len(logs_of._requests) == 3
         cut(broker)
         await service.publish({"n": 9}, delivery=CERTIFIED)
-        assert not logs_of._asked
+        assert not logs_of._requests
 
 
 @on_loop
@@ -463,11 +463,11 @@ async def test_what_was_acknowledged_by_who_left_does_not_come_again(
         await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
         got = await records(events, 2)
         with monkeypatch.context() as patch:
-            patch.setattr(DurableSession, "_do", lambda *_: None)
+            patch.setattr(DurableSession, "_handle_message", lambda *_: None)
             waiting = asyncio.create_task(events.acknowledge(got[0].position))
             leaving = asyncio.create_task(events.aclose())
-            (peer,) = broker._peers
-            logs_of = peer._talk._logs  # type: ignore[union-attr]
+            (peer,) = broker._connections
+            logs_of = peer._handler._durable  # type: ignore[union-attr]
             await until(lambda: logs_of._unanswered == 2)
             cut(broker)
         await asyncio.gather(waiting, leaving)

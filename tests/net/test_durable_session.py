@@ -14,7 +14,7 @@ from contrada.model import FilterSet, to_msgpack
 from contrada.net.broker import durable_session, ingress_queue
 from contrada.net.broker.broker import Broker
 from contrada.net.service_factory import connect
-from contrada.net.wire.durable_messages import Publications, PublisherHello, packed
+from contrada.net.wire.durable_messages import Publications, PublisherHello, encode_durable
 from contrada.net.wire.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from tests.asynchronous import on_loop, until
@@ -31,7 +31,7 @@ def notification(n: int, **envelope: Any) -> bytes:
 
 
 def publications(*each: bytes) -> msgspec.Raw:
-    return packed(Publications(list(each)))
+    return encode_durable(Publications(list(each)))
 
 
 @pytest.mark.parametrize(
@@ -39,25 +39,41 @@ def publications(*each: bytes) -> msgspec.Raw:
     [
         (msgspec.Raw(b"\x91\xa3bad"), "EncodingError", "cannot read a message"),
         (msgspec.Raw(b"\x01"), "EncodingError", "cannot read a message"),
-        (packed(["read", "s", "r", b"no filters"]), "EncodingError", "cannot read msgpack"),
-        (packed(["read", "s", "r", notification(1)]), "EncodingError", "expected a selection"),
-        (packed(["read", "s", "r", 7]), "EncodingError", "expected bytes of a selection"),
-        (packed(ReadLog("s", "r", ALL)), "DeliveryError", "'s': this broker has no store"),
-        (packed(ReadLog("s", "r" * 256, ALL)), "EncodingError", "length <= 255"),
-        (packed(ReadLog("", "r", ALL, None, False)), "InvalidValueError", "1 to 255"),
-        (packed(ReadLog("s", "r")), "DeliveryError", "no durable subscription 's'"),
+        (encode_durable(["read", "s", "r", b"no filters"]), "EncodingError", "cannot read msgpack"),
         (
-            packed(ReadLog("s", "r", FilterSet([f"n = {n}" for n in range(1_001)]))),
+            encode_durable(["read", "s", "r", notification(1)]),
+            "EncodingError",
+            "expected a selection",
+        ),
+        (encode_durable(["read", "s", "r", 7]), "EncodingError", "expected bytes of a selection"),
+        (encode_durable(ReadLog("s", "r", ALL)), "DeliveryError", "'s': this broker has no store"),
+        (encode_durable(ReadLog("s", "r" * 256, ALL)), "EncodingError", "length <= 255"),
+        (encode_durable(ReadLog("", "r", ALL, None, False)), "InvalidValueError", "1 to 255"),
+        (encode_durable(ReadLog("s", "r")), "DeliveryError", "no durable subscription 's'"),
+        (
+            encode_durable(ReadLog("s", "r", FilterSet([f"n = {n}" for n in range(1_001)]))),
             "LimitError",
             "STANDING_FILTERS_MAX = 1000",
         ),
-        (packed(Grant("s", "r", 1)), "DeliveryError", "'r' does not read 's'"),
-        (packed(Ack("in memory", "x", ((1, 2),))), "DeliveryError", "does not read"),
-        (packed(Ack("in memory", "here", ((0, 2),))), "InvalidValueError", "positions from 1"),
-        (packed(Ack("in memory", "here", ((3, 2),))), "InvalidValueError", "positions from 1"),
-        (packed(Nack("in memory", "here", (1,) * (OUT_MAX + 1))), "LimitError", "OUT_MAX"),
-        (packed(ReadLog("in memory", "here", ALL, None, False)), "DeliveryError", "reads"),
-        (packed(CloseLog("s", "", ends=True)), "DeliveryError", "no durable subscription 's'"),
+        (encode_durable(Grant("s", "r", 1)), "DeliveryError", "'r' does not read 's'"),
+        (encode_durable(Ack("in memory", "x", ((1, 2),))), "DeliveryError", "does not read"),
+        (
+            encode_durable(Ack("in memory", "here", ((0, 2),))),
+            "InvalidValueError",
+            "positions from 1",
+        ),
+        (
+            encode_durable(Ack("in memory", "here", ((3, 2),))),
+            "InvalidValueError",
+            "positions from 1",
+        ),
+        (encode_durable(Nack("in memory", "here", (1,) * (OUT_MAX + 1))), "LimitError", "OUT_MAX"),
+        (encode_durable(ReadLog("in memory", "here", ALL, None, False)), "DeliveryError", "reads"),
+        (
+            encode_durable(CloseLog("s", "", ends=True)),
+            "DeliveryError",
+            "no durable subscription 's'",
+        ),
         (publications(), "InvalidValueError", "expected notifications to publish"),
         (publications(b"x"), "EncodingError", "cannot read msgpack"),
         (
@@ -83,7 +99,7 @@ async def test_what_is_wrong_is_said_and_the_connection_stays(
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, HELLO)
         assert isinstance(await client.hears(), Hello)
-        begin = packed(ReadLog("in memory", "here", ALL, None, False))
+        begin = encode_durable(ReadLog("in memory", "here", ALL, None, False))
         client.say(LogRequest(1, begin), LogRequest(2, message), LogRequest(3, _good()))
         answers: dict[int, LogReply] = {}
         while len(answers) < 3:
@@ -106,7 +122,7 @@ async def test_who_asks_too_far_ahead_is_ended(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(durable_session, "PLEDGES_MAX", 3)
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, HELLO)
-        arrive = packed(PublisherHello("p", "i"))
+        arrive = encode_durable(PublisherHello("p", "i"))
         client.say(*(LogRequest(n + 1, arrive) for n in range(5)))
         heard = [await client.hears() for _ in range(2)]
         assert isinstance(heard[-1], Failure)
@@ -142,7 +158,7 @@ async def test_a_neighbour_that_gives_no_records_does_no_harm() -> None:
     """It would stop all that its broker promises."""
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, HELLO)
-        client.say(LogRequest(1, packed(ReadLog("s", "r", ALL, None, False))))
+        client.say(LogRequest(1, encode_durable(ReadLog("s", "r", ALL, None, False))))
         assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
         (reader,) = broker.logs.host.readers.values()
         reader.given(Records("s", "r", ()))
@@ -161,12 +177,12 @@ async def test_a_reader_that_reads_nothing_is_sent_little(tmp_path: Path) -> Non
         big = [ct.Notification({"n": n}, body=bytes(size)) for n in range(count)]
         await service.publish_batch(big, delivery=CERTIFIED)
         client = await RawClient.to(broker, HELLO)
-        grant = packed(Grant("s", "r", OUT_MAX))
-        client.say(LogRequest(1, packed(ReadLog("s", "r"))), LogRequest(0, grant))
+        grant = encode_durable(Grant("s", "r", OUT_MAX))
+        client.say(LogRequest(1, encode_durable(ReadLog("s", "r"))), LogRequest(0, grant))
         server = broker.logs.host.server
         await until(lambda: server.statistics().logs["s"].handed > 0)
         await service.publish({"n": -1}, delivery=CERTIFIED)
-        held = max(each.held_bytes for each in broker._peers)
+        held = max(each.held_bytes for each in broker._connections)
         assert held <= 2 * durable_session.AHEAD_BYTES
         assert server.statistics().logs["s"].handed <= 5 * durable_session.AHEAD_BYTES / size
         await client.leave()

@@ -455,7 +455,7 @@ async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long(
     ):
         service = await joined(broker, publish_wait_s=0)
         (link,) = broker.neighbours
-        link.peer._transport.pause_reading()  # type: ignore[union-attr]
+        link.connection._transport.pause_reading()  # type: ignore[union-attr]
         await service.publish_batch({"a": n, "t": "x" * 10_000} for n in range(3_000))
         await service.aclose()
         dropped = service.statistics().dropped

@@ -26,8 +26,13 @@ from contrada.net.wire.frames import (
     encode,
 )
 from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
-from contrada.net.wire.message_codec import ClientRequest, PackedSubscribe, packed, unpacked
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, packed_content
+from contrada.net.wire.message_codec import (
+    ClientRequest,
+    PackedSubscribe,
+    decode_request,
+    encode_message,
+)
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.net.wire.subscription_pages import FilterPage
 from contrada.routing.router_messages import (
     SUBSCRIPTION_FILTERS_MAX,
@@ -135,7 +140,7 @@ def test_what_is_sent_is_bounded_too() -> None:
     with pytest.raises(LimitError, match="FRAME_BYTES_MAX"):
         encode(delivery(1, 0, [bytes(FRAME_BYTES_MAX)]))
     with pytest.raises(LimitError, match="CONTENT_BYTES_MAX"):
-        packed_content(Notification({}, body=bytes(CONTENT_BYTES_MAX)))
+        encode_content(Notification({}, body=bytes(CONTENT_BYTES_MAX)))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ def test_what_is_sent_is_bounded_too() -> None:
 def test_messages_of_strangers_are_one_clear_error(data: bytes) -> None:
     """What a client asks for would end the connection of a broker with a fault of its own."""
     with pytest.raises(ContradaError):
-        whole(unpacked(msgspec.Raw(data)))
+        whole(decode_request(msgspec.Raw(data)))
 
 
 def whole(asked: ClientRequest) -> object:
@@ -171,13 +176,15 @@ def test_messages_travel_as_they_are() -> None:
         Subscribe("2", FilterSet("a = 1 or b = 2")),
         Unsubscribe("1"),
     ):
-        assert whole(unpacked(packed(message))) == message
+        assert whole(decode_request(encode_message(message))) == message
 
 
 def test_filters_are_looked_at_in_parts() -> None:
     """A part would ask for something else, or many filters have to be read at once."""
     filters = [Filter({"a": n % 7, "b": n}) for n in range(50)]
-    asked = unpacked(packed(Subscribe("1", FilterSet([*filters, *filters[:20]]), "home")))
+    asked = decode_request(
+        encode_message(Subscribe("1", FilterSet([*filters, *filters[:20]]), "home"))
+    )
     assert isinstance(asked, PackedSubscribe)
     members = asked.members()
     assert len(members) == 50, "what is written alike comes once"
@@ -191,8 +198,8 @@ def test_filters_are_looked_at_in_parts() -> None:
 
 def test_filters_of_one_subscription_share_their_value_sets() -> None:
     """A broker would hold each name as often as a subscription says it."""
-    asked = unpacked(
-        packed(Subscribe("1", FilterSet("s = 'DIS' and n > 1 or s = 'DIS' and n < 0")))
+    asked = decode_request(
+        encode_message(Subscribe("1", FilterSet("s = 'DIS' and n > 1 or s = 'DIS' and n < 0")))
     )
     assert isinstance(asked, PackedSubscribe)
     first, second = asked.part(asked.members()).filters.filters
@@ -216,4 +223,4 @@ def test_filters_of_one_subscription_share_their_value_sets() -> None:
 def test_maps_in_messages_are_refused_before_they_are_made(message: object) -> None:
     """Many keys that are arrays of one hash would take the square of their number."""
     with pytest.raises(EncodingError, match=r"Expected .*, got `object`"):
-        unpacked(msgspec.Raw(msgspec.msgpack.encode(message)))
+        decode_request(msgspec.Raw(msgspec.msgpack.encode(message)))

@@ -51,20 +51,20 @@ def test_it_is_told_what_others_want_of_what_it_may_publish_and_no_more() -> Non
     """
     link = limited()
     meets = Subscribe("1", Filter("what any and price < 3"))
-    assert link.told(meets) is meets
-    assert link.told(Subscribe("2", Filter(SECRET))) is None
-    both = link.told(Subscribe("3", FilterSet([Filter(SECRET), Filter(QUOTE)])))
+    assert link.outgoing(meets) is meets
+    assert link.outgoing(Subscribe("2", Filter(SECRET))) is None
+    both = link.outgoing(Subscribe("3", FilterSet([Filter(SECRET), Filter(QUOTE)])))
     assert both == Subscribe("3", FilterSet([Filter(QUOTE)]))
-    assert link.told(Subscribe("2", Filter(QUOTE), owner="far")) is not None
+    assert link.outgoing(Subscribe("2", Filter(QUOTE), owner="far")) is not None
 
 
 def test_it_is_told_what_others_offer_of_what_it_may_read_and_no_more() -> None:
     """It would learn what there is that it may not read; or not what it may."""
     link = limited()
     meets = Advertise("1", offer("what in ('alert', 'secret')"))
-    assert link.told(meets) is meets
-    assert link.told(Advertise("2", offer(SECRET))) is None
-    assert link.told(Advertise("3", offer(QUOTE))) is None, "which it may publish, not read"
+    assert link.outgoing(meets) is meets
+    assert link.outgoing(Advertise("2", offer(SECRET))) is None
+    assert link.outgoing(Advertise("3", offer(QUOTE))) is None, "which it may publish, not read"
 
 
 def test_what_it_was_not_told_is_not_withdrawn() -> None:
@@ -75,29 +75,31 @@ def test_what_it_was_not_told_is_not_withdrawn() -> None:
         known, unknown = (
             Filter(each) if begin is Subscribe else offer(each) for each in (of, SECRET)
         )
-        link.told(begin("1", known))  # type: ignore[arg-type]
-        link.told(begin("2", unknown))  # type: ignore[arg-type]
+        link.outgoing(begin("1", known))  # type: ignore[arg-type]
+        link.outgoing(begin("2", unknown))  # type: ignore[arg-type]
         for _ in range(2):
-            assert link.told(end("2")) is None
-        assert link.told(end("1", owner="far")) is None, "another tree has identities of its own"
-        assert link.told(end("1")) == end("1")
-        assert link.told(end("1")) is None
-        link.told(begin("1", unknown))  # type: ignore[arg-type]
-        assert link.told(end("1")) is None, "the identity stands for something else now"
+            assert link.outgoing(end("2")) is None
+        assert link.outgoing(end("1", owner="far")) is None, (
+            "another tree has identities of its own"
+        )
+        assert link.outgoing(end("1")) == end("1")
+        assert link.outgoing(end("1")) is None
+        link.outgoing(begin("1", unknown))  # type: ignore[arg-type]
+        assert link.outgoing(end("1")) is None, "the identity stands for something else now"
 
 
 def test_what_it_offers_is_held_to_what_it_may_publish() -> None:
     """Others would take it for who has what it may not publish, and ask it."""
     said = Advertise("1", offer("what in ('quote', 'alert') and price any"))
     with pytest.raises(NotPermittedError, match="'oslo' may not offer"):
-        limited().heard(said)
-    narrowed = limited(narrows=True).heard(said)
+        limited().incoming(said)
+    narrowed = limited(narrows=True).incoming(said)
     assert narrowed == Advertise("1", offer(f"{QUOTE} and price any"))
     with pytest.raises(NotPermittedError):
-        limited(narrows=True).heard(Advertise("1", offer(SECRET)))
+        limited(narrows=True).incoming(Advertise("1", offer(SECRET)))
     for narrows in (False, True):
         for each in (Advertise("1", offer(QUOTE)), Unadvertise("1"), Subscribe("1", Filter({}))):
-            assert limited(narrows=narrows).heard(each) == each
+            assert limited(narrows=narrows).incoming(each) == each
 
 
 @asynccontextmanager
@@ -146,7 +148,7 @@ async def test_it_sees_only_what_it_has_to_of_what_others_ask_for() -> None:
             before = [*main.neighbours]
             now = UserSettings(RECORD, publish=ALERT, subscribe=ALERT, link=True, publishers=["*"])
             anyone = UserSettings(publish=True, subscribe=True, inspect=True)
-            main.permit(Users.of("here", {"oslo": now, "anonymous": anyone}))
+            main.change_users(Users.of("here", {"oslo": now, "anonymous": anyone}))
             await until(lambda: are_linked([main, oslo], 1) and [*main.neighbours] != before)
             async with here.subscribe(ALERT):
                 await until(lambda: held(oslo, "main") == ({str(Filter(ALERT))}, set()))

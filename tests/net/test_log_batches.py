@@ -34,15 +34,15 @@ async def filled(service: TcpService, count: int) -> None:
     await service.publish_batch(({"n": n} for n in range(count)), delivery="certified")
 
 
-def values(stretch: RecordBatch) -> list[object]:
+def values(batch: RecordBatch) -> list[object]:
     """What is in a stretch, cut by its lengths."""
     found, at = list[object](), 0
-    for length in array("I", stretch.lengths):
-        notification = from_msgpack(stretch.data[at : at + length])
+    for length in array("I", batch.lengths):
+        notification = from_msgpack(batch.data[at : at + length])
         assert isinstance(notification, ct.Notification)
         found.append(notification["n"])
         at += length
-    assert at == len(stretch.data)
+    assert at == len(batch.data)
     return found
 
 
@@ -51,7 +51,7 @@ async def test_a_stretch_has_what_a_reader_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows would be missing, doubled, or cut at the wrong byte."""
-    monkeypatch.setattr(log_batches, "STRETCH_BYTES_MAX", 2_000)
+    monkeypatch.setattr(log_batches, "RECORD_BATCH_BYTES_MAX", 2_000)
     async with connected(tmp_path) as service:
         await filled(service, 100)
         logs = service.delivery()
@@ -59,11 +59,11 @@ async def test_a_stretch_has_what_a_reader_gets(
         assert (log.first, log.undone, log.next) == (1, 1, 101)
         found, positions, at = list[object](), array("q"), log.first
         while at < log.next:
-            stretch = await logs.stretch(AskRecordBatch("log", log.number, at, log.next))
-            assert len(stretch.data) < 4_000
-            found += values(stretch)
-            positions += array("q", stretch.positions)
-            at = stretch.next
+            batch = await logs.record_batch(AskRecordBatch("log", log.number, at, log.next))
+            assert len(batch.data) < 4_000
+            found += values(batch)
+            positions += array("q", batch.positions)
+            at = batch.next
         assert found == [*range(100)]
         assert [*positions] == [*range(1, 101)]
 
@@ -78,16 +78,16 @@ async def test_what_is_acknowledged_is_left_out_or_gone(tmp_path: Path) -> None:
         async with service.subscribe(durable="log", auto_acknowledge=False) as events:
             kept = [await anext(events) for _ in range(5)]
             await events.acknowledge(kept[-1].position)
-        assert values(await logs.stretch(AskRecordBatch("log", number, 1, 11))) == [
+        assert values(await logs.record_batch(AskRecordBatch("log", number, 1, 11))) == [
             *range(4),
             *range(5, 10),
         ]
-        again = await logs.stretch(AskRecordBatch("log", number, 1, 11, is_again=True))
+        again = await logs.record_batch(AskRecordBatch("log", number, 1, 11, is_again=True))
         assert values(again) == [*range(10)]
         await logs.acknowledge("log", number, 4)
         assert (await logs.log("log")).undone == 4
         with pytest.raises(DeliveryError, match="cannot be read from 3"):
-            await logs.stretch(AskRecordBatch("log", number, 3, 11))
+            await logs.record_batch(AskRecordBatch("log", number, 3, 11))
         async with service.subscribe(durable="log") as events:
             assert (await anext(events)).item["n"] == 3
 
@@ -102,11 +102,11 @@ async def test_what_cannot_be_read_by_position_is_refused(tmp_path: Path) -> Non
         with pytest.raises(DeliveryError, match="no durable subscription 'other'"):
             await logs.log("other")
         with pytest.raises(DeliveryError, match="another one has its name"):
-            await logs.stretch(AskRecordBatch("log", number + 1, 1, 2))
+            await logs.record_batch(AskRecordBatch("log", number + 1, 1, 2))
         with pytest.raises(DeliveryError, match="another one has its name"):
             await logs.acknowledge("log", number + 1, 2)
         with pytest.raises(InvalidValueError):
-            await logs.stretch(AskRecordBatch("log", number, 2, 2))
+            await logs.record_batch(AskRecordBatch("log", number, 2, 2))
         with pytest.raises(InvalidValueError, match="which are there"):
             await logs.acknowledge("log", number, 3)
 
@@ -119,7 +119,7 @@ async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
         logs = service.delivery()
         log = await logs.log("log")
         said = AskRecordBatch("log", log.number, 1, log.next)
-        asked = [logs.stretch(said) for _ in range(10 * log_batches.STRETCHES_MAX)]
+        asked = [logs.record_batch(said) for _ in range(10 * log_batches.RECORD_BATCHES_MAX)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert any(isinstance(each, LimitError) for each in found)
         for each in found:
@@ -127,5 +127,5 @@ async def test_few_stretches_wait_for_their_answers(tmp_path: Path) -> None:
                 assert values(each) == [*range(10)]
             else:
                 assert isinstance(each, LimitError)
-                assert each.limit == "STRETCHES_MAX"
-        assert values(await logs.stretch(said)) == [*range(10)]
+                assert each.limit == "RECORD_BATCHES_MAX"
+        assert values(await logs.record_batch(said)) == [*range(10)]

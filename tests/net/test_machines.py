@@ -319,7 +319,7 @@ class Machine(RuleBasedStateMachine):
         await until(
             lambda: (
                 all(each.connection.state == "connected" for each in self.services)
-                and len(self.broker._peers) == CLIENTS
+                and len(self.broker._connections) == CLIENTS
                 and tables(self.broker)["routes"] == len(self.readings)
             )
         )

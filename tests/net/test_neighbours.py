@@ -21,7 +21,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Failure, Hello, Hop, Reply
-from contrada.net.wire.message_codec import packed, unpacked_hop
+from contrada.net.wire.message_codec import decode_hop, encode_message
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import (
     LinkUp,
@@ -62,7 +62,7 @@ def stranger(broker: Broker, **said: Any) -> Hello:
 
 
 def hop(*messages: Any) -> Hop:
-    return Hop([packed(each) for each in messages])
+    return Hop([encode_message(each) for each in messages])
 
 
 def greeting() -> Hop:
@@ -244,7 +244,7 @@ async def test_nothing_comes_twice_in_a_mesh_and_links_that_break_are_gone_round
         for number, (a, b) in enumerate(links[:2]):
             await publisher.publish({"a": number})
             assert (await anext(events))["a"] == number
-            next(each for each in brokers[b].neighbours if each.name == f"b{a}").peer.abort()
+            next(each for each in brokers[b].neighbours if each.name == f"b{a}").connection.abort()
             await until(partial(are_linked, brokers, len(links) - number - 1))
             await until(lambda: know(brokers, 1))
         await publisher.publish({"a": 9})
@@ -256,8 +256,8 @@ async def test_garbage_of_a_neighbour_ends_its_link_only() -> None:
     """A confused broker would bring down all others."""
     async with network(2, [(0, 1)]) as brokers:
         (it,) = brokers[1].neighbours
-        it.peer.send(Hop([msgspec.Raw(b"\xc1")]))
-        it.peer.write()
+        it.connection.send(Hop([msgspec.Raw(b"\xc1")]))
+        it.connection.write()
         await until(lambda: brokers[0].refused["malformed"] == 1)
         async with connect(brokers[0].address) as service:
             await service.publish({"a": 1})
@@ -285,7 +285,7 @@ async def test_what_is_much_work_is_delivered_too(
         assert await publisher.publish_batch(sent) == count
         assert [(await anext(events))["a"] for _ in range(count // 2)] == [*range(0, count, 2)]
         (it,) = brokers[0].neighbours
-        await until(lambda: it._feed.credit == link.LINK_CREDIT_BYTES)
+        await until(lambda: it._queue.credit == link.LINK_CREDIT_BYTES)
         decided = brokers[0].statistics().safe_answers.get("holds: NOTIFICATION_WORK_MAX", 0)
         assert is_decided or decided
 
@@ -389,7 +389,7 @@ async def test_a_frame_to_a_neighbour_has_a_limit(monkeypatch: pytest.MonkeyPatc
         while sum(found) < 5:
             heard = await raw.hears()
             if isinstance(heard, Hop):
-                published = [unpacked_hop(each) for each in heard.messages]
+                published = [decode_hop(each) for each in heard.messages]
                 found.append(sum(len(x.notifications) for x in published if isinstance(x, Publish)))
         assert [each for each in found if each] == [2, 2, 1]
         await raw.leave()
@@ -429,7 +429,7 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
             for _ in range(6):
                 await until(lambda: len(first.neighbours) == 1)
                 (it,) = first.neighbours
-                it.peer.abort()
+                it.connection.abort()
                 await until(lambda: not len(first.neighbours))
             waits: list[Any] = [each.args for each in caplog.records if "tried again" in each.msg]
     assert waits[4]["wait_s"] >= 0.008, "the fifth, at least half of what is due"
@@ -521,6 +521,6 @@ async def test_a_neighbour_that_is_wanted_twice_has_one_link_that_stays(
                     await asyncio.sleep(0.002)
             assert len(north.neighbours) == len(south.neighbours) == 1
             (link,) = south.neighbours
-            link.peer.abort()
+            link.connection.abort()
             await until(lambda: link not in [*south.neighbours])
             await until(lambda: len(north.neighbours) == len(south.neighbours) == 1)

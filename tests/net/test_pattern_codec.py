@@ -15,7 +15,7 @@ from contrada.net.broker.neighbours import Membership
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.frames import Hello, HopPart, MatchDelivery, Reply, Request
-from contrada.net.wire.message_codec import packed, unpacked_hop
+from contrada.net.wire.message_codec import decode_hop, encode_message
 from contrada.net.wire.pattern_codec import BROKER_PATTERN_LIMITS
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import Piece
@@ -60,7 +60,7 @@ MESSAGES: list[PatternMessage] = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
 def test_messages_travel_as_they_are(message: PatternMessage) -> None:
     """A neighbour would take something else for a pattern, or for what is gathered of it."""
-    assert unpacked_hop(packed(message)) == message
+    assert decode_hop(encode_message(message)) == message
 
 
 def test_every_message_travels() -> None:
@@ -84,7 +84,7 @@ def test_every_message_travels() -> None:
 def test_what_is_no_such_message_is_one_clear_error(fields: tuple[Any, ...]) -> None:
     """A neighbour that errs would stop a broker, or be believed."""
     with pytest.raises(ContradaError):
-        unpacked_hop(msgspec.Raw(msgspec.msgpack.encode(fields)))
+        decode_hop(msgspec.Raw(msgspec.msgpack.encode(fields)))
 
 
 def delegated(brokers: Network) -> int:
@@ -157,7 +157,7 @@ async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         states = service.connection_states()
         await reached(states, "connected")
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         its_end.abort()
         await reached(states, "connected")
         await service.publish_batch([{"a": 1, "k": 1}, {"b": 1, "k": 1}])
@@ -231,7 +231,7 @@ async def test_what_is_large_takes_part_in_no_pattern() -> None:
 @on_loop
 async def test_matches_wait_for_credit() -> None:
     """A reader that sleeps would have more than it has room for."""
-    asked = Request(1, packed(SubscribePattern("9", AB)), credit=1)
+    asked = Request(1, encode_message(SubscribePattern("9", AB)), credit=1)
     async with Broker(port=0, network=BRIEF) as broker, connect(broker.address) as service:
         client = await RawClient.to(broker, Hello("client"), asked)
         assert isinstance(await client.hears(), Hello)
@@ -242,12 +242,12 @@ async def test_matches_wait_for_credit() -> None:
         first = await client.hears()
         assert isinstance(first, MatchDelivery)
         assert len(first.matches) == 1
-        client.say(Request(2, packed(UnsubscribePattern("9"))))
+        client.say(Request(2, encode_message(UnsubscribePattern("9"))))
         assert await client.hears() == Reply(2)
         assert broker.statistics().dropped == {"unsubscribed": 2}
         client.say(asked)
         assert await client.hears() == Reply(1)
-        client.say(Request(3, packed(SubscribePattern("9", AB))))
+        client.say(Request(3, encode_message(SubscribePattern("9", AB))))
         again = await client.hears()
         assert isinstance(again, Reply)
         assert again.code == "repeated"
@@ -264,7 +264,7 @@ async def test_a_broker_that_delivers_no_match_is_left(matches: list[Any]) -> No
     """A subscriber would get what is no match of its pattern."""
     async with Broker(port=0) as broker, TcpService(broker.address, reconnect=False) as service:
         await service.subscribe(AB).open()
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         its_end.send(MatchDelivery("1", 0, matches))
         its_end.write()
         await until(lambda: service.connection.state == "closed")
@@ -278,17 +278,17 @@ async def test_a_message_in_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     async with network(2, [(0, 1)]) as brokers:
         (its_end,) = brokers[1].neighbours
         before = brokers[0].statistics().held_bytes
-        its_end.peer.send(HopPart(bytes(60), is_last=False))
-        its_end.peer.write()
+        its_end.connection.send(HopPart(bytes(60), is_last=False))
+        its_end.connection.write()
         await until(lambda: brokers[0].statistics().held_bytes == before + 60)
-        its_end.peer.send(HopPart(bytes(60), is_last=False))
-        its_end.peer.write()
+        its_end.connection.send(HopPart(bytes(60), is_last=False))
+        its_end.connection.write()
         await until(lambda: brokers[0].statistics().refused.get("oversized") == 1)
         await until(lambda: brokers[0].statistics().held_bytes == before)
 
 
 def test_brokers_of_one_network_wait_alike() -> None:
     """One would take for late what another waits for."""
-    assert Membership("a").alike() != Membership("a", slack_us=5).alike()
+    assert Membership("a").shared_options() != Membership("a", slack_us=5).shared_options()
     with pytest.raises(ContradaError):
         Membership("a", slack_us=-1).router()

@@ -31,7 +31,12 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT
-from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, PublisherHello, packed
+from contrada.net.wire.durable_messages import (
+    AskLog,
+    AskRecordBatch,
+    PublisherHello,
+    encode_durable,
+)
 from contrada.net.wire.frames import (
     AboutQuestions,
     Credit,
@@ -54,8 +59,8 @@ from contrada.net.wire.frames import (
     Request,
     StatisticsRequest,
 )
-from contrada.net.wire.message_codec import packed as message
-from contrada.net.wire.query_codec import packed_answers
+from contrada.net.wire.message_codec import encode_message as message
+from contrada.net.wire.query_codec import split_answer
 from contrada.net.wire.tokens import new_token
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
@@ -123,12 +128,12 @@ async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() 
         client = await raw(broker, "desk", subscribe(1, "x", to_msgpack(one), 100_000))
         client.say(Request(2, message(pattern), 100_000))
         assert [type(await client.hears()) for _ in range(2)] == [Reply, Reply]
-        (session,) = broker._guests.values()
+        (session,) = broker._sessions.values()
         items = [stamped("root", k=k, n=n) for n, k in enumerate((1, 2, 1))]
         for each in items:  # As where it was too much to decide whether they match.
             keep_packed(each, UndecidedNotification(to_msgpack(each)))
-            assert session._feeds["x"].offer(entry_of(each))
-        matched: Any = session._feeds["y"]
+            assert session._queues["x"].offer(entry_of(each))
+        matched: Any = session._queues["y"]
         for pair in (items[:2], items[::2]):
             assert matched.offer((Match("y", (), tuple(pair)), 1_000, None))
         got: dict[str, Any] = {}
@@ -141,7 +146,7 @@ async def test_what_a_broker_could_not_decide_is_told_only_to_who_may_read_it() 
         assert got == {"x": [0, 2], "y": [[0, 2]]}
         assert broker.statistics().dropped == {NOT_PERMITTED: 3}
         sent = sum(size_of(each) for each in items[::2])
-        assert session._feeds["x"].credit == 100_000 - sent, "what is not sent takes no credit"
+        assert session._queues["x"].credit == 100_000 - sent, "what is not sent takes no credit"
         await client.leave()
 
 
@@ -245,13 +250,13 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
             Ack("kept", "r", ((1, 9),)),
             Nack("kept", "r", (1,)),
         ):
-            client.say(LogRequest(1, packed(refused)))
+            client.say(LogRequest(1, encode_durable(refused)))
             answer = await client.hears()
             assert isinstance(answer, LogReply)
             assert answer.code == "NotPermittedError", refused
             assert "kept" not in answer.reason or "may not use" in answer.reason
-        client.say(LogRequest(2, packed(ReadLog("desk/wide", "r"))))
-        client.say(LogRequest(3, packed(Grant("desk/wide", "r", 100))))
+        client.say(LogRequest(2, encode_durable(ReadLog("desk/wide", "r"))))
+        client.say(LogRequest(3, encode_durable(Grant("desk/wide", "r", 100))))
         got: list[Any] = []
         while len(got) < 6:
             frame = await client.hears()
@@ -259,7 +264,7 @@ async def test_records_are_read_under_names_of_ones_own(tmp_path: Path) -> None:
                 got += msgspec.msgpack.decode(frame.message)[3]
         readable = [each for each in got if each[2] is not None]
         assert len(readable) == 3, "of a log that stands for more only what he may read"
-        client.say(LogRequest(4, packed(AskRecordBatch("desk/wide", 2, 1, 7, True))))
+        client.say(LogRequest(4, encode_durable(AskRecordBatch("desk/wide", 2, 1, 7, True))))
         while not (isinstance(frame := await client.hears(), LogReply) and frame.number == 4):
             pass
         assert bytes(frame.result).count(NOT_PERMITTED.encode()) == 3
@@ -371,13 +376,15 @@ async def test_what_a_source_answers_is_looked_at_on_its_way(names: tuple[str, .
                 Answer(asker, identity, tuple(items)),
                 Answer(asker, identity, tuple(rest), report, is_last=True),
             ):
-                source.say(AboutQuestions([*map(message, packed_answers(part))]))
+                source.say(AboutQuestions([*map(message, split_answer(part))]))
             got = [(each.envelope.publisher, dict(each)) async for each in answers]
             assert got == [("task/s", {"k": 1})], "the others may not be published by 'task'"
             (told,) = answers.reports
             assert (told.name, told.state, told.count) == ("task/s", SourceState.FAILED, 1)
-            held = [each._questions for each in broker._guests.values()]
-            assert not any(each._given for each in held if each), "what has ended is forgotten"
+            held = [each._queries for each in broker._sessions.values()]
+            assert not any(each._item_counts for each in held if each), (
+                "what has ended is forgotten"
+            )
         assert broker.statistics().dropped[NOT_PERMITTED] == len(names) + len(rest)
         combined = Answer(asker, identity, (), report, b"\x01", is_last=True)
         source.say(AboutQuestions([message(combined)]))
@@ -393,12 +400,12 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
     """A stranger could answer another one's question, take more of it, or end it."""
     said = users(desk={"publish": True, "publishers": ["desk"], "subscribe": True})
     asked = asyncio.Event()
-    going = asyncio.Event()
+    client_context = asyncio.Event()
 
     async def slowly(_: Any) -> Any:
         asked.set()
         yield {"k": 1}
-        await going.wait()
+        await client_context.wait()
         yield {"k": 2}
 
     async with (
@@ -420,7 +427,7 @@ async def test_nobody_speaks_for_another_in_a_question() -> None:
             client.say(AboutQuestions([message(told)]))
         client.say(Ping(1))
         assert isinstance(await client.hears(), Pong)
-        going.set()
+        client_context.set()
         assert [each["k"] async for each in answers] == [2]
         await client.leave()
 
@@ -434,7 +441,7 @@ async def test_a_client_may_not_say_what_brokers_say() -> None:
         for frame in (
             Delivery("1", 0, [one]),
             MatchDelivery("1", 0, []),
-            LogDelivery(packed(Records("kept", "r", ()))),
+            LogDelivery(encode_durable(Records("kept", "r", ()))),
             LogReply(1),
             Reply(1),
             Hop([]),
@@ -552,7 +559,7 @@ async def test_a_neighbour_that_may_not_all_reads_and_writes_what_it_may() -> No
             mine = [each["n"] for each in found if len(each.body)]
             assert mine == [n for n in range(600) if n % 50 < 5]
             links = [*near.neighbours]
-            await until(lambda: links[0].on_their_way == 0)
+            await until(lambda: links[0].in_flight == 0)
             got: list[Any] = []
             while not got or got[-1] != 99:
                 each = await anext(heard_here)
@@ -585,9 +592,11 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
             await each.open()
         answers = desk.query("k any", timeout_s=60)
         await answers.open()
-        peers = {each for each in broker._peers if each.principal and each.principal.name == "desk"}
-        broker.permit(users(desk={"subscribe": "k = 1", "publish": "k = 1"}))
-        await until(lambda: not peers & broker._peers)
+        peers = {
+            each for each in broker._connections if each.principal and each.principal.name == "desk"
+        }
+        broker.change_users(users(desk={"subscribe": "k = 1", "publish": "k = 1"}))
+        await until(lambda: not peers & broker._connections)
         await root.publish_batch([{"k": 2}, {"k": 1}, {"k": 2}])
         await root.publish_batch([{"k": 2}, {"k": 1}], delivery="certified")
         with pytest.raises(NotPermittedError, match="may not subscribe to"):
@@ -596,7 +605,7 @@ async def test_a_change_is_in_force_for_all_that_is(tmp_path: Path) -> None:
         assert kept.statistics().dropped == {NOT_PERMITTED: 3}
         assert not broker.dispatcher.routing().questions
         assert broker.dispatcher.routing().sources.nodes == 0
-        broker.permit(users())
+        broker.change_users(users())
         with pytest.raises(ConnectionFailedError, match="the token is not"):
             async with connect(broker.address, token=TOKEN["desk"], reconnect=False):
                 pass
@@ -616,8 +625,8 @@ async def test_what_is_said_by_frames_alone_is_looked_at_too() -> None:
         for frame in (
             Request(1, message(Ask(one, "root", "7", 1_000_000, 1))),
             Request(1, message(Advertise("o", Advertisement("k = 2")))),
-            LogRequest(1, packed(PublisherHello("root", "i"))),
-            LogRequest(1, packed(ReadLog("desk", "r", FilterSet("k any"), None, False))),
+            LogRequest(1, encode_durable(PublisherHello("root", "i"))),
+            LogRequest(1, encode_durable(ReadLog("desk", "r", FilterSet("k any"), None, False))),
         ):
             client.say(frame)
             answer = await client.hears()

@@ -14,7 +14,7 @@ from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.frames import AboutQuestions
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.routing.disjuncts import Disjunct
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Ask, Describe, SourceReport, SourceState
@@ -98,7 +98,7 @@ async def test_a_lost_connection_ends_questions_and_sources_come_back() -> None:
     ):
         answers = asker.query("author any", timeout_s=30)
         await anext(answers)
-        for each in list(broker._peers):
+        for each in list(broker._connections):
             each.abort()
         assert [each async for each in answers] == []
         assert {each.name: each.state for each in answers.reports} == {
@@ -137,7 +137,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
             (Describe("s", ()), "no notification can match"),
         ):
             with pytest.raises(ServiceError, match=words):
-                await client.request(packed(wrong))
+                await client.request(encode_message(wrong))
         assert broker.dispatcher.routing().questions == 0
 
 
@@ -163,7 +163,7 @@ async def test_alternatives_that_no_source_can_read_are_refused(
         assert isinstance(client, TcpService)
         question = Ask((Disjunct(Query(asked), same),), "", "7", 1_000_000, 1)
         with pytest.raises(ServiceError, match=words):
-            await client.request(packed(question))
+            await client.request(encode_message(question))
         assert [dict(each) async for each in client.query("a any")] == [{"a": 1}]
 
 
@@ -174,7 +174,7 @@ async def test_nonsense_about_questions_ends_the_connection(message: list[Any]) 
     async with Broker(port=0) as broker, connect(broker.address, reconnect=False) as client:
         assert isinstance(client, TcpService)
         raw = msgspec.Raw(msgspec.msgpack.encode(message))
-        client._reconnecting.send(AboutQuestions([raw]))
+        client._reconnection.send(AboutQuestions([raw]))
         await until(lambda: client.connection.state in ("closed", "lost"))
 
 
@@ -219,7 +219,7 @@ async def test_asking_ends_in_time_though_the_broker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who asks would wait for ever; or what nobody has taken would count as answered."""
-    monkeypatch.setattr(session_queries.SessionQueries, "asked", lambda *_: None)
+    monkeypatch.setattr(session_queries.SessionQueries, "handle", lambda *_: None)
     async with Broker(port=0) as broker, connect(broker.address) as client:
         answers = client.query("a any", timeout_s=0.1)
         with pytest.raises(ServiceError, match=r"timeout_s = 0\.1"):
@@ -242,9 +242,9 @@ async def test_a_question_that_is_asked_twice_counts_still(
     ):
         assert isinstance(client, TcpService)
         question = Ask((Disjunct(Query("a any")),), "", "7", 60_000_000, 1)
-        await client.request(packed(question))
+        await client.request(encode_message(question))
         with pytest.raises(ServiceError, match="come already"):
-            await client.request(packed(question))
-        await client.request(packed(msgspec.structs.replace(question, identity="8")))
+            await client.request(encode_message(question))
+        await client.request(encode_message(msgspec.structs.replace(question, identity="8")))
         with pytest.raises(ServiceError, match="QUESTIONS_PER_CLIENT_MAX"):
-            await client.request(packed(msgspec.structs.replace(question, identity="9")))
+            await client.request(encode_message(msgspec.structs.replace(question, identity="9")))

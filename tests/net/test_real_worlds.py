@@ -9,7 +9,7 @@ from contrada.lab.simulation.oracle import Outcome
 from contrada.lab.simulation.script_steps import CutLine, Kind
 from tests.asynchronous import on_loop
 from tests.net import real_world
-from tests.net.namespaces import namespaces, why_not
+from tests.net.namespaces import describe_os_error, namespaces
 from tests.net.real_plan import Plan, planned
 from tests.net.real_world import (
     HIERARCHY,
@@ -170,7 +170,7 @@ def test_a_broker_with_a_fault_is_found_out(
 @pytest.mark.slow
 def test_five_machines_keep_it_while_links_are_slow_and_cut(tmp_path: Path) -> None:
     """What holds on one machine would not hold where packets are late, lost, or come to nobody."""
-    if (reason := why_not()) is not None:
+    if (reason := describe_os_error()) is not None:
         pytest.skip(reason)
     plan = planned(SEED, MESH, FIVE, 2, each=80, cuts=True)
     assert any(isinstance(each, CutLine) for burst in plan.bursts for each in burst)

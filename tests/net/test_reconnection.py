@@ -70,14 +70,14 @@ def ending(*processes: "subprocess.Popen[str]") -> Iterator[None]:
 
 async def cut(broker: Broker) -> None:
     """End a broker as a crash of its machine does: its clients get no goodbye."""
-    for each in list(broker._peers):
+    for each in list(broker._connections):
         each.abort()
     await broker.stop()
 
 
 def lose(service: Service) -> None:
     """A connection is lost; its client learns that in the next turn, after what is due before."""
-    wire = service._reconnecting._wire  # type: ignore[attr-defined]
+    wire = service._reconnection._wire  # type: ignore[attr-defined]
     assert wire is not None
     wire.abort()
 
@@ -100,8 +100,8 @@ async def reached(states: AsyncIterator[ConnectionState], state: str) -> Connect
 
 def accepted_of(peer: ServerConnection) -> IngressQueue[int]:
     """What a client has published at a broker, and is not worked off there."""
-    assert isinstance(peer._talk, ClientSession)
-    return peer._talk._accepted
+    assert isinstance(peer._handler, ClientSession)
+    return peer._handler._ingress
 
 
 async def numbers(events: Subscription[ct.Notification], count: int) -> list[object]:
@@ -266,7 +266,7 @@ async def test_what_is_unanswered_may_be_published_and_is_not_sent_twice(
             items = [{"n": n} for n in range(frames * PUBLISH_NOTIFICATIONS_MAX)]
             each = [asyncio.create_task(service.publish(item)) for item in items]
             batch = asyncio.create_task(service.publish_batch(items))
-            (its_end,) = broker._peers
+            (its_end,) = broker._connections
             await until(lambda: len(accepted_of(its_end)._waiting) == PUBLISH_FRAMES_MAX)
             its_end.abort()
             await reached(states, "lost")
@@ -403,7 +403,7 @@ async def test_who_is_told_of_the_connection_may_use_it() -> None:
         service = connect(broker.address, on_connection=on_connection)
         async with service:
             await begun[0]
-            (its_end,) = broker._peers
+            (its_end,) = broker._connections
             its_end.abort()
             await until(lambda: len(begun) == 2)
             await begun[1]
@@ -495,11 +495,11 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
             end = next(ends, None)
             if end is None:
                 return subscribe(self, *arguments)
-            end(self.peer)
+            end(self.connection)
             return iter(())
 
         with mock.patch.object(ClientSession, "_subscribe", failing):
-            (its_end,) = broker._peers
+            (its_end,) = broker._connections
             its_end.abort()
             await reached(states, "lost")
             tries = 0
@@ -523,7 +523,7 @@ async def test_what_waits_to_be_read_takes_its_credit() -> None:
         held = 0
         for _ in range(3):
             await service.publish_batch({"n": n} for n in range(many))
-            (its_end,) = broker._peers
+            (its_end,) = broker._connections
             await until(lambda ends=its_end: not ends._ready)  # type: ignore[misc]
             await service.broker_statistics()  # By its answer all that was sent is here.
             queued = events.statistics().queued
@@ -551,7 +551,7 @@ async def test_what_waits_beyond_its_credit_is_not_granted_again() -> None:
             await service.publish({"n": n}, body=less)
         await service.publish({"n": 4}, body=large)
         await until(lambda: events.statistics().queued == 5)
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         its_end.abort()
         await reached(states, "lost")
         await reached(states, "connected")
@@ -570,10 +570,10 @@ async def test_unsubscribing_while_it_is_taken_up_leaves_nothing_behind() -> Non
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         events = [await service.subscribe("n any") for _ in range(5)]
         states = service.connection_states()
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         its_end.abort()
         await reached(states, "lost")
-        while not service._reconnecting.is_there:
+        while not service._reconnection.is_there:
             await asyncio.sleep(0)
         await asyncio.gather(*(each.unsubscribe() for each in events[:3]))
         await service.broker_statistics()
@@ -589,7 +589,7 @@ def ending_updates(times: int) -> Any:
     def ending(self: ClientSession, *arguments: Any) -> object:
         if next(left, None) is None:
             return update(self, *arguments)
-        self.peer.abort()
+        self.connection.abort()
         return iter(())
 
     return mock.patch.object(ClientSession, "_update", ending)
@@ -768,7 +768,7 @@ async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) ->
             working += [asyncio.create_task(come_and_go()), asyncio.create_task(update())]
             while not all(each.done() for each in working):
                 await some_turns()
-                for each in list(broker._peers):
+                for each in list(broker._connections):
                     each.abort()
             await asyncio.gather(*working)
             # What was refused was never sent; what is sent now comes.

@@ -27,7 +27,7 @@ from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.durable_client import DurableClient
 from contrada.net.service_factory import connect
 from contrada.net.wire.address import Address, parse_address
-from contrada.net.wire.durable_messages import given, packed, said
+from contrada.net.wire.durable_messages import decode_delivery, decode_log_hop, encode_durable
 from contrada.net.wire.frames import Hello, LogDelivery, LogReply, LogRequest
 from contrada.service import Service, backoff
 from contrada.service.durable_reader import READ_AHEAD_MAX
@@ -69,7 +69,7 @@ class Line:
     async def stop(self, name: str) -> None:
         """Ends a broker; nobody is told before."""
         broker = self.brokers.pop(name)
-        for each in list(broker._peers):
+        for each in list(broker._connections):
             each.abort()
         await broker.stop()
 
@@ -186,15 +186,15 @@ async def test_what_a_reader_says_before_it_knows_of_a_restart_does_not_end_it(
         await (await owner.subscribe("n any", durable="s")).aclose()
         await until(lambda: net.know(1))
         client = await RawClient.to(net.brokers["a"], Hello("client"))
-        read, grant = packed(ReadLog("s", "r")), packed(Grant("s", "r", 10))
+        read, grant = encode_durable(ReadLog("s", "r")), encode_durable(Grant("s", "r", 10))
         client.say(LogRequest(1, read), LogRequest(0, grant))
         assert [type(await client.hears()) for _ in range(2)] == [Hello, LogReply]
         await net.stop("b")
         await net.start("b")
         heard = await client.hears()
         assert isinstance(heard, LogDelivery)
-        assert given(heard.message).again  # type: ignore[union-attr]
-        done = packed(Ack("s", "r", ((1, 2),)))
+        assert decode_delivery(heard.message).again  # type: ignore[union-attr]
+        done = encode_durable(Ack("s", "r", ((1, 2),)))
         for number in (2, 3):
             client.say(LogRequest(number, done))
             answer = await client.hears()
@@ -238,7 +238,7 @@ async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
         async with service.subscribe(durable="s") as events:
             found = await numbers(events, READ_AHEAD_MAX // 2 - 1)
             await until(lambda: events.statistics().queued == READ_AHEAD_MAX - len(found))
-            read_again = DurableClient._read_again
+            read_again = DurableClient._reopen
 
             async def slowly(self: DurableClient, of: Any) -> None:
                 await read_again(self, of)
@@ -246,7 +246,7 @@ async def test_what_comes_while_a_reader_begins_anew_is_not_lost(
                 for _ in range(20):
                     await service.publish({"n": -1}, delivery=CERTIFIED)
 
-            monkeypatch.setattr(DurableClient, "_read_again", slowly)
+            monkeypatch.setattr(DurableClient, "_reopen", slowly)
             await net.stop("b")
             await net.start("b")
             await until(lambda: events.statistics().reconnects == 1)
@@ -276,7 +276,7 @@ async def test_readers_and_publishers_move_to_another_broker(tmp_path: Path) -> 
             server, net.brokers["a"]._server = net.brokers["a"]._server, None
             assert server is not None
             server.close()  # It runs on as a neighbour, and takes no clients any more.
-            for each in [p for p in net.brokers["a"]._peers if p.who == "client"]:
+            for each in [p for p in net.brokers["a"]._connections if p.who == "client"]:
                 each.abort()
             for n in range(5, 10):
                 await service.publish({"n": n}, delivery="certified fifo")
@@ -363,8 +363,8 @@ def test_a_message_that_carries_much_goes_in_parts(monkeypatch: pytest.MonkeyPat
         for n, size in enumerate([10, 300, 2_000, 10, 400, 400, 400])
     )
     carry = Transfer("a", 1, 0, shipments)
-    parts = list(reliable_link_channel._parts(carry))
-    found: list[Any] = [said(each) for each in parts]
+    parts = list(reliable_link_channel._split(carry))
+    found: list[Any] = [decode_log_hop(each) for each in parts]
     assert max(map(len, parts), default=0) > 1_000
     assert all(
         len(data) <= 1_000 or len(part.shipments) == 1
@@ -372,7 +372,7 @@ def test_a_message_that_carries_much_goes_in_parts(monkeypatch: pytest.MonkeyPat
     )
     assert [each for part in found for each in part.shipments] == list(shipments)
     news = AnnounceOwner("a", 1, 0, 1, False, ())
-    assert [said(each) for each in reliable_link_channel._parts(news)] == [news]
+    assert [decode_log_hop(each) for each in reliable_link_channel._split(news)] == [news]
 
 
 @on_loop
@@ -385,7 +385,7 @@ async def test_a_neighbour_that_takes_nothing_of_what_all_must_know_is_ended(
         await (await service.subscribe("n any", durable="first")).aclose()
         await until(lambda: net.know(1))
         (link,) = net.brokers["a"].neighbours
-        link.peer.pause_writing()
+        link.connection.pause_writing()
         for n in range(40):
             await (await service.subscribe(f"n = {n}", durable=f"s{n}")).aclose()
         assert net.brokers["a"].statistics().refused["overloaded"] == 1

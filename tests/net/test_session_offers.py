@@ -15,7 +15,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, Hello, Offers, Reply, Request
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.routing.router_messages import Advertise, Follow, Unadvertise
 from contrada.service import OfferChange, backoff
 from contrada.service.subscription_queue import ENTRY_BYTES
@@ -106,7 +106,7 @@ async def test_a_connection_lost_between_two_questions_is_made_again() -> None:
 
         with mock.patch.object(service, "received", losing):
             states = service.connection_states()
-            for each in list(broker._peers):
+            for each in list(broker._connections):
                 each.abort()
             for _ in range(2):
                 await reached(states, "trying")
@@ -129,7 +129,7 @@ async def test_an_advertisement_that_is_not_taken_up_costs_nothing_else(
         states = service.connection_states()
         await reached(states, "connected")
         with mock.patch.object(session_offers, "OFFERS_PER_CLIENT_MAX", 0):
-            (its_end,) = broker._peers
+            (its_end,) = broker._connections
             its_end.abort()
             await reached(states, "connected")
         assert "OFFERS_PER_CLIENT_MAX" in caplog.text
@@ -159,12 +159,15 @@ async def test_a_client_that_goes_while_it_asks_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize(
     ("frame", "code"),
     [
-        (Request(5, packed(Advertise("1", LOGINS))), "repeated"),
-        (Request(5, packed(Follow())), "repeated"),
-        (Request(5, packed(Unadvertise("2"))), "ServiceError"),
-        (Request(5, packed(Advertise("x" * 256, LOGINS))), "LimitError"),
-        (Request(5, packed(Advertise("2", LOGINS, "home"))), "ServiceError"),
-        (Request(5, packed(Advertise("2", Filter("a > 1 and a < 1")))), "UnsatisfiableFilterError"),
+        (Request(5, encode_message(Advertise("1", LOGINS))), "repeated"),
+        (Request(5, encode_message(Follow())), "repeated"),
+        (Request(5, encode_message(Unadvertise("2"))), "ServiceError"),
+        (Request(5, encode_message(Advertise("x" * 256, LOGINS))), "LimitError"),
+        (Request(5, encode_message(Advertise("2", LOGINS, "home"))), "ServiceError"),
+        (
+            Request(5, encode_message(Advertise("2", Filter("a > 1 and a < 1")))),
+            "UnsatisfiableFilterError",
+        ),
         (raw(5, "advertise", "2", to_msgpack(ct.Notification({"a": 1}))), "unsupported"),
         (raw(5, "advertise", "2", b"\xc1"), "EncodingError"),
         (raw(5, "advertise", 2, b"\xc1"), "EncodingError"),
@@ -173,7 +176,7 @@ async def test_a_client_that_goes_while_it_asks_leaves_nothing_behind() -> None:
 @on_loop
 async def test_a_bad_request_is_refused_and_the_connection_stays(frame: Frame, code: str) -> None:
     """One bad request would cost a client all that it has."""
-    first = Request(3, packed(Advertise("1", ALARMS))), Request(4, packed(Follow()))
+    first = Request(3, encode_message(Advertise("1", ALARMS))), Request(4, encode_message(Follow()))
     async with Broker(port=0) as broker:
         client = await RawClient.to(broker, Hello("client"), *first, frame)
         heard = [await client.hears() for _ in range(5)]
@@ -203,10 +206,10 @@ async def test_advertisements_of_a_client_are_bounded() -> None:
 async def test_what_waits_to_be_told_is_held_for_the_client() -> None:
     """Clients that follow and do not read would fill the memory of a broker."""
     async with Broker(port=0) as broker:
-        client = await RawClient.to(broker, Hello("client"), Request(1, packed(Follow())))
+        client = await RawClient.to(broker, Hello("client"), Request(1, encode_message(Follow())))
         assert isinstance(await client.hears(), Hello)
         assert await client.hears() == Reply(1)
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         its_end.pause_writing()
         async with connect(broker.address) as service:
             for number in range(3):
@@ -227,7 +230,7 @@ async def test_much_on_offer_comes_in_several_frames(monkeypatch: pytest.MonkeyP
     async with Broker(port=0) as broker, connect(broker.address) as service:
         for number in range(5):
             await service.advertise({"a": number}).open()
-        client = await RawClient.to(broker, Hello("client"), Request(1, packed(Follow())))
+        client = await RawClient.to(broker, Hello("client"), Request(1, encode_message(Follow())))
         heard = [await client.hears() for _ in range(5)]
         assert [len(each.changes) for each in heard if isinstance(each, Offers)] == [2, 2, 1]
         assert heard[-1] == Reply(1)
@@ -240,7 +243,7 @@ async def test_much_on_offer_comes_in_several_frames(monkeypatch: pytest.MonkeyP
 async def test_a_broker_that_tells_nonsense_is_left() -> None:
     """A client would break in its event loop, and nobody know why."""
     async with Broker(port=0) as broker, TcpService(broker.address, reconnect=False) as service:
-        (its_end,) = broker._peers
+        (its_end,) = broker._connections
         its_end.send(Offers([(b"\xc1", True)]))
         its_end.write()
         await until(lambda: service.connection.state == "closed")

@@ -13,7 +13,7 @@ import pytest
 from contrada.errors import FrameError, ServiceError
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack, to_msgpack
 from contrada.net.broker.broker import Broker
-from contrada.net.client.subscription_export import all_held
+from contrada.net.client.subscription_export import read_subscriptions
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire import subscription_pages
 from contrada.net.wire.frames import FrameReader, InspectReply, InspectRequest, encode
@@ -38,7 +38,7 @@ def as_told(filters: list[Filter], name: str = "") -> Counter[tuple[str, str]]:
 
 async def page_from(service: TcpService, begin: Position) -> FilterPage:
     """One page."""
-    page = (await service.answered(partial(InspectRequest, page_from=begin))).page
+    page = (await service.call(partial(InspectRequest, page_from=begin))).page
     return cast("FilterPage", page)
 
 
@@ -62,8 +62,8 @@ async def test_all_that_clients_ask_for_is_told_whole_and_once(
         service.subscribe("d = 1", reliable=True),
         service.subscribe(Pattern([Filter("p = 1"), Filter("p = 2")], within_us=10**6)),
     ):
-        held = await all_held(service)
-        assert await all_held(other) == held
+        held = await read_subscriptions(service)
+        assert await read_subscriptions(other) == held
     expected = as_told([*MANY, both, long, Filter("d = 1")])
     expected += as_told([*either.filters], "either") + as_told([both], "both")
     assert texts(held) == expected
@@ -81,8 +81,8 @@ async def test_what_neighbours_ask_for_is_not_told() -> None:
         here.subscribe("a = 1"),
         there.subscribe("a > 0"),
     ):
-        assert texts(await all_held(here)) == as_told([Filter("a = 1")])
-        assert texts(await all_held(there)) == as_told([Filter("a > 0")])
+        assert texts(await read_subscriptions(here)) == as_told([Filter("a = 1")])
+        assert texts(await read_subscriptions(there)) == as_told([Filter("a > 0")])
 
 
 @on_loop
@@ -94,13 +94,13 @@ async def test_what_stands_is_told_once_while_others_come_and_go(
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(Broker(port=0, store=tmp_path / "store.db"))
         service = await stack.enter_async_context(TcpService(broker.address))
-        going = []
+        client_context = []
         for n, each in enumerate(MANY[:90]):
             options: dict[str, Any] = {"durable": f"d{n}"} if n % 3 == 2 else {}
             subscription = service.subscribe(each, **options)
             await subscription.__aenter__()
             if n % 3 == 1:
-                going.append(subscription)
+                client_context.append(subscription)
             else:
                 stack.push_async_exit(subscription)
         told: list[HeldFilters] = []
@@ -110,8 +110,8 @@ async def test_what_stands_is_told_once_while_others_come_and_go(
             page = await page_from(service, begin)
             told, begin = told + page.held, page.following
             places += 1
-            if going:
-                await going.pop(places % len(going)).__aexit__(None, None, None)
+            if client_context:
+                await client_context.pop(places % len(client_context)).__aexit__(None, None, None)
             if places < 10:
                 late: dict[str, Any] = {"durable": f"late {places}"} if places % 2 else {}
                 await stack.enter_async_context(service.subscribe(MANY[100 + places], **late))
@@ -138,7 +138,7 @@ async def test_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         async with service.subscribe("a = 1"):
             empty = await page_from(service, (0, 0))
             assert empty == FilterPage([], (0, 1_000)), "the numbers of those that have gone"
-            assert texts(await all_held(service)) == as_told([Filter("a = 1")])
+            assert texts(await read_subscriptions(service)) == as_told([Filter("a = 1")])
         beyond = await page_from(service, (2**63, 2**63))
         assert beyond == FilterPage([], None)
 
@@ -167,7 +167,7 @@ async def test_a_broker_that_tells_no_pages_is_refused(
         answer.set_result(InspectReply(1, Inspection("", {}, [], {}, [], []), page))
         return answer
 
-    monkeypatch.setattr(TcpService, "answered", answered)
+    monkeypatch.setattr(TcpService, "call", answered)
     async with Broker(port=0) as broker, TcpService(broker.address) as service:
         with pytest.raises(ServiceError, match=reason):
-            await all_held(service)
+            await read_subscriptions(service)

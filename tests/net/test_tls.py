@@ -64,7 +64,7 @@ class Authority:
 
     def trusting(self) -> ssl.SSLContext:
         """What a client trusts."""
-        return Tls(authority=self.path).going()
+        return Tls(authority=self.path).client_context()
 
 
 @pytest.fixture
@@ -197,12 +197,15 @@ async def test_a_certificate_may_be_asked_for(authority: Authority, tmp_path: Pa
             (late, "the certificate of this side has expired"),
             (early, "the other side does not take the certificate of this one"),
         ):
-            assert await _said_to(broker.address, tls.going()) == f"the connection broke: {said}"
+            assert (
+                await _said_to(broker.address, tls.client_context())
+                == f"the connection broke: {said}"
+            )
         assert broker.refused == {TLS_FAULT: 4}
         network = Membership("b", neighbours=(WantedLink(parse_address(broker.address)),))
         async with (
             Broker(port=0, network=network, tls=own),
-            connect(broker.address, tls=own.going()) as service,
+            connect(broker.address, tls=own.client_context()) as service,
         ):
             await service.publish({"a": 1})
             await until(lambda: len(broker.neighbours) == 1)
@@ -222,7 +225,7 @@ async def test_who_is_refused_for_its_certificate_is_heard_no_more(
             sent, block = 0, b"x" * 65_536
             with (
                 socket.create_connection(place, WAIT_S) as sock,
-                forged.going().wrap_socket(sock, server_hostname=HOST) as tls,
+                forged.client_context().wrap_socket(sock, server_hostname=HOST) as tls,
                 contextlib.suppress(ConnectionError, ssl.SSLEOFError),
             ):
                 while sent < 64 * 2**20:
@@ -246,7 +249,7 @@ async def test_a_client_connects_again_over_tls(authority: Authority) -> None:
         for number in range(3):
             await service.publish({"a": number})
             assert (await anext(events))["a"] == number
-            lost = set(broker._peers)
+            lost = set(broker._connections)
             for peer in lost:
                 peer.abort()
             # Until it is there again: what is published before it knows of its loss fails with it.
@@ -254,7 +257,7 @@ async def test_a_client_connects_again_over_tls(authority: Authority) -> None:
 
 
 def _came_again(broker: Broker, lost: set[ServerConnection]) -> bool:
-    return bool(broker._peers) and lost.isdisjoint(broker._peers)
+    return bool(broker._connections) and lost.isdisjoint(broker._connections)
 
 
 @on_loop
@@ -266,9 +269,9 @@ async def test_a_renewed_certificate_is_shown(authority: Authority, tmp_path: Pa
         bad = tmp_path / "bad.pem"
         bad.write_text("no key")
         with pytest.raises(InputError, match="expected a certificate and its key"):
-            broker.renew(Tls(bad))
+            broker.reload_tls(Tls(bad))
         assert "expired" in await _said_to(broker.address, authority.trusting())
-        broker.renew(new)
+        broker.reload_tls(new)
         async with connect(broker.address, tls=authority.trusting()):
             pass
 
@@ -338,7 +341,7 @@ def test_files_that_are_no_certificates_are_named(authority: Authority, tmp_path
         (Tls(authority=tmp_path / "none.pem"), "none.pem: No such file"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
-            tls.going()
+            tls.client_context()
 
 
 def test_what_makes_no_tls_is_refused(authority: Authority) -> None:
@@ -373,7 +376,7 @@ def test_commands_speak_tls(authority: Authority) -> None:
     with serving("--port", "0", *own, "--tls-require-certificate") as (_, address):
         assert address.startswith("contradas://")
         with (
-            connect_sync(address, tls=files.going()) as service,
+            connect_sync(address, tls=files.client_context()) as service,
             service.subscribe("a any") as events,
         ):
             assert contrada("pub", "--to", address, *own, "a=1").returncode == 0

@@ -21,9 +21,9 @@ from contrada.net.wire.message_codec import (
     ClientRequest,
     Hopping,
     PackedSubscribe,
-    packed,
-    unpacked,
-    unpacked_hop,
+    decode_hop,
+    decode_request,
+    encode_message,
 )
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Unsubscribe
@@ -67,16 +67,16 @@ def test_frames_are_read_and_written_again(vector: dict[str, Any]) -> None:
 @of("message to a broker")
 def test_messages_to_a_broker_are_read_and_written_again(vector: dict[str, Any]) -> None:
     """What another language asks for would be something else."""
-    message = unpacked(msgspec.Raw(data := bytes.fromhex(vector["hex"])))
+    message = decode_request(msgspec.Raw(data := bytes.fromhex(vector["hex"])))
     whole = message.part(message.members()) if isinstance(message, PackedSubscribe) else message
-    assert bytes(packed(whole)) == data
+    assert bytes(encode_message(whole)) == data
 
 
 @of("message between brokers")
 def test_messages_between_brokers_are_read_and_written_again(vector: dict[str, Any]) -> None:
     """What a broker in another language says would be something else."""
-    message = unpacked_hop(msgspec.Raw(data := bytes.fromhex(vector["hex"])))
-    assert bytes(packed(message)) == data
+    message = decode_hop(msgspec.Raw(data := bytes.fromhex(vector["hex"])))
+    assert bytes(encode_message(message)) == data
 
 
 @of("content")
@@ -218,7 +218,7 @@ def test_the_page_names_all_that_brokers_say_of_themselves() -> None:
     """A broker in another language would be refused for what it does not say."""
     _, hello = vectors.FRAMES["hello of a neighbour"]
     assert isinstance(hello, Hello)
-    asked = {*Membership("a").alike(), "as", "cost"}
+    asked = {*Membership("a").shared_options(), "as", "cost"}
     assert asked <= hello.capabilities.keys()
     assert {*hello.capabilities, *map(str, Strategy)} <= set(re.findall(r"`([a-z_ ]+)`", PAGE))
 
@@ -234,4 +234,4 @@ def test_the_page_names_each_code_of_a_fault() -> None:
 def test_later_versions_may_append_fields_to_messages() -> None:
     """A field added later would need a new version of the messages."""
     later = msgspec.msgpack.encode(["unsubscribe", "1", "", 1, "later"])
-    assert unpacked(msgspec.Raw(later)) == Unsubscribe("1")
+    assert decode_request(msgspec.Raw(later)) == Unsubscribe("1")

@@ -19,7 +19,7 @@ from contrada.net.broker.inspector import INSPECTED_MAX
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect_sync
 from contrada.net.wire.frames import VERSION
-from contrada.net.wire.payload_codec import packed_content
+from contrada.net.wire.payload_codec import encode_content
 from contrada.service.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.commands import here
@@ -259,7 +259,7 @@ async def test_what_a_broker_tells_of_itself_is_bounded() -> None:
             [Filter(f"a > {-n} and b in ({names})") for n in range(2 * INSPECTED_MAX)]
         )
         async with service.subscribe(wanted), service.advertise("a any"):
-            held = await service.inspection(packed_content(Notification({"a": 1, "b": "7"})))
+            held = await service.inspection(encode_content(Notification({"a": 1, "b": "7"})))
         counts = held.counts
         assert counts["filters"] == counts["matching"] == 2 * INSPECTED_MAX
         assert counts["advertisements"] == len(held.advertisements) == 1

@@ -47,9 +47,9 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, LogState, RecordBatch
-from contrada.net.wire.durable_messages import packed as promised
+from contrada.net.wire.durable_messages import encode_durable as promised
 from contrada.net.wire.frames import AboutQuestions
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.tokens import new_token
 from contrada.routing.interest_forwarder import Strategy
 from contrada.routing.router_messages import (
@@ -541,7 +541,7 @@ class World:
                 Cancel(asker, identity),
             ]
         )
-        who.service._reconnecting.send(AboutQuestions([packed(said)]))
+        who.service._reconnection.send(AboutQuestions([encode_message(said)]))
 
     # --- what must hold -----------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ from contrada.net.wire.durable_messages import (
     RecordBatch,
     refusal,
 )
-from contrada.net.wire.durable_messages import packed as promised
+from contrada.net.wire.durable_messages import encode_durable as promised
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER_BYTES,
@@ -93,8 +93,8 @@ from contrada.net.wire.frames import (
     encode,
 )
 from contrada.net.wire.inspection import HeldLink, HeldText, Inspection
-from contrada.net.wire.message_codec import Hopping, packed, unpacked
-from contrada.net.wire.payload_codec import packed_values
+from contrada.net.wire.message_codec import Hopping, decode_request, encode_message
+from contrada.net.wire.payload_codec import encode_values
 from contrada.net.wire.subscription_pages import FilterPage
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import Piece
@@ -149,7 +149,7 @@ NETWORK: Final[dict[str, int | str | bool]] = {
     "frame_bytes_max": FRAME_BYTES_MAX,
     "name": "a",
     "instance": "a-1",
-    **Membership("a").alike(),
+    **Membership("a").shared_options(),
 }
 
 SURE: Final = Notification(
@@ -229,7 +229,7 @@ FERRIED: Final[dict[str, tuple[str, Any]]] = {
 }
 """What stands in a LogHop."""
 
-MATCH: Final = (packed_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
+MATCH: Final = (encode_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
 
 FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "hello of a client": ("the first frame of a client", Hello("client", "example 1")),
@@ -251,26 +251,26 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "pong": ("the answer to that ping", Pong(7)),
     "request to subscribe": (
         "price < 100, with 65536 bytes of credit",
-        Request(2, packed(Subscribe("1", CHEAP)), credit=65_536),
+        Request(2, encode_message(Subscribe("1", CHEAP)), credit=65_536),
     ),
     "request to publish": (
         "one notification; the broker may wait 5 s for a slow reader",
-        Request(3, packed(Publish((QUOTE,))), wait_ms=5_000),
+        Request(3, encode_message(Publish((QUOTE,))), wait_ms=5_000),
     ),
     "credit": ("600 bytes more for subscription 1", Credit("1", 600)),
     "question delivery": (
         "a question to the client's source books",
         QuestionDelivery(
             ["books"],
-            packed(Ask((Disjunct(Query("price < 100")),), "", "q7", 950_000, 256)),
+            encode_message(Ask((Disjunct(Query("price < 100")),), "", "q7", 950_000, 256)),
         ),
     ),
     "about questions": (
         "an item came, and all sources have ended; more of another one may come",
         AboutQuestions(
             [
-                packed(Answer("", "q7", (QUOTE,), (), is_last=True)),
-                packed(More("", "q9", 128)),
+                encode_message(Answer("", "q7", (QUOTE,), (), is_last=True)),
+                encode_message(More("", "q9", 128)),
             ]
         ),
     ),
@@ -312,7 +312,10 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
             ),
         ),
     ),
-    "hop": ("a broker asks its neighbour for price < 100", Hop([packed(Subscribe("1", CHEAP))])),
+    "hop": (
+        "a broker asks its neighbour for price < 100",
+        Hop([encode_message(Subscribe("1", CHEAP))]),
+    ),
     "hop credit": ("600 bytes, of one notification, were worked off", HopCredit(600, 1)),
     "hop part": ("the last part of a message that is too long", HopPart(b"\x90", is_last=True)),
     "reply": ("request 2 was carried out", Reply(2)),
@@ -654,7 +657,7 @@ def refusal_of_frame(data: bytes) -> str:
 def refusal_of_message(data: bytes) -> str:
     """The code of the Reply that a message in a Request gets."""
     try:
-        unpacked(msgspec.Raw(data))
+        decode_request(msgspec.Raw(data))
     except FrameError as error:
         return error.code
     except ContradaError as error:
@@ -692,7 +695,7 @@ def vectors() -> Iterator[dict[str, Any]]:
         yield _good("frame", name, meaning, encode(frame))
     for group, messages in (("message to a broker", ASKED), ("message between brokers", SAID)):
         for name, (meaning, message) in messages.items():
-            yield _good(group, name, meaning, bytes(packed(message)))
+            yield _good(group, name, meaning, bytes(encode_message(message)))
     for name, (meaning, content) in CONTENTS.items():
         yield _good("content", name, meaning, bytes(to_msgpack(content)))
     for name, (meaning, data) in FAULTY_FRAMES.items():

@@ -68,8 +68,8 @@ class Informed(TcpService):
         await super().enter(*arguments)
         await until(lambda: self._brokers.is_at_rest)
 
-    async def renew(self, *arguments: Any) -> None:
-        await super().renew(*arguments)
+    async def replace(self, *arguments: Any) -> None:
+        await super().replace(*arguments)
         await until(lambda: self._brokers.is_at_rest)
 
 

@@ -221,7 +221,7 @@ async def _asked(
 ) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
     """How long a broker took to say hello, and to answer; and its statistics, if it shows them."""
     began_s = time.monotonic()
-    async with TcpService(address, reconnect=False, approach=approach) as service:
+    async with TcpService(address, reconnect=False, options=approach) as service:
         greeted_s = time.monotonic()
         counts: Mapping[str, Any] | NotPermittedError
         try:

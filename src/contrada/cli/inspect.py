@@ -16,7 +16,7 @@ from contrada.integrations.files.record import record_of
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.inspection import HeldText, Inspection
-from contrada.net.wire.payload_codec import packed_content
+from contrada.net.wire.payload_codec import encode_content
 
 
 @click.command()
@@ -53,11 +53,11 @@ def _packed(text: str) -> bytes:
     record = record_of(notification_of_shown, "--notification", 1, text)
     if isinstance(record, BadRecord):
         raise record.error()
-    return packed_content(record.notification)
+    return encode_content(record.notification)
 
 
 async def _asked(address: str, packed: bytes, approach: ConnectOptions) -> Inspection:
-    async with TcpService(address, reconnect=False, approach=approach) as service:
+    async with TcpService(address, reconnect=False, options=approach) as service:
         return await answered(address, service.inspection(packed))
 
 

@@ -102,7 +102,7 @@ def mqtt(
     place = parse_mqtt_place(broker, _password(password_file))
     if has_tls and not place.is_tls:
         raise click.UsageError(f"certificates are for mqtts://, and this is {place}")
-    tls = Tls(mqtt_certificate, mqtt_key, mqtt_authority).going() if place.is_tls else None
+    tls = Tls(mqtt_certificate, mqtt_key, mqtt_authority).client_context() if place.is_tls else None
     # What is wrong is found out before connecting.
     options |= {"topic": TopicTemplate(topic), "out": None if out is None else filters_of(out)}
     log(1 if verbose else 0, as_json=False)

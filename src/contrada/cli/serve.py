@@ -364,11 +364,11 @@ def _changed(
     tls = shown.tls()
     users = _users(taken)
     if tls is not None and _is_in_date(tls, "the one that is shown stays"):
-        broker.renew(tls)
+        broker.reload_tls(tls)
         if gateway is not None:
             gateway.renew(tls)
     if users is not None:
-        broker.permit(users)
+        broker.change_users(users)
     broker.neighbours.change(wanted)
     for key in new.__struct_fields__:
         here, there = getattr(taken, key), getattr(new, key)

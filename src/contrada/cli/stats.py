@@ -43,7 +43,7 @@ def stats(address: str, as_json: bool, approach: ConnectOptions) -> None:
 
 
 async def _asked(address: str, approach: ConnectOptions) -> dict[str, Any]:
-    async with TcpService(address, reconnect=False, approach=approach) as service:
+    async with TcpService(address, reconnect=False, options=approach) as service:
         return await answered(address, service.broker_statistics())
 
 

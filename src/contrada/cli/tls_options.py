@@ -48,7 +48,7 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         has_tls = tls_certificate or tls_key or tls_authority
-        tls = Tls(tls_certificate, tls_key, tls_authority).going() if has_tls else None
+        tls = Tls(tls_certificate, tls_key, tls_authority).client_context() if has_tls else None
         command(*args, approach=ConnectOptions(tls, token_from(token_file)), **options)
 
     token = click.option(

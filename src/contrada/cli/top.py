@@ -87,7 +87,7 @@ class _Watched:
         self._before: tuple[float, Mapping[str, Any]] | None = None
 
     def _new_service(self) -> TcpService:
-        return TcpService(self._address, reconnect=False, approach=self._approach)
+        return TcpService(self._address, reconnect=False, options=self._approach)
 
     async def picture(self) -> dict[str, Any]:
         """What has changed since it was asked before; or why it does not answer."""

@@ -73,7 +73,7 @@ def connect(
     }
     if address is not None:
         again: dict[str, Any] = {"reconnect": reconnect, "reconnect_wait_s": reconnect_wait_s}
-        return TcpService(address, approach=ConnectOptions(tls, token), **again, **own)
+        return TcpService(address, options=ConnectOptions(tls, token), **again, **own)
     if network:
         membership = replace(membership_of(network), token=token)
         return EmbeddedBroker(membership, store=store, tls=tls, **own)

@@ -34,7 +34,7 @@ async def test_one_that_is_lost_is_made_anew() -> None:
         local_service(broker) as near,
         near.subscribe("a > 1") as events,
     ):
-        for peer in list(broker._peers):
+        for peer in list(broker._connections):
             peer.abort()
         await until(lambda: events.statistics().reconnects == 1)
         await until(lambda: near.connection.state == "connected")

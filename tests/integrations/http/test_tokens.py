@@ -140,7 +140,7 @@ async def test_a_token_that_is_not_right_any_more_is_not_known() -> None:
         assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 200
         assert tokens["desk"] in it.gateway._accesses.known
         left = {name: each for name, each in users.principals.items() if name != "desk"}
-        it.broker.permit(Users(left, {"root": users.records["root"]}))
+        it.broker.change_users(Users(left, {"root": users.records["root"]}))
         await until(lambda: it.broker.statistics().connections == 1)
         assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 401
         assert tokens["desk"] not in it.gateway._accesses.known
@@ -178,7 +178,7 @@ async def test_who_is_removed_gets_no_more() -> None:
             lines = Lines(response)
             left = {name: each for name, each in users.principals.items() if name != "desk"}
             records = {name: each for name, each in users.records.items() if name != "desk"}
-            it.broker.permit(Users(left, records))
+            it.broker.change_users(Users(left, records))
             assert (await lines.next())[1] == "end"
         again = await it.http.get("/subscribe", params=asked, headers=shown["desk"])
         assert again.status_code == 401
@@ -257,7 +257,7 @@ def test_a_sink_goes_on_with_the_token_that_took_the_place_of_another(
             begun = await it.http.post("/subscriptions", json=wanted, headers=shown["desk"])
             place = begun.headers["location"]
             others, now = replaced(users, "desk")
-            it.broker.permit(others)
+            it.broker.change_users(others)
             (one,) = it.gateway._pushes._pushes.values()
             await until(lambda: one.progress.state == "waiting")
             if path == "delete":
@@ -291,7 +291,7 @@ async def test_the_sinks_of_a_user_who_is_gone_end(is_under_way: bool, tmp_path:
             await it.http.post("/events", content=events, headers={**BATCH, **shown["root"]})
             await until(lambda: it.gateway.counts.pushed["tried again"] > 0)
         left = {name: each for name, each in users.principals.items() if name != "desk"}
-        it.broker.permit(Users(left, users.records))
+        it.broker.change_users(Users(left, users.records))
         await until(lambda: logs_of(it) == 0)
         assert json.loads(kept.read_text()) == []
 

@@ -82,8 +82,8 @@ async def test_links_over_websocket_are_made_again() -> None:
             await publisher.publish_batch(sent)
             assert [dict(await anext(events)) for _ in sent] == sent
             (link,) = north.neighbours
-            link.peer.abort()
-            await link.peer.ended
+            link.connection.abort()
+            await link.connection.ended
             await until(lambda: len(south.neighbours) == 0)
 
 
@@ -225,7 +225,7 @@ async def test_who_does_not_read_websocket_stops_nobody(monkeypatch: pytest.Monk
     async with Broker(port=0) as broker, http_port(broker) as port:
         there = await silent(port.url)
         await until(lambda: broker.statistics().subscriptions == 1)
-        (peer,) = broker._guests
+        (peer,) = broker._sessions
         async with connect(broker.address) as publisher:
             while not peer._write_paused:
                 await publisher.publish_batch({"a": n, "b": "x" * 10_000} for n in range(100))

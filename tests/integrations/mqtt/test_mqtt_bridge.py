@@ -420,7 +420,7 @@ async def test_a_bridge_speaks_tls_to_mqtt(tmp_path: Path) -> None:
         await session.open()
         await session.aclose()
         with pytest.raises(ConnectionFailedError, match="is not trusted"):
-            await MqttSession(place, "b", [], in_flight_max=1, tls=Tls().going()).open()
+            await MqttSession(place, "b", [], in_flight_max=1, tls=Tls().client_context()).open()
 
 
 @on_loop

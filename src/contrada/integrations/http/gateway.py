@@ -99,7 +99,7 @@ class Gateway:
         self._host = host
         self._origins = tuple(origins)
         self._tls = tls
-        self._context = tls.coming(lambda _: None) if tls is not None else None
+        self._context = tls.server_context(lambda _: None) if tls is not None else None
         self.counts = GatewayCounts()
         self._accesses = TokenServices(connect)
         self._bodies = Bodies()
@@ -136,7 +136,7 @@ class Gateway:
     def renew(self, tls: Tls) -> None:
         """Shows for new connections what the files of `tls` hold now. Raises InputError."""
         if self._context is not None:
-            tls.identify(self._context)
+            tls.load_certificate(self._context)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -33,7 +33,7 @@ def local_service(
     """
 
     def arrival() -> ServerConnection:
-        end = broker.arrival()
+        end = broker.accept()
         end.name = peer or "this process"
         return end
 
@@ -51,6 +51,6 @@ def local_service(
         await loop.create_connection(lambda: end, sock=here)
 
     approach = ConnectOptions(token=token, reach=reach)
-    service = TcpService(_HERE, approach=approach, **options)
+    service = TcpService(_HERE, options=approach, **options)
     service.credit_bytes = credit_bytes
     return service

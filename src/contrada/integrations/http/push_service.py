@@ -89,7 +89,7 @@ class UserHost(Protocol):
         """Whether there is one of this name; of a broker that asks nobody who he is, always."""
         ...
 
-    def end_standing(self, name: str) -> None:
+    def end_durable(self, name: str) -> None:
         """Ends a durable subscription with its log, where there is one. Raises ContradaError."""
         ...
 
@@ -283,7 +283,7 @@ class Pushes:
         try:
             self._keep()
             if self._is_durable:
-                self._users.end_standing(push.durable)
+                self._users.end_durable(push.durable)
         except ContradaError as error:
             failed = {"subscription": push.id, "reason": error}
             _LOG.error("subscription %(subscription)s: %(reason)s", failed)

@@ -39,7 +39,7 @@ class WebSocketConnection(Protocol):
 class ArrivalHost(Protocol):
     """What is needed of a broker."""
 
-    def arrival(self) -> Any:
+    def accept(self) -> Any:
         """Its side of a connection that is being made to it."""
         ...
 
@@ -111,7 +111,7 @@ class CarriedArrivals:
         peername = tuple(websocket.client) if websocket.client else None
         is_tls = websocket.scope.get("scheme") == "wss"
         extra = {"peername": peername, "ssl_object": websocket if is_tls else None}
-        peer = self._broker.arrival()
+        peer = self._broker.accept()
         self._carried.add(peer)
         try:
             transport = MessageTransport(

@@ -34,7 +34,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from contrada.errors import AddressError, ConnectionFailedError, ServiceError
 from contrada.integrations.mqtt.mqtt_messages import MqttMessage, check_topics
 from contrada.net.wire.address import check_host
-from contrada.net.wire.endpoint import why_not
+from contrada.net.wire.endpoint import describe_os_error
 
 MQTT_UNACKNOWLEDGED_MAX: Final = 64
 """Messages of QoS 1 that an MQTT broker may send before it gets an acknowledgement. Beyond it: it
@@ -188,7 +188,11 @@ class MqttSession:
             )
         except OSError as error:
             is_refused = isinstance(error, ConnectionRefusedError)
-            reason = "connection refused: no MQTT broker there" if is_refused else why_not(error)
+            reason = (
+                "connection refused: no MQTT broker there"
+                if is_refused
+                else describe_os_error(error)
+            )
             raise ConnectionFailedError(str(self.place), reason) from None
         self._client.loop_start()
         try:

@@ -47,35 +47,35 @@ class Authenticator:
         """
         if hello.token:
             if not is_private(transport):
-                raise _refused("a token is taken over TLS (contradas://) or from this machine only")
+                raise _refusal("a token is taken over TLS (contradas://) or from this machine only")
             if self._check.is_known(hello.token):
-                return self._in_time(self.users.principals.get(name_in(hello.token)))
-            return self._checked(hello.token)
-        names = [*names_in(transport.get_extra_info("peercert") or {})]
+                return self._check_expiry(self.users.principals.get(name_in(hello.token)))
+            return self._check_token(hello.token)
+        names = [*certificate_names(transport.get_extra_info("peercert") or {})]
         found = self.users.of_certificate(names) if names else None
         if found is None:
             found = self.users.principals.get(ANONYMOUS)
         if found is None:
             shown = f"no user has a certificate of {names[0]!r}" if names else "say who you are"
-            raise _refused(f"{shown}: this broker wants a token, or a certificate, of its users")
-        return self._in_time(found)
+            raise _refusal(f"{shown}: this broker wants a token, or a certificate, of its users")
+        return self._check_expiry(found)
 
-    def still(self, principal: Principal) -> Principal | None:
+    def current(self, principal: Principal) -> Principal | None:
         """The present rights of a connected principal; None where it may stay no longer."""
         found = self.users.principals.get(principal.name)
-        return found if found is not None and not _is_over(found) else None
+        return found if found is not None and not _is_expired(found) else None
 
-    async def _checked(self, token: str) -> Principal:
+    async def _check_token(self, token: str) -> Principal:
         if not await self._check.is_right(token):
             _LOG.info("a token of %(user)r is refused", {"user": name_in(token)})
-            raise _refused("the token is not, or no longer, that of a user")
-        return self._in_time(self.users.principals.get(name_in(token)))
+            raise _refusal("the token is not, or no longer, that of a user")
+        return self._check_expiry(self.users.principals.get(name_in(token)))
 
-    def _in_time(self, principal: Principal | None) -> Principal:
+    def _check_expiry(self, principal: Principal | None) -> Principal:
         if principal is None:  # It was removed while its token was checked.
-            raise _refused("this user is gone")
-        if _is_over(principal):
-            raise _refused(f"the user {principal.name!r} has expired")
+            raise _refusal("this user is gone")
+        if _is_expired(principal):
+            raise _refusal(f"the user {principal.name!r} has expired")
         return principal
 
 
@@ -90,7 +90,7 @@ def is_private(transport: TransportInfo) -> bool:
     return bool(peer) and is_loopback(str(peer[0]))
 
 
-def names_in(certificate: dict[str, Any]) -> Iterator[str]:
+def certificate_names(certificate: dict[str, Any]) -> Iterator[str]:
     """The names in a certificate as `ssl` tells it: the alternative ones, or else the common.
 
     Of other kinds than names of hosts the kind stands before each: an authority that checks one
@@ -99,7 +99,7 @@ def names_in(certificate: dict[str, Any]) -> Iterator[str]:
     alternatives = certificate.get("subjectAltName", ())
     for kind, value in alternatives:
         if kind == "DNS":
-            yield from _of_no_kind(value)
+            yield from _host_names(value)
         elif kind == "IP Address":
             with suppress(ValueError):
                 yield f"ip:{ip_address(value.strip())}"
@@ -109,17 +109,17 @@ def names_in(certificate: dict[str, Any]) -> Iterator[str]:
         for part in certificate.get("subject", ()):
             for key, value in part:
                 if key == "commonName":
-                    yield from _of_no_kind(value)
+                    yield from _host_names(value)
 
 
-def _of_no_kind(name: str) -> Iterator[str]:
+def _host_names(name: str) -> Iterator[str]:
     if not name.lower().startswith(("ip:", *_KINDS.values())):
         yield name
 
 
-def _is_over(principal: Principal) -> bool:
+def _is_expired(principal: Principal) -> bool:
     return principal.expires_us is not None and principal.expires_us <= wall_clock_us()
 
 
-def _refused(reason: str) -> FrameError:
+def _refusal(reason: str) -> FrameError:
     return FrameError(NOT_PERMITTED, reason)

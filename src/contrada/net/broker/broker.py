@@ -123,22 +123,24 @@ class Broker(Server):
 
         Raises InvalidValueError, InputError, ServiceError for what is no store.
         """
-        self._coming = tls.coming(self._fail_handshake, asks=users is not None) if tls else None
+        self._server_context = (
+            tls.server_context(self._fail_handshake, asks=users is not None) if tls else None
+        )
         super().__init__(
             network or Membership(),
             store,
             bytes_max=bytes_max,
-            going=tls.going() if tls else None,
+            client_context=tls.client_context() if tls else None,
             no_store=_NO_STORE,
         )
-        self._doorkeeper = None if users is None else Authenticator(users)
+        self._authenticator = None if users is None else Authenticator(users)
         self.is_open = users is None
         self._is_guarded = anyone or users is not None or (tls and tls.require_certificate)
         self._host = host
         self._port = port
         self._connections_max = connections_max
         self._server: asyncio.Server | None = None
-        self._guests: dict[ServerConnection, ClientSession] = {}
+        self._sessions: dict[ServerConnection, ClientSession] = {}
         self.latencies = Latencies()
         self._stopped = asyncio.Event()
         self._connections_total = 0
@@ -164,22 +166,22 @@ class Broker(Server):
         self.logs.open()
         try:
             self._server = await loop.create_server(
-                self.arrival,
+                self.accept,
                 self._host,
                 self._port,
                 backlog=BACKLOG,
-                ssl=self._coming,
-                ssl_handshake_timeout=TLS_WAIT_S if self._coming else None,
+                ssl=self._server_context,
+                ssl_handshake_timeout=TLS_WAIT_S if self._server_context else None,
             )
         except (OSError, OverflowError) as error:
             await self.logs.aclose()
-            wanted = str(Address(self._host, self._port, self._coming is not None))
+            wanted = str(Address(self._host, self._port, self._server_context is not None))
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
         self.begin()
         _LOG.info("listening at %(address)s", {"address": self.address})
 
-    def arrival(self) -> ServerConnection:
+    def accept(self) -> ServerConnection:
         """This side of a connection that is being made to it, whatever carries it; see `dial`."""
         return ServerConnection(self)
 
@@ -189,21 +191,21 @@ class Broker(Server):
         if self._server is None or not self._server.sockets:
             raise ServiceError("the broker does not listen")
         port = self._server.sockets[0].getsockname()[1]
-        return str(Address(self._host, port, self._coming is not None))
+        return str(Address(self._host, port, self._server_context is not None))
 
-    def renew(self, tls: Tls) -> None:
+    def reload_tls(self, tls: Tls) -> None:
         """Uses the present files of `tls` for new connections: its own certificate, and the
         authorities it trusts on links that it makes.
 
         Which client certificates it trusts stays as it is. Raises InputError, and has changed
         nothing.
         """
-        going = tls.going()
-        if self._coming is not None:
-            tls.identify(self._coming)
-        self._going = going
+        client_context = tls.client_context()
+        if self._server_context is not None:
+            tls.load_certificate(self._server_context)
+        self._client_context = client_context
 
-    def permit(self, users: Users) -> None:
+    def change_users(self, users: Users) -> None:
         """From now on these users may connect, with these rights.
 
         A connection whose user keeps its rights goes on. One whose user has fewer rights, or was
@@ -212,47 +214,49 @@ class Broker(Server):
         breaks. Connections of users who may not come any more are ended. Raises ServiceError for a
         broker that began without users.
         """
-        if self._doorkeeper is None:
+        if self._authenticator is None:
             raise ServiceError("a broker that began without users cannot have them later")
-        known, self._doorkeeper.users = self._doorkeeper.users, users
+        known, self._authenticator.users = self._authenticator.users, users
         self.publish_filters = PublishFilters()  # Those of users who are gone are given up.
         shown = known.changed(users)
-        for peer in list(self._peers):
-            principal = peer.principal
+        for connection in list(self._connections):
+            principal = connection.principal
             if principal is None:  # It is ours, or not known yet.
                 continue
-            now = self._doorkeeper.still(principal)
+            now = self._authenticator.current(principal)
             if now is None or principal.name in shown:
                 reason = f"the user {principal.name!r} is gone, or shows otherwise who it is"
-                peer.end(FrameError(NOT_PERMITTED, reason))
-            elif not peer.change_to(now):
-                peer.close("what this user may do has changed: connect again")
+                connection.end(FrameError(NOT_PERMITTED, reason))
+            elif not connection.change_to(now):
+                connection.close("what this user may do has changed: connect again")
 
     def has_user(self, name: str) -> bool:
         """Whether there is a user of this name; where nobody is asked who he is, always."""
-        return self._doorkeeper is None or name in self._doorkeeper.users.principals
+        return self._authenticator is None or name in self._authenticator.users.principals
 
-    def end_standing(self, name: str) -> None:
+    def end_durable(self, name: str) -> None:
         """Ends a durable subscription with its log, where there is one, whosever it is.
 
         Raises StoreError.
         """
         with suppress(DeliveryError):
             self.logs.host.end(name)
-            self.logs.found(name)
+            self.logs.cancel_expiry(name)
 
-    def identify(self, peer: ServerConnection, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(
+        self, connection: ServerConnection, hello: Hello
+    ) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does."""
-        if self._doorkeeper is None:
-            return super().identify(peer, hello)
-        return self._doorkeeper.identify(peer.transport, hello)
+        if self._authenticator is None:
+            return super().identify(connection, hello)
+        return self._authenticator.identify(connection.transport, hello)
 
-    def look_at(self, peer: ServerConnection) -> None:
+    def check_alive(self, connection: ServerConnection) -> None:
         """Looks whether one who is there is still alive, and may still be here."""
-        super().look_at(peer)
-        keeper, principal = self._doorkeeper, peer.principal
-        if keeper is not None and principal is not None and keeper.still(principal) is None:
-            peer.end(FrameError(NOT_PERMITTED, f"the user {principal.name!r} has expired"))
+        super().check_alive(connection)
+        keeper, principal = self._authenticator, connection.principal
+        if keeper is not None and principal is not None and keeper.current(principal) is None:
+            connection.end(FrameError(NOT_PERMITTED, f"the user {principal.name!r} has expired"))
 
     async def stop(self) -> None:
         """Listen no more, hand over what is queued, say goodbye to all, and close. Twice is once.
@@ -265,7 +269,7 @@ class Broker(Server):
         server, self._server = self._server, None
         server.close()
         try:
-            await self.part()
+            await self.disconnect_all()
         finally:  # Also where whoever stops it is cancelled.
             self._timekeeper.cancel()
             await self._timekeeper.ended()
@@ -284,7 +288,7 @@ class Broker(Server):
         link_sent, link_waiting = self.links(STATISTICS_NAMES_MAX)
         busiest = self._busiest()
         return BrokerStatistics(
-            connections=len(self._peers),
+            connections=len(self._connections),
             connections_total=self._connections_total,
             links=len(self.neighbours),
             subscriptions=counts.subscriptions,
@@ -307,9 +311,11 @@ class Broker(Server):
 
     def _busiest(self) -> list[tuple[str, int, int]]:
         """The subscriptions for which most waits: how many, and how many they lost."""
-        holding = [each for each in self._guests if each.budget.held_bytes]
-        peers = nlargest(STATISTICS_CLIENTS_MAX, holding, key=lambda each: each.budget.held_bytes)
-        waiting = chain.from_iterable(self._guests[each].waiting() for each in peers)
+        holding = [each for each in self._sessions if each.budget.held_bytes]
+        connections = nlargest(
+            STATISTICS_CLIENTS_MAX, holding, key=lambda each: each.budget.held_bytes
+        )
+        waiting = chain.from_iterable(self._sessions[each].waiting() for each in connections)
         found = nlargest(STATISTICS_NAMES_MAX, waiting, key=itemgetter(1))
         return [each for each in found if each[1]]
 
@@ -320,25 +326,25 @@ class Broker(Server):
 
     def clients(self) -> dict[str, int]:
         """How many subscriptions each client has, by what the exchange calls it."""
-        return {each.client: each.subscriptions for each in self._guests.values()}
+        return {each.client: each.subscriptions for each in self._sessions.values()}
 
-    def admit(self, peer: ServerConnection) -> bool:
+    def admit(self, connection: ServerConnection) -> bool:
         """A connection was made; False when there are too many. One of its own may always be."""
-        super().admit(peer)
+        super().admit(connection)
         self._connections_total += 1
-        return len(self._peers) <= self._connections_max or peer.who == NEIGHBOUR
+        return len(self._connections) <= self._connections_max or connection.who == NEIGHBOUR
 
-    def meet(self, peer: ServerConnection, hello: Hello) -> ConnectionHandler:
+    def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
         """Who deals with what the other side asks for. Raises FrameError where it is refused."""
         if hello.role != CLIENT:
-            return super().meet(peer, hello)
-        session = self._guests[peer] = ClientSession(peer, self)
+            return super().handler_for(connection, hello)
+        session = self._sessions[connection] = ClientSession(connection, self)
         return session
 
-    def forget(self, peer: ServerConnection) -> None:
+    def forget(self, connection: ServerConnection) -> None:
         """A connection has ended."""
-        self._guests.pop(peer, None)
-        super().forget(peer)
+        self._sessions.pop(connection, None)
+        super().forget(connection)
 
     def _fail_handshake(self, reason: str) -> None:
         self.refused[TLS_FAULT] += 1

@@ -46,7 +46,7 @@ _NO_SEQUENCER: Final = (
 )
 
 
-class _User(NamedTuple):
+class _PublisherHere(NamedTuple):
     """Who publishes under a name: which access point, over which connection."""
 
     instance: str
@@ -61,10 +61,10 @@ class LogConnection(Protocol):
         ...
 
 
-class Carrier(Protocol):
+class LinkChannel(Protocol):
     """What goes to a neighbour."""
 
-    def say(self, message: DeliveryMessage) -> None:
+    def send(self, message: DeliveryMessage) -> None:
         """Says something, soon."""
 
 
@@ -80,18 +80,18 @@ class BrokerLogs:
         no_store: str,
     ) -> None:
         """`store` is a place, opened and closed here, or its owner's; without one: `no_store`."""
-        self._exchange = dispatcher
+        self._dispatcher = dispatcher
         self._name, self._sequencer, self._place = name, sequencer, store
         self._no_store = no_store
         self.client = dispatcher.client()
         self._clock = EnvelopeFactory(None).now_us
         self._host: DeliveryHost | None = None
-        self._left: dict[str, asyncio.TimerHandle] = {}
-        self._users: dict[str, _User] = {}
+        self._expiry: dict[str, asyncio.TimerHandle] = {}
+        self._publishers: dict[str, _PublisherHere] = {}
         self._readers: dict[str, LogConnection] = {}
-        self._ferries: dict[Neighbour, Carrier] = {}
-        self._untold: dict[Neighbour, None] = {}
-        self._heard = asyncio.Event()
+        self._channels: dict[Neighbour, LinkChannel] = {}
+        self._unsynchronized: dict[Neighbour, None] = {}
+        self._progress = asyncio.Event()
         self.held_back = 0
         """Messages that found no room on their way to a neighbour, and are sent again."""
 
@@ -111,20 +111,20 @@ class BrokerLogs:
                 self._name or ALONE,
                 store,
                 self._clock,
-                self._exchange,
+                self._dispatcher,
                 self.client,
                 sequencer=self._sequencer,
                 no_store=self._no_store,
-                tell=self._tell,
+                tell=self._send,
                 acquainted=self.acquainted,
             )
 
         place = self._place
         host = open_sound(place, made) if isinstance(place, str | Path) else made(place)
         self._host = host
-        for neighbour in self._ferries:
+        for neighbour in self._channels:
             host.link_up(neighbour)
-        host.change_ways(self._exchange.ways())
+        host.change_ways(self._dispatcher.ways())
         return host
 
     @property
@@ -139,7 +139,7 @@ class BrokerLogs:
 
     async def aclose(self) -> None:
         """Brings to the disk what still waits, and closes the store. Raises StoreError."""
-        for timer in self._left.values():
+        for timer in self._expiry.values():
             timer.cancel()
         host, self._host = self._host, None
         if host is None:
@@ -154,8 +154,8 @@ class BrokerLogs:
         """What is held and was done so that delivery can be promised, by name."""
         if self._host is None:
             return {}
-        found = self._host.server.statistics()
-        counts = {each.name: getattr(found, each.name) for each in fields(found)}
+        cancel_expiry = self._host.server.statistics()
+        counts = {each.name: getattr(cancel_expiry, each.name) for each in fields(cancel_expiry)}
         del counts["logs"]
         return counts | {"held back": self.held_back}
 
@@ -172,27 +172,27 @@ class BrokerLogs:
 
     # --- neighbours ---------------------------------------------------------------------------
 
-    def link_up(self, neighbour: Neighbour, ferry: Carrier) -> None:
+    def link_up(self, neighbour: Neighbour, channel: LinkChannel) -> None:
         """There is a link, which the router knows already."""
-        self._ferries[neighbour] = ferry
-        self._untold[neighbour] = None
+        self._channels[neighbour] = channel
+        self._unsynchronized[neighbour] = None
         if self._host is not None:
             self._host.link_up(neighbour)
-        self.look()
+        self.update_routes()
 
-    def link_down(self, neighbour: Neighbour, ferry: Carrier) -> None:
+    def link_down(self, neighbour: Neighbour, channel: LinkChannel) -> None:
         """A link is gone; twice is once."""
-        if self._ferries.get(neighbour) is ferry:
-            del self._ferries[neighbour]
-            self.told(neighbour)
+        if self._channels.get(neighbour) is channel:
+            del self._channels[neighbour]
+            self.synchronized(neighbour)
             if self._host is not None:
                 self._host.link_down(neighbour)
-            self.look()
+            self.update_routes()
 
-    def told(self, neighbour: Neighbour) -> None:
+    def synchronized(self, neighbour: Neighbour) -> None:
         """A neighbour has told what stands there and elsewhere, or is gone."""
-        self._untold.pop(neighbour, None)
-        self._heard.set()
+        self._unsynchronized.pop(neighbour, None)
+        self._progress.set()
 
     async def acquainted(self) -> None:
         """Return when all neighbours have told what stands anywhere. Raises StoreError.
@@ -202,30 +202,30 @@ class BrokerLogs:
         assert self.host is not None, "whoever is told of this server tells of itself"
         try:
             async with asyncio.timeout(ACQUAINTED_WAIT_S):
-                while self._untold:
-                    self._heard.clear()
-                    await self._heard.wait()
+                while self._unsynchronized:
+                    self._progress.clear()
+                    await self._progress.wait()
         except TimeoutError:
-            self._untold.clear()
+            self._unsynchronized.clear()
 
     @property
     def due(self) -> int:
         """Parcels that other servers have not acknowledged, though there is a route to them."""
         return 0 if self._host is None else self._host.server.due
 
-    def look(self) -> None:
+    def update_routes(self) -> None:
         """The router may know other ways now."""
         if self._host is not None:
-            self._host.change_ways(self._exchange.ways())
+            self._host.change_ways(self._dispatcher.ways())
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
         """A neighbour says something. Raises StoreError where the store cannot be opened."""
         self.host.receive(neighbour, message)
 
-    def _tell(self, to: Neighbour, message: DeliveryMessage) -> None:
-        ferry = self._ferries.get(to)
-        if ferry is not None:
-            ferry.say(message)
+    def _send(self, to: Neighbour, message: DeliveryMessage) -> None:
+        channel = self._channels.get(to)
+        if channel is not None:
+            channel.send(message)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -234,21 +234,21 @@ class BrokerLogs:
 
         Raises DeliveryError where another one does: both would give out the same numbers.
         """
-        user = self._users.get(publisher)
+        user = self._publishers.get(publisher)
         if user is not None and user.instance != instance:
             raise DeliveryError(
                 f"another access point that is connected publishes as {publisher!r}; "
                 "take another name"
             )
-        if user is None and len(self._users) >= PUBLISHERS_HERE_MAX:
+        if user is None and len(self._publishers) >= PUBLISHERS_HERE_MAX:
             raise DeliveryError(f"PUBLISHERS_HERE_MAX = {PUBLISHERS_HERE_MAX} publish here already")
-        self._users[publisher] = _User(instance, connection)
+        self._publishers[publisher] = _PublisherHere(instance, connection)
 
     def dismiss(self, publisher: str, connection: object) -> None:
         """A connection has ended over which something was published under a name."""
-        user = self._users.get(publisher)
+        user = self._publishers.get(publisher)
         if user is not None and user.connection is connection:
-            del self._users[publisher]
+            del self._publishers[publisher]
 
     # --- readers ------------------------------------------------------------------------------
 
@@ -266,25 +266,25 @@ class BrokerLogs:
 
     # --- subscriptions in memory --------------------------------------------------------------
 
-    def left(self, name: str) -> None:
+    def start_expiry(self, name: str) -> None:
         """A reader of a subscription in memory was cut off."""
         if self._host is not None:
             loop = asyncio.get_running_loop()
-            self.found(name)
-            self._left[name] = loop.call_later(LEFT_WAIT_S, self._give_up, name)
+            self.cancel_expiry(name)
+            self._expiry[name] = loop.call_later(LEFT_WAIT_S, self._expire, name)
 
-    def found(self, name: str) -> None:
+    def cancel_expiry(self, name: str) -> None:
         """Somebody reads it again, or it has ended."""
-        timer = self._left.pop(name, None)
+        timer = self._expiry.pop(name, None)
         if timer is not None:
             timer.cancel()
 
-    def _give_up(self, name: str) -> None:
-        del self._left[name]
+    def _expire(self, name: str) -> None:
+        del self._expiry[name]
         host = self._host
         if host is None or host.server.terms(name) is None:
             return
         if host.server.is_read(name):  # By a client of another broker, which may leave yet.
-            self.left(name)
+            self.start_expiry(name)
         else:
             host.end(name)

@@ -32,7 +32,7 @@ from contrada.model.languages.work_budget import Work
 from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX, TURN_S
 from contrada.net.broker.ingress_queue import FEWER, IngressQueue, UndecidedNotification
-from contrada.net.broker.inspector import inspected
+from contrada.net.broker.inspector import inspect_router
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
@@ -54,8 +54,8 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
 )
 from contrada.net.wire.inspection import Inspection
-from contrada.net.wire.message_codec import PackedSubscribe, unpacked
-from contrada.net.wire.payload_codec import encoding_of, notifications_from, packed_match
+from contrada.net.wire.message_codec import PackedSubscribe, decode_request
+from contrada.net.wire.payload_codec import encode_match, encoding_of, notifications_from
 from contrada.net.wire.subscription_pages import filter_page
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import Ask, Describe, Publish, Undescribe, Unsubscribe
@@ -97,7 +97,7 @@ _LOG: Final = logging.getLogger(__name__)
 class _SessionQueue(SubscriptionQueue[Passed]):
     """The queue of one subscription of a client, and the credit that is left."""
 
-    __slots__ = ("_guest", "credit", "route")
+    __slots__ = ("_session", "credit", "route")
 
     route: Route[Passed]
 
@@ -105,17 +105,17 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         """Raises ServiceError."""
         asked: Any = request.when_full
         when_full = checked_when_full(asked) if asked else BLOCK
-        super().__init__(budget=session.peer.budget, when_full=when_full)
+        super().__init__(budget=session.connection.budget, when_full=when_full)
         self.credit = min(max(request.credit, 0), CREDIT_MAX)
-        self._guest = session
+        self._session = session
 
     def _append(self, entries: Sequence[QueueEntry[Passed]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
-        self._guest.peer.mark_ready(self)
+        self._session.connection.mark_ready(self)
 
     def cut_off(self) -> None:
         """Its client gets no more of this subscription."""
-        self._guest.cut_off(self)
+        self._session.cut_off(self)
 
     def next_frame(self) -> Delivery | MatchDelivery | None:
         """As much as credit and the limits of a frame allow, or None."""
@@ -128,29 +128,29 @@ class _SessionQueue(SubscriptionQueue[Passed]):
 
     def _frame_of(self, batch: Sequence[Any]) -> Delivery | MatchDelivery:
         packed = list(map(encoding_of, batch))
-        self._guest.latencies.observe(packed[0])
+        self._session.latencies.observe(packed[0])
         is_undecided = UndecidedNotification in map(type, packed)
         if is_undecided:
-            packed = [bytes(each) for each in packed if self._may_go([each])]
+            packed = [bytes(each) for each in packed if self._is_readable([each])]
         route = self.route
         if trace_spans.is_on:
-            node = self._guest.peer.broker.dispatcher.router.name
+            node = self._session.connection.broker.dispatcher.router.name
             trace_spans.passed("deliver", node, route.client.name, packed)
         return Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
 
-    def _may_go(self, packed: Sequence[bytes]) -> bool:
+    def _is_readable(self, packed: Sequence[bytes]) -> bool:
         """Whether what it is told of together may be read, also where that was not decided."""
-        permit = self._guest.peer.permit
+        permit = self._session.connection.permit
         if permit is None or UndecidedNotification not in map(type, packed):
             return True
         if not permit.unreadable([*map(notification_from_msgpack, packed)]):
             return True
-        self._guest.peer.broker.dropped[NOT_PERMITTED] += len(packed)
+        self._session.connection.broker.dropped[NOT_PERMITTED] += len(packed)
         self.credit += sum(ENTRY_BYTES + len(each) for each in packed)
         return False
 
 
-class _MatchFeed(_SessionQueue):
+class _MatchQueue(_SessionQueue):
     """The queue of one subscription to a pattern."""
 
     __slots__ = ()
@@ -162,10 +162,10 @@ class _MatchFeed(_SessionQueue):
             for each in match.notifications
         )
         if is_undecided:
-            batch = [it for it in batch if self._may_go([*map(encoding_of, it.notifications)])]
+            batch = [it for it in batch if self._is_readable([*map(encoding_of, it.notifications)])]
         route = self.route
-        matches = [*map(packed_match, batch)]
-        self._guest.latencies.observe(matches[0][1][0])
+        matches = [*map(encode_match, batch)]
+        self._session.latencies.observe(matches[0][1][0])
         return MatchDelivery(route.identity, route.dropped, matches, is_undecided, route.expired)
 
 
@@ -186,96 +186,96 @@ class SessionHost(ConnectionHost, Protocol):
 class ClientSession:
     """What one client asks for."""
 
-    def __init__(self, peer: ServerConnection, broker: SessionHost) -> None:
-        self.peer = peer
+    def __init__(self, connection: ServerConnection, broker: SessionHost) -> None:
+        self.connection = connection
         self.latencies = broker.latencies
         self._broker = broker
-        self._exchange = peer.broker.dispatcher
-        self._client = self._exchange.client()
-        self._feeds: dict[str, _SessionQueue] = {}
-        self._offers = SessionOffers(peer, self._exchange, self._client)
+        self._dispatcher = connection.broker.dispatcher
+        self._client = self._dispatcher.client()
+        self._queues: dict[str, _SessionQueue] = {}
+        self._offers = SessionOffers(connection, self._dispatcher, self._client)
         self._leaving: list[Route[Passed]] = []
         # Routes cut off. Apart from `_leaving`, whose last entry may be a route that is being
         # entered.
         self._cut: list[Route[Passed]] = []
         self._has_left = False
-        self._logs: DurableSession | None = None
-        self._questions: SessionQueries | None = None
+        self._durable: DurableSession | None = None
+        self._queries: SessionQueries | None = None
         self._refusals: dict[int, NotPermittedError] = {}
-        self._accepted = IngressQueue(
-            self._exchange, self._client, self._broker, answer=self._answer, end=peer.end
+        self._ingress = IngressQueue(
+            self._dispatcher, self._client, self._broker, answer=self._answer, end=connection.end
         )
 
     @property
     def held_bytes(self) -> int:
         """What waits to be worked off."""
-        return self._accepted.held_bytes + (self._logs.held_bytes if self._logs else 0)
+        return self._ingress.held_bytes + (self._durable.held_bytes if self._durable else 0)
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
         """Of each subscription by client and identity: how many wait for it, and how many it lost.
 
         Cost: the number of subscriptions.
         """
-        for feed in self._feeds.values():
-            route = feed.route
-            yield f"{route.client.name}/{route.identity}", len(feed), route.dropped
+        for queue in self._queues.values():
+            route = queue.route
+            yield f"{route.client.name}/{route.identity}", len(queue), route.dropped
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
         match frame:
             case Request():
-                return self._asked(frame)
+                return self._handle_request(frame)
             case LogRequest():
-                return self._promised(frame)
+                return self._handle_durable(frame)
             case Credit():
-                self._grant(frame)
+                self._add_credit(frame)
             case AboutQuestions():
-                return self._questioned().told(frame)
+                return self._query_session().handle_frame(frame)
             case StatisticsRequest():
-                self._tell_counts(frame.number)
+                self._send_statistics(frame.number)
             case InspectRequest():
                 return self._inspect(frame)
         return None
 
-    def _questioned(self) -> SessionQueries:
-        if self._questions is None:
-            self._questions = SessionQueries(self.peer, self._exchange, self._client)
-        return self._questions
+    def _query_session(self) -> SessionQueries:
+        if self._queries is None:
+            self._queries = SessionQueries(self.connection, self._dispatcher, self._client)
+        return self._queries
 
-    def _promised(self, request: LogRequest) -> Generator[None] | None:
-        if self._logs is None:
+    def _handle_durable(self, request: LogRequest) -> Generator[None] | None:
+        if self._durable is None:
             try:
-                self._logs = DurableSession(self.peer, self._client, self._broker.logs)
+                self._durable = DurableSession(self.connection, self._client, self._broker.logs)
             except ContradaError as error:  # Its store cannot be opened.
                 self._broker.refused[type(error).__name__] += 1
-                self.peer.send(refusal(request.number, error))
+                self.connection.send(refusal(request.number, error))
                 return None
-        return self._logs.handle(request)
+        return self._durable.handle(request)
 
-    def _tell_counts(self, number: int) -> None:
+    def _send_statistics(self, number: int) -> None:
         try:
-            if self.peer.permit is not None:
-                self.peer.permit.check_inspect()
-            self.peer.send(StatisticsReply(number, self._broker.counts()))
+            if self.connection.permit is not None:
+                self.connection.permit.check_inspect()
+            self.connection.send(StatisticsReply(number, self._broker.counts()))
         except ContradaError as error:
             self._refuse(number, error)
 
     def _inspect(self, request: InspectRequest) -> Generator[None]:
-        router = self._exchange.router
+        router = self._dispatcher.router
         try:
-            if self.peer.permit is not None:
-                self.peer.permit.check_inspect()
+            if self.connection.permit is not None:
+                self.connection.permit.check_inspect()
             if request.page_from is not None:
                 page = yield from filter_page(router, self._broker.logs, request.page_from)
                 nothing = Inspection(router.name, {}, [], {}, [], [])
-                self.peer.send(InspectReply(request.number, nothing, page))
+                self.connection.send(InspectReply(request.number, nothing, page))
                 return
             notification = None
             if request.notification:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                     (notification,) = notifications_from([request.notification])
-            held = yield from inspected(router, self._broker.clients(), notification)
-            self.peer.send(InspectReply(request.number, held))
+            held = yield from inspect_router(router, self._broker.clients(), notification)
+            self.connection.send(InspectReply(request.number, held))
         except ContradaError as error:
             self._refuse(request.number, error)
 
@@ -287,80 +287,82 @@ class ClientSession:
     @property
     def subscriptions(self) -> int:
         """How many it has."""
-        return len(self._feeds)
+        return len(self._queues)
 
-    def _asked(self, request: Request) -> Generator[None]:
+    def _handle_request(self, request: Request) -> Generator[None]:
         """Carries out a request; where it yields the others may have a turn."""
         try:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                message = unpacked(request.message)
+                message = decode_request(request.message)
             if isinstance(message, Publish):
-                if self.peer.permit is not None:
-                    message = yield from self._permitted(self.peer.permit, request.number, message)
-                self._accept(request, message)
+                if self.connection.permit is not None:
+                    message = yield from self._keep_permitted(
+                        self.connection.permit, request.number, message
+                    )
+                self._enqueue(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
-            elif self.peer.is_gone:
+            elif self.connection.is_gone:
                 return  # It has ended while this waited for its turn.
             elif isinstance(message, PackedSubscribe):
                 yield from self._subscribe(request, message)
             elif isinstance(message, SubscribePattern):
-                self._watch(request, message)
+                self._subscribe_pattern(request, message)
             elif isinstance(message, Describe | Undescribe | Ask):
-                self._questioned().asked(request.number, message)
+                self._query_session().handle(request.number, message)
             else:
-                self._offers.asked(request.number, message)
+                self._offers.handle(request.number, message)
         except ContradaError as error:
-            if self.peer.is_closed:
+            if self.connection.is_closed:
                 raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
     def _subscribe(self, request: Request, message: PackedSubscribe) -> Generator[None]:
-        if message.identity in self._feeds:
-            route = self._feeds[message.identity].route
+        if message.identity in self._queues:
+            route = self._queues[message.identity].route
             if route.is_pattern:
                 raise FrameError("repeated", f"subscription {message.identity} is to a pattern")
             yield from self._update(request, route, message)
             return
-        if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
+        if len(self._queues) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        feed = _SessionQueue(self, request)
-        feed.route = self._exchange.prepare(self._client, message.identity, feed)
-        yield from self._enter(feed.route, message)
+        queue = _SessionQueue(self, request)
+        queue.route = self._dispatcher.prepare(self._client, message.identity, queue)
+        yield from self._enter(queue.route, message)
         self._leaving.pop()
-        self._exchange.begin(feed.route)
-        self._feeds[message.identity] = feed
-        self.peer.send(Reply(request.number))
+        self._dispatcher.begin(queue.route)
+        self._queues[message.identity] = queue
+        self.connection.send(Reply(request.number))
 
-    def _watch(self, request: Request, message: SubscribePattern) -> None:
+    def _subscribe_pattern(self, request: Request, message: SubscribePattern) -> None:
         """Puts a subscription to a pattern in force."""
-        if message.identity in self._feeds:
+        if message.identity in self._queues:
             raise FrameError("repeated", f"subscription {message.identity} is in force already")
-        if sum(each.route.is_pattern for each in self._feeds.values()) >= PATTERNS_PER_CLIENT_MAX:
+        if sum(each.route.is_pattern for each in self._queues.values()) >= PATTERNS_PER_CLIENT_MAX:
             raise LimitError("PATTERNS_PER_CLIENT_MAX", PATTERNS_PER_CLIENT_MAX)
-        if len(self._feeds) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
+        if len(self._queues) >= SUBSCRIPTIONS_PER_CLIENT_MAX:
             raise LimitError("SUBSCRIPTIONS_PER_CLIENT_MAX", SUBSCRIPTIONS_PER_CLIENT_MAX)
-        if (permit := self.peer.permit) is not None:
+        if (permit := self.connection.permit) is not None:
             with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
                 message = replace(message, pattern=permit.watched(message.pattern))
-        feed = _MatchFeed(self, request)
+        queue = _MatchQueue(self, request)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-            feed.route = self._exchange.subscribe(self._client, message, feed)
-        self._feeds[message.identity] = feed
-        self.peer.send(Reply(request.number))
+            queue.route = self._dispatcher.subscribe(self._client, message, queue)
+        self._queues[message.identity] = queue
+        self.connection.send(Reply(request.number))
 
     def _update(
         self, request: Request, route: Route[Passed], message: PackedSubscribe
     ) -> Generator[None]:
         """A subscription asks for something else; what it asked for before leaves afterwards."""
-        draft = self._exchange.draft(route)
+        draft = self._dispatcher.draft(route)
         yield from self._enter(draft, message)
         if not route.is_in_force:  # It was cut off meanwhile.
             while self._withdraw_some(self._leaving):
                 yield
             raise _not_in_force(message.identity)
-        self._exchange.replace(route, draft)
-        self.peer.send(Reply(request.number))
+        self._dispatcher.replace(route, draft)
+        self.connection.send(Reply(request.number))
         while self._withdraw_some(self._leaving):
             yield
 
@@ -380,17 +382,17 @@ class ClientSession:
         done, size = 0, FILTERS_PER_TURN
         nothing: UnsatisfiableFilterError | NotPermittedError | None = None
         while done < len(members):
-            part = _up_to(FILTER_BYTES_PER_TURN, members[done : done + size])
-            permit = self.peer.permit  # It may have changed since the last turn.
+            disconnect_all = _first_bytes(FILTER_BYTES_PER_TURN, members[done : done + size])
+            permit = self.connection.permit  # It may have changed since the last turn.
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    asked = message.part(part)
+                    asked = message.part(disconnect_all)
                     if permit is not None:
                         asked = replace(asked, filters=permit.subscribed(asked.filters))
-                    self._exchange.enter(route, asked)
+                    self._dispatcher.enter(route, asked)
                 _LOG.debug(
                     "client %(peer)s subscribed to %(filters)s",
-                    {"peer": self.peer.name, "filters": asked.filters},
+                    {"peer": self.connection.name, "filters": asked.filters},
                 )
             except UnsatisfiableFilterError as error:
                 nothing = error  # Others may be satisfiable.
@@ -399,67 +401,67 @@ class ClientSession:
                     raise
                 nothing = error  # Others may be permitted.
             except LimitError as error:
-                if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
+                if error.limit != "REQUEST_WORK_MAX" or len(disconnect_all) == 1:
                     raise
-                size = max(1, len(part) // FEWER)
-                part = []
-            done += len(part)
+                size = max(1, len(disconnect_all) // FEWER)
+                disconnect_all = []
+            done += len(disconnect_all)
             if done < len(members):
                 yield
         if nothing is not None and not route.names:
             raise nothing
 
     def _unsubscribe(self, request: Request, identity: str) -> Generator[None]:
-        feed = self._feeds.pop(identity, None)
-        if feed is None:
+        queue = self._queues.pop(identity, None)
+        if queue is None:
             raise _not_in_force(identity)
-        self.peer.forget_feed(feed)
-        self._end_feed(feed, "unsubscribed")
-        self._leaving.append(feed.route)
+        self.connection.forget_feed(queue)
+        self._end_queue(queue, "unsubscribed")
+        self._leaving.append(queue.route)
         while self._withdraw_some(self._leaving):
             yield
-        route = feed.route
-        self.peer.send(Reply(request.number, route.dropped, expired=route.expired))
+        route = queue.route
+        self.connection.send(Reply(request.number, route.dropped, expired=route.expired))
 
-    def cut_off(self, feed: _SessionQueue) -> None:
+    def cut_off(self, queue: _SessionQueue) -> None:
         """Ends a subscription that does not keep up; it is taken out in turns."""
-        route = feed.route
-        del self._feeds[route.identity]
-        self.peer.forget_feed(feed)
-        lost = self._end_feed(feed, TOO_SLOW)
+        route = queue.route
+        del self._queues[route.identity]
+        self.connection.forget_feed(queue)
+        lost = self._end_queue(queue, TOO_SLOW)
         self._cut.append(route)
-        self.peer.send(CutOff(route.identity, route.dropped + lost, route.expired))
-        self.peer.write()
-        self.peer.soon(self._withdraw_cut_off)
+        self.connection.send(CutOff(route.identity, route.dropped + lost, route.expired))
+        self.connection.write()
+        self.connection.soon(self._withdraw_cut_off)
 
     def _withdraw_cut_off(self) -> None:
-        until_s = self.peer.clock() + TURN_S
+        until_s = self.connection.clock() + TURN_S
         while self._withdraw_some(self._cut):
-            if self.peer.clock() >= until_s:
-                self.peer.soon(self._withdraw_cut_off)
+            if self.connection.clock() >= until_s:
+                self.connection.soon(self._withdraw_cut_off)
                 break
 
     def withdraw_all(self) -> None:
         """Forgets at once what waits for the client, and takes out all it asked for in turns."""
         self._offers.end()
-        if self._questions is not None:
-            self._questions.end()
-        for feed in self._feeds.values():
-            self._end_feed(feed, "connection ended")
-            self._leaving.append(feed.route)
-        self._feeds.clear()
-        if self._logs is not None:
-            self._logs.withdraw_all()
+        if self._queries is not None:
+            self._queries.end()
+        for queue in self._queues.values():
+            self._end_queue(queue, "connection ended")
+            self._leaving.append(queue.route)
+        self._queues.clear()
+        if self._durable is not None:
+            self._durable.withdraw_all()
         self._withdraw_more()
 
     def forget(self) -> None:
         """Forgets at once what the client has published and is not worked off."""
-        self._accepted.forget()
-        if self._logs is not None:
-            self._logs.forget()
+        self._ingress.forget()
+        if self._durable is not None:
+            self._durable.forget()
 
     def _withdraw_more(self) -> None:
-        clock = self.peer.clock
+        clock = self.connection.clock
         until_s = clock() + TURN_S
         while is_more := (
             self._withdraw_some(self._leaving)
@@ -469,47 +471,47 @@ class ClientSession:
             if clock() >= until_s:
                 break
         if is_more:
-            self.peer.soon(self._withdraw_more)
-        elif self.peer.is_gone and not self._has_left:
+            self.connection.soon(self._withdraw_more)
+        elif self.connection.is_gone and not self._has_left:
             self._has_left = True
-            self._exchange.leave(self._client)
+            self._dispatcher.leave(self._client)
 
-    def _end_feed(self, feed: _SessionQueue, reason: str) -> int:
+    def _end_queue(self, queue: _SessionQueue, reason: str) -> int:
         """Deliver nothing more of a subscription, which is still to be taken out.
 
         How many waited for it and are lost.
         """
-        self._exchange.end(feed.route)
-        lost = feed.discard()
+        self._dispatcher.end(queue.route)
+        lost = queue.discard()
         self._broker.dropped[reason] += lost
         return lost
 
     def _withdraw_some(self, leaving: list[Route[Passed]]) -> bool:
         """Takes out a part of the last of the subscriptions that leave; whether there is more."""
-        if leaving and not self._exchange.withdraw(leaving[-1]):
+        if leaving and not self._dispatcher.withdraw(leaving[-1]):
             leaving.pop()
         return bool(leaving)
 
-    def _grant(self, frame: Credit) -> None:
-        feed = self._feeds.get(frame.subscription)
-        if feed is None:
+    def _add_credit(self, frame: Credit) -> None:
+        queue = self._queues.get(frame.subscription)
+        if queue is None:
             return  # It was sent before the client had the answer to its unsubscribe.
-        feed.credit = min(feed.credit + max(frame.credit, 0), CREDIT_MAX)
-        if feed:
-            self.peer.mark_ready(feed)
+        queue.credit = min(queue.credit + max(frame.credit, 0), CREDIT_MAX)
+        if queue:
+            self.connection.mark_ready(queue)
 
-    def _accept(self, request: Request, message: Publish) -> None:
+    def _enqueue(self, request: Request, message: Publish) -> None:
         if self._broker.is_stopping:
             return  # Unanswered: after the goodbye its client counts it as unknown.
         if not isinstance(message.notifications, Bundle):  # What is in one is best effort.
             _check_best_effort(message.notifications)
         try:
-            self._accepted.add(request.number, request.wait_ms, message)
+            self._ingress.add(request.number, request.wait_ms, message)
         except FrameError as error:
-            self.peer.fail(error)
+            self.connection.fail(error)
             raise
 
-    def _permitted(
+    def _keep_permitted(
         self, permit: Permit, number: int, message: Publish
     ) -> Generator[None, None, Publish]:
         """What may be published of it; what is refused costs the others nothing.
@@ -536,8 +538,8 @@ class ClientSession:
         if isinstance(answer, ContradaError):
             self._refuse(number, answer)
         else:
-            self.peer.send(Reply(number, answer))
-        self.peer.write()
+            self.connection.send(Reply(number, answer))
+        self.connection.write()
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
@@ -545,10 +547,15 @@ class ClientSession:
         reason = shortened(str(error))
         _LOG.info(
             "client %(peer)s of %(user)s is refused a request: %(reason)s",
-            {"peer": self.peer.name, "user": self.peer.user, "code": code, "reason": reason},
+            {
+                "peer": self.connection.name,
+                "user": self.connection.user,
+                "code": code,
+                "reason": reason,
+            },
         )
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
-        self.peer.send(Reply(number, code=code, reason=reason, refused=refused))
+        self.connection.send(Reply(number, code=code, reason=reason, refused=refused))
 
 
 def _not_in_force(identity: str) -> FrameError:
@@ -564,7 +571,7 @@ def _check_best_effort(notifications: Sequence[Notification]) -> None:
             raise FrameError("unsupported", reason)
 
 
-def _up_to(bytes_max: int, members: list[Raw]) -> list[Raw]:
+def _first_bytes(bytes_max: int, members: list[Raw]) -> list[Raw]:
     """The first of these, ended by one that reaches a limit."""
     sizes = accumulate(map(len, members))
     return members[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]

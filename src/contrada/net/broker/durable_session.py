@@ -47,7 +47,12 @@ from contrada.net.broker.ingress_queue import (
     PENDING_BYTES_MAX,
     IngressQueue,
 )
-from contrada.net.broker.log_batches import STRETCHES_MAX, number_here, state_of, stretch_of
+from contrada.net.broker.log_batches import (
+    RECORD_BATCHES_MAX,
+    local_number,
+    log_state,
+    read_record_batch,
+)
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.durable_messages import (
     Acknowledge,
@@ -57,10 +62,10 @@ from contrada.net.wire.durable_messages import (
     PublisherHello,
     PublisherState,
     ReaderState,
-    packed,
-    published,
+    decode_log_request,
+    decode_publications,
+    encode_durable,
     refusal,
-    requested,
 )
 from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
@@ -103,14 +108,16 @@ _FRAME_RECORDS: Final = 512
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _LogFeed:
+class _ReaderQueue:
     """A reader's records on their way to its client, and what it granted."""
 
-    def __init__(self, peer: ServerConnection, logs: BrokerLogs, said: ReadLog, label: str) -> None:
+    def __init__(
+        self, connection: ServerConnection, logs: BrokerLogs, said: ReadLog, label: str
+    ) -> None:
         self.said = said
         """As the machine knows it; the client calls this reader by its label."""
         self._label = label
-        self._peer, self._host = peer, logs.host
+        self._connection, self._host = connection, logs.host
         self._waiting: deque[tuple[LogEntry | Closed, int]] = deque()
         self._granted = 0
         self._asked = 0  # records that the machine may give and has not given
@@ -128,24 +135,24 @@ class _LogFeed:
             return
         if isinstance(said, Closed):
             self.is_closed = True
-            self._put(said, ENTRY_BYTES)
+            self._append(said, ENTRY_BYTES)
         elif said.records:
-            permit = self._peer.permit
+            permit = self._connection.permit
             sent = [_sendable(each, permit) for each in said.records]
-            size = sum(self._put(each, _size_of(each)) for each in sent)
+            size = sum(self._append(each, _size_of(each)) for each in sent)
             count = len(said.records)
             self._asked = max(0, self._asked - count)
             self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
-        self._peer.mark_ready(self)
+        self._connection.mark_ready(self)
 
-    def _put(self, each: LogEntry | Closed, size: int) -> int:
+    def _append(self, each: LogEntry | Closed, size: int) -> int:
         self._waiting.append((each, size))
         self._hold(size)
         return size
 
     def _hold(self, size: int) -> None:
         self._bytes += size
-        self._peer.budget.change(size)
+        self._connection.budget.change(size)
 
     def end(self, failure: ContradaError | None = None) -> None:
         """The broker ends; its connection does, too."""
@@ -194,7 +201,7 @@ class _LogFeed:
             if closed is not None:
                 break
         self._ask()
-        return LogDelivery(packed(closed or Records(name, self._label, tuple(records))))
+        return LogDelivery(encode_durable(closed or Records(name, self._label, tuple(records))))
 
     def discard(self) -> None:
         """What waits is not sent any more."""
@@ -222,7 +229,7 @@ def _size_of(record: LogEntry) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class _Pledge:
+class _PendingPublication:
     """A publication that is not answered yet; in parts where all of it was too much work."""
 
     number: int
@@ -237,74 +244,76 @@ class _Pledge:
 class DurableSession:
     """What is promised to one client."""
 
-    def __init__(self, peer: ServerConnection, client: Client, logs: BrokerLogs) -> None:
-        self._peer, self._client, self._logs = peer, client, logs
+    def __init__(self, connection: ServerConnection, client: Client, logs: BrokerLogs) -> None:
+        self._connection, self._client, self._logs = connection, client, logs
         self._host = logs.host
-        self._feeds: dict[str, _LogFeed] = {}
+        self._readers: dict[str, _ReaderQueue] = {}
         self._reads = 0
-        self._stretches: set[int] = set()  # which are read, and not answered yet
+        self._batches: set[int] = set()  # which are read, and not answered yet
         self._publishers: dict[str, None] = {}
         self._unanswered = 0
         self._held = 0
         self._answers: list[tuple[int, msgspec.Raw]] = []
         self._answering: asyncio.Task[None] | None = None
-        self._accepted = IngressQueue(
-            peer.broker.dispatcher,
+        self._ingress = IngressQueue(
+            connection.broker.dispatcher,
             client,
-            peer.broker,
+            connection.broker,
             frames_max=PLEDGES_MAX,
-            answer=self._handed_over,
-            end=peer.end,
+            answer=self._answer_publication,
+            end=connection.end,
         )
 
     @property
     def held_bytes(self) -> int:
         """What waits to be accepted, and to be handed over."""
-        return self._held + self._accepted.held_bytes
+        return self._held + self._ingress.held_bytes
 
     def handle(self, request: LogRequest) -> Generator[None]:
         """Does what is asked for; where it yields the others may have a turn."""
         if self._unanswered >= PLEDGES_MAX:
-            raise self._fault(f"more than PLEDGES_MAX = {PLEDGES_MAX} unanswered")
+            raise self._overload(f"more than PLEDGES_MAX = {PLEDGES_MAX} unanswered")
         self._unanswered += 1
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
-                message = requested(request.message)
-                notifications = published(message) if isinstance(message, Publications) else None
+                message = decode_log_request(request.message)
+                notifications = (
+                    decode_publications(message) if isinstance(message, Publications) else None
+                )
             if notifications is not None:
                 yield from self._publish(request, notifications)
             elif isinstance(message, AskRecordBatch):
-                yield from self._read_stretch(request.number, message)
-            elif not self._peer.is_gone:
-                self._do(request.number, message)
+                yield from self._read_batch(request.number, message)
+            elif not self._connection.is_gone:
+                self._handle_message(request.number, message)
         except ContradaError as error:
-            if self._peer.is_closed:
+            if self._connection.is_closed:
                 raise  # It was the fault of the whole connection.
             self._refuse(request.number, error)
 
-    def _fault(self, reason: str) -> FrameError:
+    def _overload(self, reason: str) -> FrameError:
         error = FrameError("too many requests", reason)
-        self._peer.fail(error)
+        self._connection.fail(error)
         return error
 
-    def _do(self, number: int, message: Any) -> None:
+    def _handle_message(self, number: int, message: Any) -> None:
         self._check_names(message)
         match message:
             case PublisherHello():
-                self._arrive(number, message)
+                self._add_publisher(number, message)
             case ReadLog():
                 self._read(number, message)
             case CloseLog(consumer="", ends=True):
                 self._host.end(message.name)
-                self._logs.found(message.name)
+                self._logs.cancel_expiry(message.name)
                 self._answer(number)
             case CloseLog():
-                self._leave(message)
+                self._close_reader(message)
                 self._answer(number)
             case AskLog():
-                self._answer(number, packed(state_of(self._host.server, message)))
+                self._answer(number, encode_durable(log_state(self._host.server, message)))
             case Acknowledge():
-                number_here(self._host.server, message.name, message.number)
+                local_number(self._host.server, message.name, message.number)
                 self._host.acknowledge(message.name, message.before)
                 self._answer(number)
             case _:
@@ -313,7 +322,7 @@ class DurableSession:
 
     def _check_names(self, message: Any) -> None:
         """Raises NotPermittedError for the names of others. Those in memory nobody else knows."""
-        permit = self._peer.permit
+        permit = self._connection.permit
         if permit is None:
             return
         if isinstance(message, PublisherHello):
@@ -328,7 +337,7 @@ class DurableSession:
 
     # --- publishing ---------------------------------------------------------------------------
 
-    def _arrive(self, number: int, said: PublisherHello) -> None:
+    def _add_publisher(self, number: int, said: PublisherHello) -> None:
         is_new = said.publisher not in self._publishers
         if is_new and len(self._publishers) >= PUBLISHERS_PER_CLIENT_MAX:
             raise LimitError("PUBLISHERS_PER_CLIENT_MAX", PUBLISHERS_PER_CLIENT_MAX)
@@ -337,7 +346,7 @@ class DurableSession:
         server = self._host.server
         self._host.arrive(said.publisher, said.past)
         known = PublisherState(server.name, server.incarnation, server.sequence_of(said.publisher))
-        self._answer(number, packed(known))
+        self._answer(number, encode_durable(known))
 
     def _publish(
         self, request: LogRequest, notifications: tuple[Notification, ...]
@@ -348,186 +357,188 @@ class DurableSession:
         if len({each.envelope.publisher for each in notifications}) > 1:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
-        permit = self._peer.permit
+        permit = self._connection.permit
         refused = (yield from permit.unpublishable(notifications)) if permit else []
         if permit is not None and refused:
-            self._peer.broker.dropped[NOT_PERMITTED] += len(refused)
+            self._connection.broker.dropped[NOT_PERMITTED] += len(refused)
             raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))
         if self.held_bytes + size > PENDING_BYTES_MAX:
             limit = f"PENDING_BYTES_MAX = {PENDING_BYTES_MAX}"
-            raise self._fault(f"more than {limit} bytes unanswered")
-        pledge = _Pledge(request.number, request.wait_ms, size)
+            raise self._overload(f"more than {limit} bytes unanswered")
+        pending = _PendingPublication(request.number, request.wait_ms, size)
         self._hold(size)
         try:
             with Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True):
                 self._host.server.matching(notifications)
         except LimitError as error:
             if error.limit != "BATCH_WORK_MAX":
-                pledge.error = error
+                pending.error = error
             else:
-                yield from self._publish_each(pledge, notifications)
+                yield from self._publish_singly(pending, notifications)
         else:
-            self._pledge(pledge, notifications)
+            self._store(pending, notifications)
         finally:
-            self._closed_one(pledge)
+            self._close_part(pending)
 
-    def _publish_each(
-        self, pledge: _Pledge, notifications: Sequence[Notification]
+    def _publish_singly(
+        self, pending: _PendingPublication, notifications: Sequence[Notification]
     ) -> Generator[None]:
         for each in notifications:
             yield
-            if pledge.error is not None:
+            if pending.error is not None:
                 return
             try:
                 with Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX, is_strict=True):
                     self._host.server.matching((each,))
             except LimitError as error:
-                pledge.error = error
+                pending.error = error
             else:
-                self._pledge(pledge, (each,))
+                self._store(pending, (each,))
 
-    def _pledge(self, pledge: _Pledge, notifications: Sequence[Notification]) -> None:
-        pledge.open += 1
+    def _store(self, pending: _PendingPublication, notifications: Sequence[Notification]) -> None:
+        pending.open += 1
         outcome = self._host.publish(notifications)
 
         def known(outcome: "asyncio.Future[Sequence[Notification]]") -> None:
             error = None if outcome.cancelled() else outcome.exception()
             if isinstance(error, ContradaError):
-                pledge.error = pledge.error or error
+                pending.error = pending.error or error
             elif not outcome.cancelled():
-                pledge.fresh += outcome.result()
-                pledge.accepted += len(notifications)
-            self._closed_one(pledge)
+                pending.fresh += outcome.result()
+                pending.accepted += len(notifications)
+            self._close_part(pending)
 
         if outcome.done():
             known(outcome)
         else:
             outcome.add_done_callback(known)
 
-    def _closed_one(self, pledge: _Pledge) -> None:
+    def _close_part(self, pending: _PendingPublication) -> None:
         """One part more has been accepted or refused; after the last, ordinary subscriptions."""
-        pledge.open -= 1
-        if pledge.open:
+        pending.open -= 1
+        if pending.open:
             return
-        self._hold(-pledge.size)
-        if pledge.fresh:
-            self._accepted.add(pledge, pledge.wait_ms, Publish(tuple(pledge.fresh)))
+        self._hold(-pending.size)
+        if pending.fresh:
+            self._ingress.add(pending, pending.wait_ms, Publish(tuple(pending.fresh)))
         else:
-            self._handed_over(pledge, 0)
+            self._answer_publication(pending, 0)
 
-    def _handed_over(self, pledge: _Pledge, answer: int | ContradaError) -> None:
-        if pledge.error is not None:
-            pledge.error.published = pledge.accepted
-            self._refuse(pledge.number, pledge.error)
-            self._peer.write()
+    def _answer_publication(
+        self, pending: _PendingPublication, answer: int | ContradaError
+    ) -> None:
+        if pending.error is not None:
+            pending.error.published = pending.accepted
+            self._refuse(pending.number, pending.error)
+            self._connection.write()
         else:  # It is accepted, also where it was too much for ordinary subscriptions.
-            self._answer(pledge.number, packed(answer if isinstance(answer, int) else 0))
+            self._answer(pending.number, encode_durable(answer if isinstance(answer, int) else 0))
 
     def _hold(self, size: int) -> None:
         self._held += size
-        self._peer.broker.hold(size)
+        self._connection.broker.hold(size)
 
     # --- reading ------------------------------------------------------------------------------
 
     def _read(self, number: int, said: ReadLog) -> None:
         label = said.consumer
-        if label in self._feeds:
-            if not self._feeds[label].is_closed:
-                raise DeliveryError(f"{label!r} reads {self._feeds[label].said.name!r} already")
-            self._leave(CloseLog(said.name, label))
-        if len(self._feeds) >= READERS_PER_CLIENT_MAX:
+        if label in self._readers:
+            if not self._readers[label].is_closed:
+                raise DeliveryError(f"{label!r} reads {self._readers[label].said.name!r} already")
+            self._close_reader(CloseLog(said.name, label))
+        if len(self._readers) >= READERS_PER_CLIENT_MAX:
             raise LimitError("READERS_PER_CLIENT_MAX", READERS_PER_CLIENT_MAX)
         filters = said.filters
         if filters is not None and len(filters.filters) > STANDING_FILTERS_MAX:
-            found = len(filters.filters)
-            raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, found)
-        if self._peer.permit is not None and filters is not None:
+            cancel_expiry = len(filters.filters)
+            raise LimitError("STANDING_FILTERS_MAX", STANDING_FILTERS_MAX, cancel_expiry)
+        if self._connection.permit is not None and filters is not None:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
-                granted = self._peer.permit.subscribed(filters)
+                granted = self._connection.permit.subscribed(filters)
             said = msgspec.structs.replace(said, filters=FilterSet(granted))
-        self._logs.claim(self._claimed(label), self)
+        self._logs.claim(self._reader_key(label), self)
         self._reads += 1
         # Another one than before a restart: records may still be on their way to that.
-        consumer = f"{self._peer.broker.instance}.{self._client.name}.{self._reads}"
+        consumer = f"{self._connection.broker.instance}.{self._client.name}.{self._reads}"
         asked = msgspec.structs.replace(said, consumer=consumer)
-        feed = self._feeds[label] = _LogFeed(self._peer, self._logs, asked, label)
+        reader = self._readers[label] = _ReaderQueue(self._connection, self._logs, asked, label)
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
-                standing = self._host.begin(feed, asked)
+                standing = self._host.begin(reader, asked)
         except BaseException:
-            del self._feeds[label]
-            self._logs.disclaim(self._claimed(label), self)
+            del self._readers[label]
+            self._logs.disclaim(self._reader_key(label), self)
             raise
-        self._logs.found(said.name)
+        self._logs.cancel_expiry(said.name)
         known = self._host.server.known(said.name)
         owner, at = known[:2] if known is not None else ("", 0)
-        self._answer(number, packed(ReaderState(standing, owner, at)))
+        self._answer(number, encode_durable(ReaderState(standing, owner, at)))
 
-    def _read_stretch(self, number: int, said: AskRecordBatch) -> Generator[None]:
-        if len(self._stretches) >= STRETCHES_MAX:
-            raise LimitError("STRETCHES_MAX", STRETCHES_MAX)
+    def _read_batch(self, number: int, said: AskRecordBatch) -> Generator[None]:
+        if len(self._batches) >= RECORD_BATCHES_MAX:
+            raise LimitError("RECORD_BATCHES_MAX", RECORD_BATCHES_MAX)
         self._check_names(said)
-        stretch = yield from stretch_of(self._host.server, said, self._peer.permit)
+        batch = yield from read_record_batch(self._host.server, said, self._connection.permit)
         if number:
-            self._stretches.add(number)
-        self._answer(number, packed(stretch))
+            self._batches.add(number)
+        self._answer(number, encode_durable(batch))
 
     def _consume(self, said: Grant | Ack | Nack) -> None:
-        feed = self._feeds.get(said.consumer)
-        if feed is None or feed.said.name != said.name:
+        reader = self._readers.get(said.consumer)
+        if reader is None or reader.said.name != said.name:
             raise DeliveryError(f"{said.consumer!r} does not read {said.name!r}")
         if isinstance(said, Grant):
-            feed.grant(said.credit)
+            reader.grant(said.credit)
             return
         many = said.intervals if isinstance(said, Ack) else said.positions
         if len(many) > OUT_MAX:
             raise LimitError("OUT_MAX", OUT_MAX, len(many))
         if isinstance(said, Ack) and not all(0 < a < b for a, b in said.intervals):
             raise InvalidValueError(said.intervals[0], "expected intervals of positions from 1")
-        translated: Consuming = msgspec.structs.replace(said, consumer=feed.said.consumer)
-        self._host.consume(feed.said.consumer, translated)
+        translated: Consuming = msgspec.structs.replace(said, consumer=reader.said.consumer)
+        self._host.consume(reader.said.consumer, translated)
 
-    def _leave(self, said: CloseLog) -> None:
-        feed = self._feeds.pop(said.consumer, None)
-        if feed is None:
+    def _close_reader(self, said: CloseLog) -> None:
+        reader = self._readers.pop(said.consumer, None)
+        if reader is None:
             return  # It was closed, or never opened.
-        self._end_feed(feed)
-        self._logs.disclaim(self._claimed(said.consumer), self)
-        name, ends = feed.said.name, said.ends and not feed.said.is_durable
+        self._discard_reader(reader)
+        self._logs.disclaim(self._reader_key(said.consumer), self)
+        name, ends = reader.said.name, said.ends and not reader.said.is_durable
         seen = None if said.seen is None else said.seen[:OUT_MAX]
-        self._host.leave(CloseLog(name, feed.said.consumer, ends, seen))
+        self._host.leave(CloseLog(name, reader.said.consumer, ends, seen))
 
-    def _claimed(self, label: str) -> str:
+    def _reader_key(self, label: str) -> str:
         """The reader as the broker calls it: nobody takes it from another user."""
-        principal = self._peer.principal
+        principal = self._connection.principal
         return label if principal is None else f"{principal.name}/{label}"
 
     def yield_reader(self, claimed: str) -> None:
         """The reader is on another connection now: this one is dead, though it may not show yet."""
-        label = claimed.removeprefix(self._claimed(""))
-        self._leave(CloseLog(self._feeds[label].said.name, label))
+        label = claimed.removeprefix(self._reader_key(""))
+        self._close_reader(CloseLog(self._readers[label].said.name, label))
 
-    def _end_feed(self, feed: _LogFeed) -> None:
-        self._peer.forget_feed(feed)
-        feed.discard()
+    def _discard_reader(self, reader: _ReaderQueue) -> None:
+        self._connection.forget_feed(reader)
+        reader.discard()
 
     def withdraw_all(self) -> None:
         """The connection has ended: what was on its way to readers comes again."""
-        for label, feed in self._feeds.items():
-            self._end_feed(feed)
-            self._logs.disclaim(self._claimed(label), self)
-            self._host.leave(CloseLog(feed.said.name, feed.said.consumer))
-            if not feed.said.is_durable:
-                self._logs.left(feed.said.name)
-        self._feeds.clear()
+        for label, reader in self._readers.items():
+            self._discard_reader(reader)
+            self._logs.disclaim(self._reader_key(label), self)
+            self._host.leave(CloseLog(reader.said.name, reader.said.consumer))
+            if not reader.said.is_durable:
+                self._logs.start_expiry(reader.said.name)
+        self._readers.clear()
         for each in self._publishers:
             self._logs.dismiss(each, self)
         self._publishers.clear()
 
     def forget(self) -> None:
         """Forgets at once what waits to be handed over."""
-        self._accepted.forget()
+        self._ingress.forget()
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -538,7 +549,7 @@ class DurableSession:
             return
         self._answers.append((number, result))
         if self._answering is None:
-            self._answering = self._peer.broker.start_work(self._answer_all())
+            self._answering = self._connection.broker.start_work(self._answer_all())
 
     async def _answer_all(self) -> None:
         try:
@@ -550,27 +561,27 @@ class DurableSession:
                 except StoreError as error:
                     failure = error
                 for number, result in answers:
-                    self._stretches.discard(number)
+                    self._batches.discard(number)
                     if failure is not None:
                         self._refuse(number, failure)
                         continue
                     self._unanswered -= 1
-                    self._peer.send(LogReply(number, result))
-                self._peer.write()
+                    self._connection.send(LogReply(number, result))
+                self._connection.write()
         finally:
             self._answering = None
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         self._unanswered -= 1
-        self._peer.broker.refused[type(error).__name__] += 1
+        self._connection.broker.refused[type(error).__name__] += 1
         _LOG.info(
             "client %(peer)s of %(user)s is refused a request: %(reason)s",
             {
-                "peer": self._peer.name,
-                "user": self._peer.user,
+                "peer": self._connection.name,
+                "user": self._connection.user,
                 "code": type(error).__name__,
                 "reason": shortened(str(error)),
             },
         )
         if number:
-            self._peer.send(refusal(number, error))
+            self._connection.send(refusal(number, error))

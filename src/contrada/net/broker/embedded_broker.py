@@ -24,7 +24,7 @@ from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.server import Server
 from contrada.net.wire.address import SCHEME_TLS, shown_addresses
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, packed_content
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.patterns import Match
 from contrada.service import ConnectionState, ServiceStatistics, WhenFull
 from contrada.service.delivery_host import NO_STORE
@@ -64,7 +64,9 @@ class EmbeddedBroker(EmbeddedService):
         if tls is not None and not any(each.is_tls for each in self._addresses):
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(self._addresses)}"
             raise ServiceError(reason)
-        self._server = Server(network, store, going=tls, no_store=NO_STORE, tell=self._tell)
+        self._server = Server(
+            network, store, client_context=tls, no_store=NO_STORE, tell=self._tell
+        )
         super().__init__(
             publisher=publisher,
             publish_wait_s=publish_wait_s,
@@ -131,7 +133,7 @@ class EmbeddedBroker(EmbeddedService):
             with suppress(StoreError):  # Whoever closes the server is told.
                 await host.committed()
         try:
-            await self._server.part()
+            await self._server.disconnect_all()
         finally:  # Also where whoever closes is cancelled.
             self._timekeeper.cancel()
             await self._timekeeper.ended()
@@ -160,7 +162,7 @@ class EmbeddedBroker(EmbeddedService):
         stamped = self._stamp.stamped(notifications, now_us)
         for each in stamped:
             if size_of(each) > _FITS_BYTES:
-                packed_content(each)
+                encode_content(each)
         return stamped
 
     def _keep_time(self, due_us: int) -> None:

@@ -90,7 +90,7 @@ class IngressQueue(Generic[N]):
 
         `end` is called where a fault of this broker ends it.
         """
-        self._exchange = dispatcher
+        self._dispatcher = dispatcher
         self._origin = origin
         self._frames_max = frames_max
         self._broker = broker
@@ -106,11 +106,11 @@ class IngressQueue(Generic[N]):
         if len(self._waiting) >= self._frames_max:
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
-        size = _held_by(message.notifications)
+        size = _bytes_of(message.notifications)
         if self.held_bytes + size > PENDING_BYTES_MAX:
             reason = f"more than PENDING_BYTES_MAX = {PENDING_BYTES_MAX} bytes unanswered"
             raise FrameError("too many publishes", reason)
-        if self._worker is None and self._at_once(number, wait_ms, message, size):
+        if self._worker is None and self._publish_now(number, wait_ms, message, size):
             return
         self._hold(size)
         # Without the request, which holds all of its frame.
@@ -138,7 +138,7 @@ class IngressQueue(Generic[N]):
         self.held_bytes += size
         self._broker.hold(size)
 
-    def _at_once(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
+    def _publish_now(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
         """Works off few notifications at once, without a task that could wait.
 
         Returns whether it did. The work stays within the connection's turns (see
@@ -156,7 +156,7 @@ class IngressQueue(Generic[N]):
                 return False
             error = fault
         except Exception as fault:  # noqa: BLE001 - as where a task does it
-            self._failed(fault)
+            self._fail(fault)
             return True
         if pending:
             self._hold(size)
@@ -167,7 +167,7 @@ class IngressQueue(Generic[N]):
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._worker = self._broker.start_work(work)
-        self._worker.add_done_callback(self._worked)
+        self._worker.add_done_callback(self._on_worker_done)
 
     async def _work_after(
         self,
@@ -178,7 +178,7 @@ class IngressQueue(Generic[N]):
         size: int,
     ) -> None:
         """As `_work`, once what is pending has found its room."""
-        dropped = await self._exchange.wait(pending, wait_s)
+        dropped = await self._dispatcher.wait(pending, wait_s)
         self._hold(-size)
         self._answer(number, error or dropped)
         await self._work()
@@ -228,7 +228,7 @@ class IngressQueue(Generic[N]):
             done += len(batch)
             is_decided = True
             if pending:
-                dropped += await self._exchange.wait(pending, wait_s)
+                dropped += await self._dispatcher.wait(pending, wait_s)
             error = error or refused
             if done < len(whole):
                 await asyncio.sleep(0)
@@ -255,30 +255,30 @@ class IngressQueue(Generic[N]):
         self, message: Publish, now_us: int
     ) -> tuple[list[Pending[Notification]], ContradaError | None]:
         if not trace_spans.is_on:
-            return self._exchange.take(self._origin, message, now_us)
-        node, origin = self._exchange.router.name, self._origin.name
+            return self._dispatcher.take(self._origin, message, now_us)
+        node, origin = self._dispatcher.router.name, self._origin.name
         with trace_spans.accepting(node, origin, message.notifications):
-            return self._exchange.take(self._origin, message, now_us)
+            return self._dispatcher.take(self._origin, message, now_us)
 
-    def _worked(self, task: "asyncio.Task[None]") -> None:
+    def _on_worker_done(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            self._failed(fault)
+            self._fail(fault)
         if self._worker is task:  # It did not come to its end: neither will what waited for it.
             self._waiting.clear()
             self._hold(-self.held_bytes)
 
-    def _failed(self, fault: BaseException) -> None:
-        self._end(told_of(fault))
+    def _fail(self, fault: BaseException) -> None:
+        self._end(internal_failure(fault))
 
 
-def told_of(fault: BaseException) -> FrameError:
+def internal_failure(fault: BaseException) -> FrameError:
     """Why a connection is ended for which a fault of this broker showed, which is logged."""
     _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
     return FrameError("internal", f"a fault of this broker ({type(fault).__name__})")
 
 
-def _held_by(notifications: Notifications) -> int:
+def _bytes_of(notifications: Notifications) -> int:
     """The bytes that notifications take while they wait to be worked off."""
     beside = notifications.joined_bytes if isinstance(notifications, Bundle) else 0
     return size_of_all(notifications) + beside

@@ -25,7 +25,7 @@ INSPECTED_PARTIES_MAX: Final = 20
 told."""
 
 
-def inspected(
+def inspect_router(
     router: Router, clients: Mapping[str, int], notification: Notification | None
 ) -> Generator[None, None, Inspection]:
     """Looks at a router, in turns: one for each filter. `clients` has their subscriptions.
@@ -60,9 +60,9 @@ def inspected(
             for link, why in links[:INSPECTED_MAX]
         ],
         dict(islice(clients.items(), INSPECTED_MAX)),
-        (yield from _told(filters)),
-        (yield from _told(offers)),
-        (yield from _told(found)),
+        (yield from _to_texts(filters)),
+        (yield from _to_texts(offers)),
+        (yield from _to_texts(found)),
         onward[:INSPECTED_MAX],
     )
 
@@ -80,10 +80,10 @@ def _name_of(party: Party) -> str:
     return "a pattern" if party.name == ITSELF.name else f"client {party.name}"
 
 
-def _told(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[HeldText]]:
+def _to_texts(held: list[tuple[Any, list[str]]]) -> Generator[None, None, list[HeldText]]:
     """Products as texts. Printing one costs as much as reading it did when it was subscribed."""
-    told: list[HeldText] = []
+    texts: list[HeldText] = []
     for product, parties in held:
-        told.append(HeldText(shortened(str(product)), parties))
+        texts.append(HeldText(shortened(str(product)), parties))
         yield
-    return told
+    return texts

@@ -28,12 +28,12 @@ from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Hop, HopCredit, HopPart, LogHop
 from contrada.net.wire.message_codec import (
     HOP_NOTIFICATIONS_MAX,
-    packed,
-    packed_publish,
-    unpacked_hop,
+    decode_hop,
+    encode_message,
+    encode_publish,
 )
 from contrada.net.wire.payload_codec import as_notification, encoding_of
-from contrada.net.wire.query_codec import packed_answers
+from contrada.net.wire.query_codec import split_answer
 from contrada.routing.router_messages import (
     AckLinks,
     Answer,
@@ -84,22 +84,22 @@ ON_ITS_WAY: Final = "on its way when a link went down"
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _LinkFeed(SubscriptionQueue[Carried]):
+class _LinkQueue(SubscriptionQueue[Carried]):
     """What is to be sent on over a link, the credit that is left, and how many are on their way."""
 
-    __slots__ = ("_peer", "credit", "on_their_way", "sent", "to")
+    __slots__ = ("_connection", "credit", "in_flight", "sent", "to")
 
-    def __init__(self, peer: ServerConnection, to: str) -> None:
-        super().__init__(budget=peer.budget)
+    def __init__(self, connection: ServerConnection, to: str) -> None:
+        super().__init__(budget=connection.budget)
         self.credit = LINK_CREDIT_BYTES
-        self.on_their_way = 0
+        self.in_flight = 0
         self.sent = 0
         self.to = to
-        self._peer = peer
+        self._connection = connection
 
     def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
-        self._peer.mark_ready(self)
+        self._connection.mark_ready(self)
 
     def next_frame(self) -> Hop | None:
         """As much as credit and the limits of a frame allow, or None."""
@@ -107,15 +107,15 @@ class _LinkFeed(SubscriptionQueue[Carried]):
         if not batch:
             return None
         self.credit -= size
-        self.on_their_way += len(batch)
+        self.in_flight += len(batch)
         self.sent += len(batch)
         if trace_spans.is_on:
-            router = self._peer.broker.dispatcher.router
-            packed = [bytes(encoding_of(each)) for each, _, _ in batch]
-            trace_spans.passed("link", router.name, self.to, packed)
+            router = self._connection.broker.dispatcher.router
+            encode_message = [bytes(encoding_of(each)) for each, _, _ in batch]
+            trace_spans.passed("link", router.name, self.to, encode_message)
         return Hop(
             [
-                packed_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
+                encode_publish([bytes(encoding_of(each)) for each, _, _ in run], hops, source)
                 for (hops, source), run in groupby(batch, itemgetter(1, 2))
             ]
         )
@@ -124,14 +124,14 @@ class _LinkFeed(SubscriptionQueue[Carried]):
         """What goes into the next frame, and its size; nothing that the neighbour may not read."""
         while True:
             batch, size = self.take_batch(HOP_NOTIFICATIONS_MAX, min(self.credit, HOP_BYTES_MAX))
-            permit = self._peer.permit
+            permit = self._connection.permit
             if permit is None or not batch:
                 return batch, size
             items = [as_notification(each.notification) for each in batch]
             unreadable = permit.unreadable(items)
             if not unreadable:
                 return batch, size
-            self._peer.broker.dropped[NOT_PERMITTED] += len(unreadable)
+            self._connection.broker.dropped[NOT_PERMITTED] += len(unreadable)
             size -= sum(size_of(items[at]) for at in unreadable)
             kept = [each for at, each in enumerate(batch) if at not in unreadable]
             if kept:
@@ -141,223 +141,226 @@ class _LinkFeed(SubscriptionQueue[Carried]):
 class Link:
     """One neighbour. `on_end` is called once, when the link is down.
 
-    `on_told` is called whenever the neighbour has taken in link states, and has sent the
+    `on_synchronized` is called whenever the neighbour has taken in link states, and has sent the
     subscriptions that follow from them.
     """
 
     def __init__(
         self,
-        peer: ServerConnection,
+        connection: ServerConnection,
         event: LinkUp,
-        on_told: Callable[["Link"], None],
+        on_synchronized: Callable[["Link"], None],
         on_end: Callable[["Link"], None],
     ) -> None:
         """Raises ServiceError where the router refuses the link."""
-        self.peer = peer
+        self.connection = connection
         self.name = event.neighbour.name
-        self._on_told, self._on_end = on_told, on_end
+        self._on_synchronized, self._on_end = on_synchronized, on_end
         self.is_down = False
-        self._said: list[msgspec.Raw] = []
+        self._outbox: list[msgspec.Raw] = []
         self._parts = bytearray()
-        self._feed = _LinkFeed(peer, self.name)
-        broker = peer.broker
-        self._accepted = IngressQueue(
+        self._queue = _LinkQueue(connection, self.name)
+        broker = connection.broker
+        self._ingress = IngressQueue(
             broker.dispatcher,
             event.neighbour,
             broker,
             frames_max=LINK_PUBLISHES_MAX,
-            answer=self._worked_off,
-            end=peer.end,
+            answer=self._grant_credit,
+            end=connection.end,
         )
-        permit = peer.permit
+        permit = connection.permit
         is_trusted = permit is None or permit.principal.is_free_to_route
         # What is said and heard is looked at where it may not do everything.
-        self._limited = None if permit is None or is_trusted else LinkPermissions(permit)
-        self._route = broker.dispatcher.link_up(event, self._feed, self._say, self._refuse)
+        self._permissions = None if permit is None or is_trusted else LinkPermissions(permit)
+        self._route = broker.dispatcher.link_up(event, self._queue, self._send, self._refuse)
         # Only neighbours with all rights carry parcels: these are not checked.
-        self._ferry = (
-            ReliableLinkChannel(peer, event.neighbour, broker.logs)
-            if self._limited is None
+        self._channel = (
+            ReliableLinkChannel(connection, event.neighbour, broker.logs)
+            if self._permissions is None
             else None
         )
 
     @property
     def held_bytes(self) -> int:
         """What came and waits to be worked off, or for the rest of its message."""
-        return self._accepted.held_bytes + len(self._parts)
+        return self._ingress.held_bytes + len(self._parts)
 
     @property
-    def on_their_way(self) -> int:
+    def in_flight(self) -> int:
         """How many notifications were sent and are not worked off at the other end."""
-        return self._feed.on_their_way
+        return self._queue.in_flight
 
     @property
     def sent(self) -> int:
         """How many notifications were sent so far."""
-        return self._feed.sent
+        return self._queue.sent
 
     @property
     def waiting(self) -> int:
         """How many notifications wait to be sent."""
-        return len(self._feed)
+        return len(self._queue)
 
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Does what a frame asks for; what is given is still to be done, in turns."""
-        feed = self._feed
+        queue = self._queue
         if isinstance(frame, HopCredit):
-            feed.credit = min(feed.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
-            feed.on_their_way = max(0, feed.on_their_way - max(frame.count, 0))
-            if feed:
-                self.peer.mark_ready(feed)
+            queue.credit = min(queue.credit + max(frame.credit, 0), LINK_CREDIT_BYTES)
+            queue.in_flight = max(0, queue.in_flight - max(frame.count, 0))
+            if queue:
+                self.connection.mark_ready(queue)
         elif isinstance(frame, Hop):
-            return self._hear(frame)
+            return self._receive(frame)
         elif isinstance(frame, HopPart):
-            return self._join(frame)
-        elif isinstance(frame, LogHop) and self._ferry is not None:
-            return self._ferry.hear(frame)
+            return self._join_parts(frame)
+        elif isinstance(frame, LogHop) and self._channel is not None:
+            return self._channel.receive(frame)
         return None
 
-    def _join(self, part: HopPart) -> Generator[None] | None:
+    def _join_parts(self, disconnect_all: HopPart) -> Generator[None] | None:
         """Takes a part of a message; the message once all of it is here."""
         parts = self._parts
-        parts += part.data
-        self.peer.broker.hold(len(part.data))
+        parts += disconnect_all.data
+        self.connection.broker.hold(len(disconnect_all.data))
         if len(parts) > HOP_MESSAGE_BYTES_MAX:
             limit = f"HOP_MESSAGE_BYTES_MAX = {HOP_MESSAGE_BYTES_MAX}"
             raise FrameError("oversized", f"a message of more than {limit}")
-        if not part.is_last:
+        if not disconnect_all.is_last:
             return None
         whole = Hop([msgspec.Raw(bytes(parts))])
         self._drop_parts()
-        return self._hear(whole)
+        return self._receive(whole)
 
     def _drop_parts(self) -> None:
-        self.peer.broker.hold(-len(self._parts))
+        self.connection.broker.hold(-len(self._parts))
         self._parts.clear()
 
-    def _hear(self, hop: Hop) -> Generator[None]:
-        has_told = False
+    def _receive(self, hop: Hop) -> Generator[None]:
+        is_synchronized = False
         for each in hop.messages:
             if self.is_down:
                 return
             try:
-                message = unpacked_hop(each)
+                message = decode_hop(each)
             except ContradaError as error:
-                self.peer.fail(failure := FrameError("malformed", f"a message: {error}"))
+                self.connection.fail(failure := FrameError("malformed", f"a message: {error}"))
                 raise failure from None
-            if not self._may_pass(message):
+            if not self._is_allowed(message):
                 continue
-            if self._limited is not None:
+            if self._permissions is not None:
                 try:
-                    message = self._limited.heard(message)
+                    message = self._permissions.incoming(message)
                 except ContradaError as error:
                     self._count_refused(error)
                     continue
-            permit = self.peer.permit
+            permit = self.connection.permit
             if isinstance(message, Publish):
                 credit = HopCredit(size_of_all(message.notifications), len(message.notifications))
                 if permit is not None:
-                    message = yield from self._permitted(permit, message)
-                self._accepted.add(credit, round(PUBLISH_WAIT_S * 1000), message)
+                    message = yield from self._keep_permitted(permit, message)
+                self._ingress.add(credit, round(PUBLISH_WAIT_S * 1000), message)
                 continue
-            has_told = has_told or isinstance(message, AckLinks)
+            is_synchronized = is_synchronized or isinstance(message, AckLinks)
             if isinstance(message, Subscribe):
-                message = _widened(message)
-            broker = self.peer.broker
+                message = _without_unknown(message)
+            broker = self.connection.broker
             pending = broker.dispatcher.hear(self._route, message)
             if pending:
                 waits = broker.dispatcher.wait(pending, PUBLISH_WAIT_S)
-                broker.start_work(_settled(waits))
-            broker.logs.look()
+                broker.start_work(_await_pending(waits))
+            broker.logs.update_routes()
             yield
-        if has_told:
-            self._on_told(self)
+        if is_synchronized:
+            self._on_synchronized(self)
 
     def _count_refused(self, error: ContradaError) -> None:
-        self.peer.broker.refused[type(error).__name__] += 1
+        self.connection.broker.refused[type(error).__name__] += 1
         said = {"neighbour": self.name, "reason": error}
         _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", said)
 
-    def _may_pass(self, message: Message) -> bool:
+    def _is_allowed(self, message: Message) -> bool:
         """Whether a message goes over the link at all, in either direction.
 
         What questions, patterns and delivery messages contain cannot be checked for a limited one.
         """
-        if self._limited is None or self._limited.may_pass(message):
+        if self._permissions is None or self._permissions.is_allowed(message):
             return True
-        self.peer.broker.refused[NOT_PERMITTED] += 1
+        self.connection.broker.refused[NOT_PERMITTED] += 1
         return False
 
-    def _permitted(self, permit: Permit, message: Publish) -> Generator[None, None, Publish]:
+    def _keep_permitted(self, permit: Permit, message: Publish) -> Generator[None, None, Publish]:
         refused = set((yield from permit.unpublishable(message.notifications)))
         if not refused:
             return message
-        self.peer.broker.dropped[NOT_PERMITTED] += len(refused)
+        self.connection.broker.dropped[NOT_PERMITTED] += len(refused)
         kept = (each for at, each in enumerate(message.notifications) if at not in refused)
         return structs.replace(message, notifications=tuple(kept))
 
     def _refuse(self, refused: Refused) -> None:
-        self.peer.broker.refused[refused.reason] += 1
+        self.connection.broker.refused[refused.reason] += 1
         if refused.reason is not Reason.DUPLICATE:  # That is usual while paths change.
             _LOG.info(
                 "neighbour %(neighbour)s is refused: %(reason)s",
                 {"neighbour": self.name, "reason": refused.reason},
             )
 
-    def _worked_off(self, credit: HopCredit, answer: int | ContradaError) -> None:
+    def _grant_credit(self, credit: HopCredit, answer: int | ContradaError) -> None:
         """Received notifications are in the queues, or refused: grants credit for as many."""
         if isinstance(answer, ContradaError):
-            self.peer.broker.refused[type(answer).__name__] += 1
-        self.peer.send(credit)
+            self.connection.broker.refused[type(answer).__name__] += 1
+        self.connection.send(credit)
         self._write()
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         """A message goes at the end of this turn of the loop, with all that is said in it."""
-        if not self._may_pass(message):
+        if not self._is_allowed(message):
             return
-        if self._limited is not None:
-            found = self._limited.told(message)
+        if self._permissions is not None:
+            found = self._permissions.outgoing(message)
             if found is None:
                 return
             message = found
-        if not self._said:
-            self.peer.soon(self._send_said)
+        if not self._outbox:
+            self.connection.soon(self._send_outbox)
         if isinstance(message, Answer):
-            self._said += map(packed, packed_answers(message))
+            self._outbox += map(encode_message, split_answer(message))
         else:
-            self._said.append(packed(message))
+            self._outbox.append(encode_message(message))
 
-    def _send_said(self) -> None:
-        said, self._said = self._said, []
-        part: list[msgspec.Raw] = []
+    def _send_outbox(self) -> None:
+        said, self._outbox = self._outbox, []
+        disconnect_all: list[msgspec.Raw] = []
         size = 0
         for each in said:
             if len(each) > SAID_BYTES_MAX:
-                if part:
-                    self.peer.send(Hop(part))
-                    part, size = [], 0
+                if disconnect_all:
+                    self.connection.send(Hop(disconnect_all))
+                    disconnect_all, size = [], 0
                 self._send_in_parts(bytes(each))
                 continue
-            part.append(each)
+            disconnect_all.append(each)
             size += len(each)
             if size >= SAID_BYTES_MAX:
-                self.peer.send(Hop(part))
-                part, size = [], 0
-        if part:
-            self.peer.send(Hop(part))
+                self.connection.send(Hop(disconnect_all))
+                disconnect_all, size = [], 0
+        if disconnect_all:
+            self.connection.send(Hop(disconnect_all))
         self._write()
 
     def _send_in_parts(self, message: bytes) -> None:
         for begin in range(0, len(message), SAID_BYTES_MAX):
             end = begin + SAID_BYTES_MAX
-            self.peer.send(HopPart(message[begin:end], end >= len(message)))
+            self.connection.send(HopPart(message[begin:end], end >= len(message)))
 
     def _write(self) -> None:
         """Writes what was sent; a neighbour that sends and does not read is ended."""
-        self.peer.write()
-        if self.peer.unwritten_bytes > LINK_UNREAD_BYTES_MAX and not self.peer.is_closed:
+        self.connection.write()
+        if (
+            self.connection.unwritten_bytes > LINK_UNREAD_BYTES_MAX
+            and not self.connection.is_closed
+        ):
             limit = f"LINK_UNREAD_BYTES_MAX = {LINK_UNREAD_BYTES_MAX}"
-            self.peer.end(FrameError("overloaded", f"more than {limit} were not read"))
+            self.connection.end(FrameError("overloaded", f"more than {limit} were not read"))
 
     def withdraw_all(self) -> None:
         """The link is down: what waits for the neighbour is lost, counted.
@@ -368,8 +371,8 @@ class Link:
             self.is_down = True
             self._drop_parts()
             self._route.close()
-            self._route.count_lost(ON_ITS_WAY, self._feed.on_their_way)
-            self._accepted.when_idle(self._finish)
+            self._route.count_lost(ON_ITS_WAY, self._queue.in_flight)
+            self._ingress.when_idle(self._finish)
 
     def cut(self) -> None:
         """What the neighbour asked for ends at once, and what it has sent is not worked off."""
@@ -379,22 +382,22 @@ class Link:
 
     def _finish(self) -> None:
         if self._route.is_in_force:
-            self.peer.broker.dispatcher.link_down(self._route)
-            if self._ferry is not None:
-                self._ferry.down()
+            self.connection.broker.dispatcher.link_down(self._route)
+            if self._channel is not None:
+                self._channel.close()
             self._on_end(self)
 
     def forget(self) -> None:
         """Forgets at once what has come and is not worked off; it is counted."""
-        self._route.count_lost(LINK_DOWN, self._accepted.forget())
+        self._route.count_lost(LINK_DOWN, self._ingress.forget())
 
 
-async def _settled(waits: Awaitable[int]) -> None:
+async def _await_pending(waits: Awaitable[int]) -> None:
     """Matches have their places, or are counted as lost."""
     await waits
 
 
-def _widened(asked: Subscribe) -> Subscribe:
+def _without_unknown(asked: Subscribe) -> Subscribe:
     """A wider subscription, without constraints by operators that are unknown here.
 
     The subscriber's broker knows them, and delivers only notifications that match. Counted.

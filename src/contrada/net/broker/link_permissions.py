@@ -30,7 +30,7 @@ from contrada.routing.router_messages import (
 )
 from contrada.service.security.permits import Permit
 
-_LOOKED_AT: Final = (
+_CHECKED: Final = (
     Publish,
     Subscribe,
     Unsubscribe,
@@ -41,7 +41,7 @@ _LOOKED_AT: Final = (
 )
 """The messages that go over such a link. The content of others cannot be checked here."""
 
-_ToldKey: TypeAlias = tuple[bool, str, str]
+_ForwardedKey: TypeAlias = tuple[bool, str, str]
 
 
 class LinkPermissions:
@@ -49,20 +49,20 @@ class LinkPermissions:
 
     def __init__(self, permit: Permit) -> None:
         self._permit = permit
-        self._told: set[_ToldKey] = set()
+        self._forwarded: set[_ForwardedKey] = set()
 
-    def may_pass(self, message: Message) -> bool:
+    def is_allowed(self, message: Message) -> bool:
         """Whether something of its kind goes over the link, in either direction."""
-        return isinstance(message, _LOOKED_AT)
+        return isinstance(message, _CHECKED)
 
-    def heard(self, message: Message) -> Message:
+    def incoming(self, message: Message) -> Message:
         """What becomes of what it says. Raises NotPermittedError."""
         if not isinstance(message, Advertise):
             return message
         offer = self._permit.offered(message.offer)
         return message if offer is message.offer else structs.replace(message, offer=offer)
 
-    def told(self, message: Message) -> Message | None:
+    def outgoing(self, message: Message) -> Message | None:
         """What of a message it is told; None for nothing. Cost: its filters, each with his."""
         principal = self._permit.principal
         if isinstance(message, Subscribe):
@@ -71,7 +71,7 @@ class LinkPermissions:
                 kept = [it for it in message.filters.filters if _meets(principal.publish, it)]
             if not kept:
                 return None
-            self._told.add((True, message.owner, message.identity))
+            self._forwarded.add((True, message.owner, message.identity))
             if len(kept) == len(message.filters.filters):
                 return message
             return structs.replace(message, filters=FilterSet(kept))
@@ -79,12 +79,12 @@ class LinkPermissions:
             with Unbounded():
                 if not _meets(principal.subscribe, message.offer):
                     return None
-            self._told.add((False, message.owner, message.identity))
+            self._forwarded.add((False, message.owner, message.identity))
         elif isinstance(message, Unsubscribe | Unadvertise):
             key = isinstance(message, Unsubscribe), message.owner, message.identity
-            if key not in self._told:
+            if key not in self._forwarded:
                 return None
-            self._told.remove(key)
+            self._forwarded.remove(key)
         return message
 
 

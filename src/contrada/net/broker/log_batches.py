@@ -24,11 +24,11 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 
-STRETCH_BYTES_MAX: Final = 2**20
+RECORD_BATCH_BYTES_MAX: Final = 2**20
 """Bytes of notifications of a stretch, unless a single one is longer. Beyond it: the next stretch
 takes the rest."""
 
-STRETCHES_MAX: Final = 4
+RECORD_BATCHES_MAX: Final = 4
 """Stretches that a client asks for and that are not answered. Beyond it: it is refused, the
 connection stays."""
 
@@ -36,7 +36,7 @@ _READ_AT_ONCE: Final = 1_000
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
-def number_here(server: DeliveryServer, name: str, number: int | None = None) -> int:
+def local_number(server: DeliveryServer, name: str, number: int | None = None) -> int:
     """The number of a subscription at home here.
 
     Raises DeliveryError: its home is elsewhere, it does not exist, or another subscription has its
@@ -53,31 +53,31 @@ def number_here(server: DeliveryServer, name: str, number: int | None = None) ->
     return found
 
 
-def state_of(server: DeliveryServer, said: AskLog) -> LogState:
-    """What a log has. Raises as `number_here`, StoreError."""
-    number = number_here(server, said.name)
+def log_state(server: DeliveryServer, said: AskLog) -> LogState:
+    """What a log has. Raises as `local_number`, StoreError."""
+    number = local_number(server, said.name)
     terms = server.terms(said.name)
     assert terms is not None, "it is at home here"
     filters = FilterSet(terms.filters.filters)
     return LogState(filters, server.name, number, *server.positions(said.name, said.time_us))
 
 
-def stretch_of(
+def read_record_batch(
     server: DeliveryServer, said: AskRecordBatch, permit: Permit | None = None
 ) -> Generator[None, None, RecordBatch]:
     """A stretch, as long as one may be; where it yields the others may have a turn.
 
     What the permit does not let one read is told as damaged.
 
-    Raises as `number_here`, InvalidValueError, StoreError.
+    Raises as `local_number`, InvalidValueError, StoreError.
     """
     if not 0 < said.first < said.end:
         raise InvalidValueError((said.first, said.end), "expected positions from 1 on")
     positions, times, lengths = array("q"), array("q"), array("I")
     found, damaged = list[bytes](), list[tuple[int, str]]()
     at, size, count = said.first, 0, 1
-    while at < said.end and size < STRETCH_BYTES_MAX:
-        number_here(server, said.name, said.number)  # It may have ended since the last turn.
+    while at < said.end and size < RECORD_BATCH_BYTES_MAX:
+        local_number(server, said.name, said.number)  # It may have ended since the last turn.
         _, _, end, _ = server.positions(said.name)
         count = min(count, said.end - at, end - at)
         if count <= 0:
@@ -98,13 +98,13 @@ def stretch_of(
         at = min(max(at + count, server.kept_from(said.name, at + count)), said.end)
         # The first tells how long they are: as many as fit, and no more at once than a turn has.
         mean = max(1, size // max(1, len(found)))
-        count = max(1, min(_READ_AT_ONCE, (STRETCH_BYTES_MAX - size) // mean))
+        count = max(1, min(_READ_AT_ONCE, (RECORD_BATCH_BYTES_MAX - size) // mean))
         yield
-    columns = _packed(positions), _packed(times), _packed(lengths)
+    columns = _little_endian(positions), _little_endian(times), _little_endian(lengths)
     return RecordBatch(at, *columns, b"".join(found), tuple(damaged))
 
 
-def _packed(column: "array[int]") -> bytes:
+def _little_endian(column: "array[int]") -> bytes:
     if _IS_BIG_ENDIAN:
         column.byteswap()
     return column.tobytes()

@@ -28,7 +28,7 @@ from contrada.net.broker.link import Link
 from contrada.net.broker.server_connection import ConnectionHost, ServerConnection
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import NEIGHBOUR
-from contrada.net.wire.endpoint import dial, why_not
+from contrada.net.wire.endpoint import describe_os_error, dial
 from contrada.net.wire.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.wire.pattern_codec import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.routing.links.link_states import COST_MAX
@@ -43,7 +43,7 @@ LINK_WAIT_S: Final = 10.0
 
 _LOG: Final = logging.getLogger(__name__)
 
-_OTHER: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
+_OPPOSITE: Final = {Role.PEER: Role.PEER, Role.PARENT: Role.CHILD, Role.CHILD: Role.PARENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Membership:
             pattern_limits=BROKER_PATTERN_LIMITS,
         )
 
-    def alike(self) -> dict[str, int | str | bool]:
+    def shared_options(self) -> dict[str, int | str | bool]:
         """What both ends of a link must say alike."""
         return {
             "messages": VERSION,
@@ -106,7 +106,7 @@ class LinkHost(ConnectionHost, Protocol):
     network: Membership
 
     @property
-    def going(self) -> ssl.SSLContext:
+    def client_context(self) -> ssl.SSLContext:
         """For links that it makes over TLS."""
         ...
 
@@ -124,7 +124,7 @@ class Neighbours:
         self._links: dict[str, tuple[Link, str, bool]] = {}
         self._names: dict[WantedLink, str] = {}  # the broker that answered at its address
         self._tasks: dict[WantedLink, asyncio.Task[None]] = {}
-        self._made: dict[ServerConnection, tuple[WantedLink, asyncio.Future[None]]] = {}
+        self._outgoing: dict[ServerConnection, tuple[WantedLink, asyncio.Future[None]]] = {}
 
     def __iter__(self) -> Iterator[Link]:
         return iter([link for link, _, _ in self._links.values()])
@@ -145,13 +145,13 @@ class Neighbours:
             self._tasks.pop(each).cancel()
             self._names.pop(each, None)
             self._connected.discard(each)
-            for peer, (made, _) in self._made.items():
+            for connection, (made, _) in self._outgoing.items():
                 if made == each:
-                    peer.close("this neighbour is not wanted any more")
+                    connection.close("this neighbour is not wanted any more")
             _LOG.info("neighbour %(address)s is not wanted any more", {"address": each.address})
         for each in wanted:
             if each not in self._tasks:
-                self._tasks[each] = asyncio.create_task(self._keep(each))
+                self._tasks[each] = asyncio.create_task(self._maintain(each))
 
     async def stop(self) -> None:
         """Makes no more links. The present ones stay, until their connections end."""
@@ -162,12 +162,12 @@ class Neighbours:
 
     # --- making links -------------------------------------------------------------------------
 
-    async def _keep(self, wanted: WantedLink) -> None:
+    async def _maintain(self, wanted: WantedLink) -> None:
         clock = asyncio.get_running_loop().time
         backoff, address, attempt = Backoff(), str(wanted.address), 0
         while True:
             begun_s = clock()
-            reason = await self._make(wanted)
+            reason = await self._hold_link(wanted)
             if wanted in self._connected:
                 self._connected.discard(wanted)
                 self._tell(ConnectionState("lost", address, reason))
@@ -183,9 +183,9 @@ class Neighbours:
             attempt += 1
             self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
             await asyncio.sleep(wait_s)
-            await self._without_link(wanted)
+            await self._wait_unlinked(wanted)
 
-    async def _without_link(self, wanted: WantedLink) -> None:
+    async def _wait_unlinked(self, wanted: WantedLink) -> None:
         """Returns when there is no link to the broker that answered at this address.
 
         The broker may have made a link itself, or have one to another address of its own: two links
@@ -195,39 +195,39 @@ class Neighbours:
             link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
             if link is None or link.is_down:
                 return
-            await asyncio.wait([link.peer.ended])
+            await asyncio.wait([link.connection.ended])
 
-    async def _make(self, wanted: WantedLink) -> str:
+    async def _hold_link(self, wanted: WantedLink) -> str:
         """Makes a link, and waits until it is gone; why there was none, or it is gone."""
         if self._broker.network.token and not wanted.address.is_private:
             return "a token goes over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
-        peer = ServerConnection(self._broker, hello=self._hello(wanted))
+        connection = ServerConnection(self._broker, hello=self._hello(wanted))
         up: asyncio.Future[None] = loop.create_future()
-        self._made[peer] = wanted, up
+        self._outgoing[connection] = wanted, up
         try:
             async with asyncio.timeout(LINK_WAIT_S):
-                tls = self._broker.going if wanted.address.is_tls else None
-                await dial(peer, wanted.address, tls)
-                await asyncio.wait((up, peer.ended), return_when=asyncio.FIRST_COMPLETED)
-            await peer.ended
+                tls = self._broker.client_context if wanted.address.is_tls else None
+                await dial(connection, wanted.address, tls)
+                await asyncio.wait((up, connection.ended), return_when=asyncio.FIRST_COMPLETED)
+            await connection.ended
         except TimeoutError:
-            peer.abort()
+            connection.abort()
             return f"no answer within LINK_WAIT_S = {LINK_WAIT_S:g} s"
         except OSError as error:
-            return why_not(error)
+            return describe_os_error(error)
         except asyncio.CancelledError:
             if not up.done():  # Else the broker stops, and says goodbye itself.
-                peer.abort()
+                connection.abort()
             raise
         else:
-            return shortened(peer.failure)
+            return shortened(connection.failure)
         finally:
-            del self._made[peer]
+            del self._outgoing[connection]
 
     def _hello(self, wanted: WantedLink) -> Hello:
         """The hello of this broker to a wanted neighbour."""
-        said = self.capabilities() | {"as": str(_OTHER[wanted.role]), "cost": wanted.cost}
+        said = self.capabilities() | {"as": str(_OPPOSITE[wanted.role]), "cost": wanted.cost}
         return Hello(NEIGHBOUR, self._broker.hello.software, said, self._broker.network.token)
 
     def capabilities(self) -> dict[str, int | str | bool]:
@@ -235,16 +235,20 @@ class Neighbours:
         network = self._broker.network
         said: dict[str, int | str | bool] = {"frame_bytes_max": FRAME_BYTES_MAX}
         if network.name:
-            said |= {"name": network.name, "instance": self._broker.instance, **network.alike()}
+            said |= {
+                "name": network.name,
+                "instance": self._broker.instance,
+                **network.shared_options(),
+            }
         return said
 
     # --- meeting ------------------------------------------------------------------------------
 
-    def meet(self, peer: ServerConnection, hello: Hello) -> Link:
+    def handler_for(self, connection: ServerConnection, hello: Hello) -> Link:
         """Another broker is there: the link to it. Raises FrameError where it does not fit."""
         said = hello.capabilities
         name, instance = self._check(said)
-        made = self._made.get(peer)
+        made = self._outgoing.get(connection)
         is_ours = made is not None
         if made is not None:
             self._names[made[0]] = name
@@ -255,10 +259,10 @@ class Neighbours:
             raise FrameError("options", f"no cost of a link: {cost}; expected 1 to {COST_MAX}")
         if role is Role.PARENT and not is_ours:
             raise FrameError("options", "a broker chooses its parent itself, by --parent")
-        self._make_way(name, instance, is_ours=is_ours)
+        self._replace(name, instance, is_ours=is_ours)
         event = LinkUp(Neighbour(name), role, cost)
         try:
-            link = Link(peer, event, self._told, self._ended)
+            link = Link(connection, event, self._on_synchronized, self._on_ended)
         except ContradaError as error:
             raise FrameError("refused", shortened(str(error))) from None
         self._links[name] = link, instance, is_ours
@@ -279,7 +283,7 @@ class Neighbours:
             raise FrameError("name", f"a name of more than LABEL_CHARS_MAX = {LABEL_CHARS_MAX}")
         if name == network.name:
             raise FrameError("name", f"both brokers have the name {name!r}")
-        for option, here in network.alike().items():
+        for option, here in network.shared_options().items():
             if said.get(option) != here:
                 there = said.get(option)
                 raise FrameError(
@@ -289,7 +293,7 @@ class Neighbours:
                 )
         return name, instance
 
-    def _make_way(self, name: str, instance: str, *, is_ours: bool) -> None:
+    def _replace(self, name: str, instance: str, *, is_ours: bool) -> None:
         """Ends the link that there is, where the new one takes its place; else FrameError."""
         if name not in self._links:
             return
@@ -298,16 +302,16 @@ class Neighbours:
             lesser_is_ours = self._broker.network.name < name
             if known == instance and was_ours != is_ours and is_ours != lesser_is_ours:
                 raise FrameError("linked", f"there is a link to {name!r} already")
-            link.peer.end(FrameError("linked", f"there is a newer link to {name!r}"))
+            link.connection.end(FrameError("linked", f"there is a newer link to {name!r}"))
         link.cut()
 
-    def _told(self, link: Link) -> None:
-        made = self._made.get(link.peer)
+    def _on_synchronized(self, link: Link) -> None:
+        made = self._outgoing.get(link.connection)
         if made is not None and made[0] not in self._connected:
             self._connected.add(made[0])
             self._tell(ConnectionState("connected", str(made[0].address)))
 
-    def _ended(self, link: Link) -> None:
+    def _on_ended(self, link: Link) -> None:
         if link.name in self._links and self._links[link.name][0] is link:
             del self._links[link.name]
             _LOG.info("the link to %(neighbour)s is down", {"neighbour": link.name})

@@ -15,7 +15,7 @@ from contrada.delivery.delivery_messages import AnnounceOwner, DeliveryMessage, 
 from contrada.errors import ContradaError, FrameError, LimitError, StoreError, shortened
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.server_connection import ServerConnection
-from contrada.net.wire.durable_messages import packed, said
+from contrada.net.wire.durable_messages import decode_log_hop, encode_durable
 from contrada.net.wire.frames import LogHop
 from contrada.routing.router_messages import Neighbour
 
@@ -31,8 +31,10 @@ may have more."""
 class ReliableLinkChannel:
     """One link's part in keeping promises."""
 
-    def __init__(self, peer: ServerConnection, neighbour: Neighbour, logs: BrokerLogs) -> None:
-        self._peer, self._neighbour, self._logs = peer, neighbour, logs
+    def __init__(
+        self, connection: ServerConnection, neighbour: Neighbour, logs: BrokerLogs
+    ) -> None:
+        self._connection, self._neighbour, self._logs = connection, neighbour, logs
         self._waiting: deque[msgspec.Raw] = deque()
         self._bytes = 0
         logs.link_up(neighbour, self)
@@ -40,28 +42,28 @@ class ReliableLinkChannel:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def say(self, message: DeliveryMessage) -> None:
+    def send(self, message: DeliveryMessage) -> None:
         """Says something, soon."""
         is_sent_again = isinstance(message, Transfer | StreamAck)
         try:
-            for each in _parts(message):
+            for each in _split(message):
                 if is_sent_again and self._bytes > FERRY_BYTES_MAX:
                     self._logs.held_back += 1
                     break
                 self._waiting.append(each)
                 self._hold(len(each))
         except LimitError as error:
-            self._peer.end(FrameError("oversized", str(error)))
+            self._connection.end(FrameError("oversized", str(error)))
             return
-        if self._bytes > 2 * FERRY_BYTES_MAX and not self._peer.is_closed:
+        if self._bytes > 2 * FERRY_BYTES_MAX and not self._connection.is_closed:
             limit = f"FERRY_BYTES_MAX = {FERRY_BYTES_MAX}"
-            self._peer.end(FrameError("overloaded", f"more than twice {limit} were not read"))
+            self._connection.end(FrameError("overloaded", f"more than twice {limit} were not read"))
             return
-        self._peer.mark_ready(self)
+        self._connection.mark_ready(self)
 
     def _hold(self, size: int) -> None:
         self._bytes += size
-        self._peer.broker.hold(size)
+        self._connection.broker.hold(size)
 
     def next_frame(self) -> LogHop | None:
         """As much as a frame takes."""
@@ -74,40 +76,40 @@ class ReliableLinkChannel:
         self._hold(-size)
         return LogHop(messages) if messages else None
 
-    def hear(self, frame: LogHop) -> Generator[None]:
+    def receive(self, frame: LogHop) -> Generator[None]:
         """Does what the neighbour says, in turns."""
-        has_told = False
+        is_synchronized = False
         for each in frame.messages:
             try:
-                message = said(each)
+                message = decode_log_hop(each)
             except ContradaError as error:
-                self._peer.fail(failure := FrameError("malformed", f"a message: {error}"))
+                self._connection.fail(failure := FrameError("malformed", f"a message: {error}"))
                 raise failure from None
             try:
                 self._logs.receive(self._neighbour, message)
             except StoreError as error:  # It was to be opened now.
-                self._peer.fail(failure := FrameError("store", shortened(str(error))))
+                self._connection.fail(failure := FrameError("store", shortened(str(error))))
                 raise failure from None
-            has_told = has_told or (
+            is_synchronized = is_synchronized or (
                 isinstance(message, AnnounceOwner)
                 and message.is_whole
                 and message.owner == self._neighbour.name
             )
             yield
-        if has_told:  # With its own it tells at once what stands elsewhere.
-            self._logs.told(self._neighbour)
+        if is_synchronized:  # With its own it tells at once what stands elsewhere.
+            self._logs.synchronized(self._neighbour)
 
-    def down(self) -> None:
+    def close(self) -> None:
         """The link is down: what waits is lost with it, and sent again. Twice is once."""
-        self._peer.forget_feed(self)
+        self._connection.forget_feed(self)
         self._waiting.clear()
         self._hold(-self._bytes)
         self._logs.link_down(self._neighbour, self)
 
 
-def _parts(message: DeliveryMessage) -> Generator[msgspec.Raw]:
+def _split(message: DeliveryMessage) -> Generator[msgspec.Raw]:
     """A message as it travels; one that carries much in several."""
-    whole = packed(message)
+    whole = encode_durable(message)
     if (
         len(whole) > CARRY_BYTES_MAX
         and isinstance(message, Transfer)
@@ -115,6 +117,6 @@ def _parts(message: DeliveryMessage) -> Generator[msgspec.Raw]:
     ):
         half = len(message.shipments) // 2
         for shipments in (message.shipments[:half], message.shipments[half:]):
-            yield from _parts(msgspec.structs.replace(message, shipments=shipments))
+            yield from _split(msgspec.structs.replace(message, shipments=shipments))
     else:
         yield whole

@@ -59,11 +59,11 @@ class Server:
         store: str | Path | Store | None,
         *,
         bytes_max: int = BROKER_BYTES_MAX,
-        going: ssl.SSLContext | None = None,
+        client_context: ssl.SSLContext | None = None,
         no_store: str,
         tell: Callable[[ConnectionState], object] = lambda _: None,
     ) -> None:
-        """`going` is for links over TLS; without it, the authorities that the system trusts are
+        """`client_context` is for links over TLS. Without it, the system authorities are
         trusted. `no_store` says in errors how to have a store. `tell` is called with the state of
         each link that this side makes. Raises InvalidValueError, InputError, ServiceError for what
         is no store.
@@ -81,12 +81,12 @@ class Server:
         self.logs = BrokerLogs(self.dispatcher, network.name, network.sequencer, store, no_store)
         self.neighbours = Neighbours(self, tell)
         self.hello = Hello(BROKER, "contrada", self.neighbours.capabilities())
-        self._going = going
+        self._client_context = client_context
         self._bytes_max = bytes_max
         self._held_bytes = 0
         self._relief_due = False
         self._ticker: asyncio.Task[None] | None = None
-        self._peers: set[ServerConnection] = set()
+        self._connections: set[ServerConnection] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -96,7 +96,7 @@ class Server:
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         self.neighbours.start()
 
-    async def part(self) -> None:
+    async def disconnect_all(self) -> None:
         """Hand over what is queued, within a bounded time, say goodbye to all, and be alone."""
         self.is_stopping = True
         if self._ticker is not None:
@@ -105,20 +105,18 @@ class Server:
             await self.neighbours.stop()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hand_over(), HANDOVER_WAIT_S)
-            for peer in list(self._peers):
-                peer.close("the broker stops")
+            for connection in list(self._connections):
+                connection.close("the broker stops")
             with contextlib.suppress(TimeoutError):  # Those that do not read are aborted.
                 await asyncio.wait_for(self._empty.wait(), STOP_WAIT_S)
         finally:  # Also where whoever stops it is cancelled.
-            for peer in list(self._peers):
-                peer.abort()
+            for connection in list(self._connections):
+                connection.abort()
             await self._empty.wait()
 
     async def _hand_over(self) -> None:
         """Wait until nothing is held, and neighbours have worked off all that was sent to them."""
-        while (
-            self._held_bytes or self.logs.due or any(each.on_their_way for each in self.neighbours)
-        ):
+        while self._held_bytes or self.logs.due or any(each.in_flight for each in self.neighbours):
             await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def close(self) -> None:
@@ -132,11 +130,13 @@ class Server:
         await self.logs.aclose()
 
     @property
-    def going(self) -> ssl.SSLContext:
+    def client_context(self) -> ssl.SSLContext:
         """For links that it makes over TLS."""
-        if self._going is None:
-            self._going = Tls().going()  # Here, since it takes some hundredths of a second.
-        return self._going
+        if self._client_context is None:
+            self._client_context = (
+                Tls().client_context()
+            )  # Here, since it takes some hundredths of a second.
+        return self._client_context
 
     def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:
         """How many notifications went over each link, and wait for it; of the first by name."""
@@ -145,27 +145,29 @@ class Server:
 
     # --- what its connections need ------------------------------------------------------------
 
-    def admit(self, peer: ServerConnection) -> bool:
+    def admit(self, connection: ServerConnection) -> bool:
         """A connection was made; False when there are too many."""
-        self._peers.add(peer)
+        self._connections.add(connection)
         self._empty.clear()
         return True
 
-    def identify(self, peer: ServerConnection, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(
+        self, connection: ServerConnection, hello: Hello
+    ) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does."""
         return ANYBODY
 
-    def meet(self, peer: ServerConnection, hello: Hello) -> ConnectionHandler:
+    def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
         """The handler of the other side's messages.
 
         Raises FrameError where that side is refused.
         """
-        return self.neighbours.meet(peer, hello)
+        return self.neighbours.handler_for(connection, hello)
 
-    def forget(self, peer: ServerConnection) -> None:
+    def forget(self, connection: ServerConnection) -> None:
         """A connection has ended."""
-        self._peers.discard(peer)
-        if not self._peers:
+        self._connections.discard(connection)
+        if not self._connections:
             self._empty.set()
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -184,17 +186,17 @@ class Server:
 
     def _relieve(self) -> None:
         self._relief_due = False
-        for peer in sorted(self._peers, key=lambda each: each.held_bytes, reverse=True):
-            if self._held_bytes <= self._bytes_max or not peer.held_bytes:
+        for connection in sorted(self._connections, key=lambda each: each.held_bytes, reverse=True):
+            if self._held_bytes <= self._bytes_max or not connection.held_bytes:
                 return
-            peer.evict()
+            connection.evict()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(BROKER_TICK_S)
-            for peer in list(self._peers):
-                self.look_at(peer)
+            for connection in list(self._connections):
+                self.check_alive(connection)
 
-    def look_at(self, peer: ServerConnection) -> None:
+    def check_alive(self, connection: ServerConnection) -> None:
         """Checks whether a connected peer is still alive."""
-        peer.tick()
+        connection.tick()

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from contrada.errors import FrameError
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.fair_scheduler import TURN_S, FairScheduler
-from contrada.net.broker.ingress_queue import IngressHost, told_of
+from contrada.net.broker.ingress_queue import IngressHost, internal_failure
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.wire.endpoint import Wire
@@ -59,21 +59,23 @@ class ConnectionHost(IngressHost, Protocol):
     rounds: "DeliveryRounds"
     """Its connections that have something to send."""
 
-    def admit(self, peer: "ServerConnection") -> bool:
+    def admit(self, connection: "ServerConnection") -> bool:
         """A connection was made; False when there are too many."""
         ...
 
-    def forget(self, peer: "ServerConnection") -> None:
+    def forget(self, connection: "ServerConnection") -> None:
         """A connection has ended."""
 
     is_open: bool
     """Whether it asks nobody who he is."""
 
-    def identify(self, peer: "ServerConnection", hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(
+        self, connection: "ServerConnection", hello: Hello
+    ) -> Principal | Awaitable[Principal]:
         """Whose connection it is. Raises FrameError, or what is awaited does, where it is ended."""
         ...
 
-    def meet(self, peer: "ServerConnection", hello: Hello) -> "ConnectionHandler":
+    def handler_for(self, connection: "ServerConnection", hello: Hello) -> "ConnectionHandler":
         """The handler of the other side's messages. Raises FrameError where it is refused."""
         ...
 
@@ -108,9 +110,9 @@ class DeliveryRounds:
         self._is_due = False
         self._in_turn = False
 
-    def add(self, peer: "ServerConnection") -> None:
+    def add(self, connection: "ServerConnection") -> None:
         """One more, to be flushed at the end of a connection's turn, or in the loop's next one."""
-        self._due.append(peer)
+        self._due.append(connection)
         if not self._in_turn:
             self._soon()
 
@@ -137,11 +139,11 @@ class DeliveryRounds:
 
     def _flush(self) -> None:
         for _ in range(len(self._due)):  # Peers that come meanwhile have their turn later.
-            peer = self._due.popleft()
+            connection = self._due.popleft()
             try:
-                peer.flush()
+                connection.flush()
             except Exception as fault:  # noqa: BLE001 - it ends this peer, not the caller
-                peer.end(told_of(fault))
+                connection.end(internal_failure(fault))
 
 
 class Feed(Protocol):
@@ -171,7 +173,7 @@ class ServerConnection(Wire):
         self._greets = hello is not None
         self.failure = ""
         """Why it has ended, as far as one side said so."""
-        self._talk: ConnectionHandler | None = None
+        self._handler: ConnectionHandler | None = None
         self.principal: Principal | None = None
         """The user of the connection; None until it is identified, and on connections that this
         side made."""
@@ -183,9 +185,9 @@ class ServerConnection(Wire):
         self._flush_due = False
         self._write_paused = False
         self._in_turn = False
-        self._turns = FairScheduler(self._loop.time())
+        self._scheduler = FairScheduler(self._loop.time())
         self._turn_due = False
-        self._under_way: Generator[None] | None = None
+        self._steps: Generator[None] | None = None
         self._unread_bytes = 0
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
@@ -205,7 +207,7 @@ class ServerConnection(Wire):
             self._write_outgoing()
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.name = self.name or _shown(self._transport.get_extra_info("peername"))
+        self.name = self.name or _place_of(self._transport.get_extra_info("peername"))
         _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
         if not self.broker.admit(self):
             self.end(FrameError("full", "this broker has as many connections as it may"))
@@ -214,7 +216,7 @@ class ServerConnection(Wire):
         """The connection has ended, in order or not. What it has published is still handed over."""
         self.failure = self.failure or self._why_lost(error)
         self._transport = None
-        self._count_unread()
+        self._account_unread()
         said = {"who": self.who, "peer": self.name, "reason": error or "in order"}
         _LOG.info("%(who)s %(peer)s is gone: %(reason)s", said)
         self._withdraw_all()
@@ -250,8 +252,8 @@ class ServerConnection(Wire):
     @property
     def held_bytes(self) -> int:
         """What this connection makes the broker hold."""
-        talk_bytes = self._talk.held_bytes if self._talk is not None else 0
-        return self.budget.held_bytes + talk_bytes + self._unread_bytes
+        handler_bytes = self._handler.held_bytes if self._handler is not None else 0
+        return self.budget.held_bytes + handler_bytes + self._unread_bytes
 
     def tick(self) -> None:
         """Look whether the client is still alive."""
@@ -272,8 +274,8 @@ class ServerConnection(Wire):
             )
         )
         self._withdraw_all()
-        if self._talk is not None:
-            self._talk.forget()
+        if self._handler is not None:
+            self._handler.forget()
 
     # ---------------------------------------------------------------------- called by the talk
 
@@ -322,43 +324,43 @@ class ServerConnection(Wire):
 
     # ------------------------------------------------------------------------------- requests
 
-    def _work_off(self) -> None:
+    def _process(self) -> None:
         """As every `Wire`, but in turns: after a while the other connections get theirs."""
-        self._turns.begin(self._loop.time())
+        self._scheduler.begin(self._loop.time())
         self._in_turn = True
         self.broker.rounds.begin_turn()
         try:
-            while not self._turn_due and self._go_on():
-                rest_s = self._turns.rest_s(self._loop.time())
+            while not self._turn_due and self._process_one():
+                rest_s = self._scheduler.rest_s(self._loop.time())
                 if rest_s is not None:
                     self._turn_due = True
-                    self.broker.start_work(self._take_turn(rest_s))
+                    self.broker.start_work(self._resume_later(rest_s))
         except FrameError as error:
             self._end(error)
         finally:
             self._in_turn = False
             self.broker.rounds.end_turn()
-        self._count_unread()
+        self._account_unread()
         self._regulate_reading()
         self._write_outgoing()
 
-    async def _take_turn(self, rest_s: float) -> None:
+    async def _resume_later(self, rest_s: float) -> None:
         try:
             await asyncio.sleep(rest_s)
         finally:  # Also when the broker stops: what is unread then is forgotten.
             self._turn_due = False
-            self._count_unread()
-        self._work_off()
+            self._account_unread()
+        self._process()
 
-    def _go_on(self) -> bool:
+    def _process_one(self) -> bool:
         """Does a part of what is under way, or takes the next frame; False where there is none."""
         if self._connection.state is Phase.CLOSED or self._is_unknown:
             return False
-        if self._under_way is not None:
+        if self._steps is not None:
             try:
-                next(self._under_way)
+                next(self._steps)
             except StopIteration:
-                self._under_way = None
+                self._steps = None
         else:
             frame = self._connection.next()
             if frame is None:
@@ -366,11 +368,11 @@ class ServerConnection(Wire):
             self._handle(frame)
         return True
 
-    def _count_unread(self) -> None:
+    def _account_unread(self) -> None:
         """Tells the broker how many unprocessed bytes of this client it holds."""
         connection, size = self._connection, 0
         if self._transport is not None or self._turn_due:
-            size = connection.unread_bytes + (connection.given_bytes if self._under_way else 0)
+            size = connection.unread_bytes + (connection.given_bytes if self._steps else 0)
         if size != self._unread_bytes:
             self.broker.hold(size - self._unread_bytes)
             self._unread_bytes = size
@@ -387,12 +389,12 @@ class ServerConnection(Wire):
             case Goodbye():
                 self.failure = frame.reason
                 self._close_transport()
-            case _ if self._talk is not None:
-                self._under_way = self._talk.handle(frame)
+            case _ if self._handler is not None:
+                self._steps = self._handler.handle(frame)
 
     def _identify(self, hello: Hello) -> None:
         if self._greets:
-            self._talk = self.broker.meet(self, hello)
+            self._handler = self.broker.handler_for(self, hello)
             return
         found = self.broker.identify(self, hello)
         if isinstance(found, Principal):
@@ -410,10 +412,10 @@ class ServerConnection(Wire):
         except FrameError as error:
             self._end(error)
         except Exception as fault:  # noqa: BLE001 - else it would wait for its hello for ever
-            self._end(told_of(fault))
+            self._end(internal_failure(fault))
         finally:
             self._is_unknown = False
-        self._work_off()
+        self._process()
 
     def _welcome(self, principal: Principal, hello: Hello) -> None:
         """It is known whose connection it is. Raises FrameError."""
@@ -423,7 +425,7 @@ class ServerConnection(Wire):
             self._check_neighbour(principal, hello.capabilities.get("name"))
         name = principal.speaks_as if hello.role == CLIENT else ""
         self._connection.welcome({PUBLISHER: name} if name else {})
-        self._talk = self.broker.meet(self, hello)
+        self._handler = self.broker.handler_for(self, hello)
 
     def _check_neighbour(self, principal: Principal, name: object) -> None:
         """Raises FrameError for a user that may be no neighbour, or not the one it claims to be."""
@@ -452,13 +454,13 @@ class ServerConnection(Wire):
 
     def _withdraw_all(self) -> None:
         """Drop at once everything queued for the other side, and withdraw its subscriptions."""
-        if self._under_way is not None:
-            self._under_way.close()
-            self._under_way = None
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
         self._ready.clear()
-        self._count_unread()
-        if self._talk is not None:
-            self._talk.withdraw_all()
+        self._account_unread()
+        if self._handler is not None:
+            self._handler.withdraw_all()
 
     # -------------------------------------------------------------------------------- sending
 
@@ -483,7 +485,7 @@ class ServerConnection(Wire):
 
     def _close_transport(self) -> None:
         super()._close_transport()
-        self._count_unread()
+        self._account_unread()
 
     def _end(self, error: FrameError) -> None:
         self.failure = str(error)
@@ -495,7 +497,7 @@ class ServerConnection(Wire):
         super()._end(error)
 
 
-def _shown(peername: object) -> str:
+def _place_of(peername: object) -> str:
     """The host and port of the other end."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         return Address(str(peername[0]), peername[1]).place

@@ -36,38 +36,40 @@ _ANSWER: Final = object()
 class SessionOffers:
     """The advertisements of one client, and whether it follows the changes on offer."""
 
-    def __init__(self, peer: ServerConnection, dispatcher: Dispatcher, client: Client) -> None:
-        self._peer = peer
-        self._exchange = dispatcher
+    def __init__(
+        self, connection: ServerConnection, dispatcher: Dispatcher, client: Client
+    ) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
         self._client = client
         self._identities: set[str] = set()
-        self._feed: _OfferFeed | None = None
+        self._queue: _OfferQueue | None = None
 
-    def asked(self, number: int, message: Advertise | Unadvertise | Follow | Unfollow) -> None:
+    def handle(self, number: int, message: Advertise | Unadvertise | Follow | Unfollow) -> None:
         """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
         match message:
             case Advertise():
                 self._advertise(message)
             case Unadvertise():
-                self._exchange.advertise(self._client, message)
+                self._dispatcher.advertise(self._client, message)
                 self._identities.discard(message.identity)
             case Follow():
-                if self._feed is not None:
+                if self._queue is not None:
                     raise FrameError("repeated", "what is on offer is followed already")
-                self._feed = _OfferFeed(self._peer, self._exchange, number)
+                self._queue = _OfferQueue(self._connection, self._dispatcher, number)
                 return  # The answer follows the advertisements that are on offer now.
             case Unfollow():
-                self._follow_no_longer()
-        self._peer.send(Reply(number))
+                self._unfollow()
+        self._connection.send(Reply(number))
 
     def end(self) -> None:
         """The client has gone: it is told nothing more."""
-        self._follow_no_longer()
+        self._unfollow()
 
     def withdraw_some(self) -> bool:
         """Withdraws one of the advertisements; whether there are more."""
         if self._identities:
-            self._exchange.advertise(self._client, Unadvertise(self._identities.pop()))
+            self._dispatcher.advertise(self._client, Unadvertise(self._identities.pop()))
         return bool(self._identities)
 
     def _advertise(self, message: Advertise) -> None:
@@ -76,44 +78,44 @@ class SessionOffers:
         if len(self._identities) >= OFFERS_PER_CLIENT_MAX:
             raise LimitError("OFFERS_PER_CLIENT_MAX", OFFERS_PER_CLIENT_MAX)
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-            if self._peer.permit is not None:
-                message = replace(message, offer=self._peer.permit.offered(message.offer))
-            self._exchange.advertise(self._client, message)
+            if self._connection.permit is not None:
+                message = replace(message, offer=self._connection.permit.offered(message.offer))
+            self._dispatcher.advertise(self._client, message)
         self._identities.add(message.identity)
 
-    def _follow_no_longer(self) -> None:
-        feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
+    def _unfollow(self) -> None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
 
 
-class _OfferFeed:
+class _OfferQueue:
     """The changes on offer that wait for a client. The answer to `Follow` stands behind the first.
 
     `_changes`, by form: an advertisement no longer on offer, or None for one that is now.
     """
 
-    def __init__(self, peer: ServerConnection, dispatcher: Dispatcher, number: int) -> None:
-        self._peer = peer
-        self._exchange = dispatcher
+    def __init__(self, connection: ServerConnection, dispatcher: Dispatcher, number: int) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
         self._number = number
         on_offer = dispatcher.on_offer.items()
         self._changes: dict[Hashable, Offer | None] = dict.fromkeys(
-            form for form, offer in on_offer if self._may_hear(offer)
+            form for form, offer in on_offer if self._is_readable(offer)
         )
         self._changes[_ANSWER] = None
         self._held = 0
         self._hold()
         dispatcher.followers[self._changed] = None
-        peer.mark_ready(self)
+        connection.mark_ready(self)
 
     def __len__(self) -> int:
         return len(self._changes)
 
     def close(self) -> None:
         """Nothing more is told."""
-        del self._exchange.followers[self._changed]
-        self._peer.forget_feed(self)
+        del self._dispatcher.followers[self._changed]
+        self._connection.forget_feed(self)
         self._changes.clear()
         self._hold()
 
@@ -127,7 +129,7 @@ class _OfferFeed:
             taken.append(form)
             if form is _ANSWER:
                 break
-            offer = self._exchange.on_offer[form] if gone is None else gone
+            offer = self._dispatcher.on_offer[form] if gone is None else gone
             told.append((to_msgpack(offer), gone is None))
             size += len(told[-1][0])
         for form in taken:
@@ -138,20 +140,20 @@ class _OfferFeed:
         return Reply(self._number) if taken else None
 
     def _changed(self, offer: Offer, is_on_offer: bool) -> None:
-        if not self._may_hear(offer):
+        if not self._is_readable(offer):
             return
         form = form_of(offer)
         if form in self._changes:
             del self._changes[form]  # The change before was not told yet; the two cancel out.
         else:
             self._changes[form] = None if is_on_offer else offer
-            self._peer.mark_ready(self)
+            self._connection.mark_ready(self)
         self._hold()
 
-    def _may_hear(self, offer: Offer) -> bool:
-        return self._peer.permit is None or self._peer.permit.may_hear(offer)
+    def _is_readable(self, offer: Offer) -> bool:
+        return self._connection.permit is None or self._connection.permit.may_hear(offer)
 
     def _hold(self) -> None:
         held = len(self._changes) * ENTRY_BYTES
-        self._peer.budget.change(held - self._held)
+        self._connection.budget.change(held - self._held)
         self._held = held

@@ -13,8 +13,8 @@ from contrada.model.languages.work_budget import Work
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import AboutQuestions, Frame, QuestionDelivery, Reply
-from contrada.net.wire.message_codec import packed
-from contrada.net.wire.query_codec import ANSWER_BYTES_MAX, packed_answers, unpacked_about
+from contrada.net.wire.message_codec import encode_message
+from contrada.net.wire.query_codec import ANSWER_BYTES_MAX, decode_query_message, split_answer
 from contrada.routing.router_messages import (
     Answer,
     Ask,
@@ -47,21 +47,23 @@ _MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines ca
 class SessionQueries:
     """The questions of one client, and its sources."""
 
-    def __init__(self, peer: ServerConnection, dispatcher: Dispatcher, client: Client) -> None:
-        self._peer = peer
-        self._exchange = dispatcher
+    def __init__(
+        self, connection: ServerConnection, dispatcher: Dispatcher, client: Client
+    ) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
         self._client = client
         self._sources: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         # Of a user whose items are looked at: how many each source that was asked has given to a
         # question that is under way; None where it has failed.
-        self._given: dict[tuple[str, str], dict[str, int | None]] = {}
-        self._feed = _QuestionFeed(peer)
-        dispatcher.listen(client, self._heard)
+        self._item_counts: dict[tuple[str, str], dict[str, int | None]] = {}
+        self._queue = _QueryQueue(connection)
+        dispatcher.listen(client, self._on_effect)
 
-    def asked(self, number: int, message: Describe | Undescribe | Ask) -> None:
+    def handle(self, number: int, message: Describe | Undescribe | Ask) -> None:
         """Carries out a request, and answers it. Raises LimitError, ServiceError, FrameError."""
-        permit = self._peer.permit
+        permit = self._connection.permit
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
             match message:
                 case Describe():
@@ -70,49 +72,51 @@ class SessionQueries:
                         offers = tuple(map(permit.offered, message.offers))
                         message = replace(message, offers=offers)
                     if message.identity not in self._sources:
-                        _check_room("SOURCES_PER_CLIENT_MAX", SOURCES_PER_CLIENT_MAX, self._sources)
-                    self._exchange.advertise(self._client, message)
+                        _check_limit(
+                            "SOURCES_PER_CLIENT_MAX", SOURCES_PER_CLIENT_MAX, self._sources
+                        )
+                    self._dispatcher.advertise(self._client, message)
                     self._sources.add(message.identity)
                 case Undescribe():
-                    self._exchange.advertise(self._client, message)
+                    self._dispatcher.advertise(self._client, message)
                     self._sources.discard(message.identity)
                 case Ask():
                     self._ask(message)
-        self._peer.send(Reply(number))
+        self._connection.send(Reply(number))
 
     def _ask(self, question: Ask) -> None:
         if question.hops or question.source:
             raise FrameError("options", "a question of a client has come over no link yet")
-        if self._peer.permit is not None:
+        if self._connection.permit is not None:
             if question.asker:
-                self._peer.permit.check_publisher(question.asker, "ask")
-            asked = self._peer.permit.asked(question.alternatives)
-            question = replace(question, alternatives=asked)
-        _check_room("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
+                self._connection.permit.check_publisher(question.asker, "ask")
+            handle = self._connection.permit.asked(question.alternatives)
+            question = replace(question, alternatives=handle)
+        _check_limit("QUESTIONS_PER_CLIENT_MAX", QUESTIONS_PER_CLIENT_MAX, self._asked)
         key = (question.asker, question.identity)
         is_new = key not in self._asked
         self._asked.add(key)
         try:
-            self._exchange.ask(self._client, question)
+            self._dispatcher.ask(self._client, question)
         except ContradaError:
             if is_new:  # Else that one is still under way.
                 self._asked.discard(key)
             raise
 
-    def told(self, frame: AboutQuestions) -> Generator[None]:
+    def handle_frame(self, frame: AboutQuestions) -> Generator[None]:
         """Does what the client says of questions. Raises FrameError for what is none."""
         for each in frame.messages:
             try:
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    message = unpacked_about(each)
-                if isinstance(message, Answer) and self._peer.permit is not None:
-                    message = yield from self._answerable(self._peer.permit, message)
+                    message = decode_query_message(each)
+                if isinstance(message, Answer) and self._connection.permit is not None:
+                    message = yield from self._answerable(self._connection.permit, message)
                     if message.is_last:
-                        self._given.pop((message.asker, message.identity), None)
+                        self._item_counts.pop((message.asker, message.identity), None)
                 with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    self._exchange.say(self._client, message)
+                    self._dispatcher.say(self._client, message)
             except ContradaError as error:
-                self._peer.fail(failure := FrameError("malformed", f"of a question: {error}"))
+                self._connection.fail(failure := FrameError("malformed", f"of a question: {error}"))
                 raise failure from None
             if isinstance(message, Cancel):
                 self._asked.discard((message.asker, message.identity))
@@ -128,7 +132,7 @@ class SessionQueries:
         if message.partial and not permit.principal.publishes_all:
             raise FrameError(NOT_PERMITTED, _MAY_NOT_COMBINE)
         refused = set((yield from permit.unpublishable(message.items)))
-        given = self._given.get((message.asker, message.identity), {})
+        given = self._item_counts.get((message.asker, message.identity), {})
         kept: list[Notification] = []
         failed: list[SourceReport] = []
         for at, item in enumerate(message.items):
@@ -142,10 +146,10 @@ class SessionQueries:
                     given[each] = None
                     failed.append(SourceReport(each, SourceState.FAILED, count, _MAY_NOT_GIVE))
         if dropped := len(message.items) - len(kept):
-            self._peer.broker.dropped[NOT_PERMITTED] += dropped
+            self._connection.broker.dropped[NOT_PERMITTED] += dropped
             # Nobody reads them, so that who asks never makes the room again that they took.
             more = More(message.asker, message.identity, dropped)
-            self._feed.add(AboutQuestions([packed(more)]))
+            self._queue.add(AboutQuestions([encode_message(more)]))
         if failed:
             sources = shortened(", ".join(each.name for each in failed))
             said = {"source": sources, "user": permit.principal.name}
@@ -153,46 +157,48 @@ class SessionQueries:
         heard = (each for each in message.reports if given.get(each.name, 0) is not None)
         return replace(message, items=tuple(kept), reports=(*heard, *failed))
 
-    def _heard(self, effect: DeliverQuestion | NotifyClient) -> None:
+    def _on_effect(self, effect: DeliverQuestion | NotifyClient) -> None:
         if isinstance(effect, DeliverQuestion):
-            self._deliver(effect)
+            self._ask_sources(effect)
         elif isinstance(effect.message, Answer):
             answer = effect.message
-            if self._peer.permit is not None:
-                readable = self._peer.permit.readable(answer.items)
+            if self._connection.permit is not None:
+                readable = self._connection.permit.readable(answer.items)
                 answer = replace(answer, items=tuple(readable))
-            for each in packed_answers(answer):
-                self._feed.add(AboutQuestions([packed(each)]))
+            for each in split_answer(answer):
+                self._queue.add(AboutQuestions([encode_message(each)]))
             if answer.is_last:
                 self._asked.discard((answer.asker, answer.identity))
         else:
             if isinstance(effect.message, Cancel):
-                self._given.pop((effect.message.asker, effect.message.identity), None)
-            self._feed.add(AboutQuestions([packed(effect.message)]))
+                self._item_counts.pop((effect.message.asker, effect.message.identity), None)
+            self._queue.add(AboutQuestions([encode_message(effect.message)]))
 
-    def _deliver(self, effect: DeliverQuestion) -> None:
+    def _ask_sources(self, effect: DeliverQuestion) -> None:
         """Asks sources. A combined question fails at sources whose items the broker must check."""
-        permit, question = self._peer.permit, effect.question
+        permit, question = self._connection.permit, effect.question
         if question.combination and permit and not permit.principal.publishes_all:
             state, why = SourceState.FAILED, _MAY_NOT_COMBINE
             failed = tuple([SourceReport(name, state, 0, why) for name in effect.sources])
             refused = Answer(question.asker, question.identity, (), failed, is_last=True)
-            self._peer.soon(self._exchange.say, self._client, refused)
+            self._connection.soon(self._dispatcher.say, self._client, refused)
         else:
             if permit is not None:
-                self._given[question.asker, question.identity] = dict.fromkeys(effect.sources, 0)
-            self._feed.add(QuestionDelivery([*effect.sources], packed(question)))
+                self._item_counts[question.asker, question.identity] = dict.fromkeys(
+                    effect.sources, 0
+                )
+            self._queue.add(QuestionDelivery([*effect.sources], encode_message(question)))
 
     def end(self) -> None:
         """The client has gone: it is told nothing more."""
-        self._feed.close()
+        self._queue.close()
 
 
-class _QuestionFeed:
+class _QueryQueue:
     """What is to be told to a client of questions, in order."""
 
-    def __init__(self, peer: ServerConnection) -> None:
-        self._peer = peer
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
         self._frames: deque[QuestionDelivery | AboutQuestions] = deque()
 
     def __len__(self) -> int:
@@ -200,9 +206,9 @@ class _QuestionFeed:
 
     def add(self, frame: QuestionDelivery | AboutQuestions) -> None:
         """One more is to be told."""
-        self._peer.budget.change(_size_of(frame))
+        self._connection.budget.change(_size_of(frame))
         self._frames.append(frame)
-        self._peer.mark_ready(self)
+        self._connection.mark_ready(self)
 
     def next_frame(self) -> Frame | None:
         """The next frame, joined with the messages queued behind it as far as they fit in."""
@@ -216,12 +222,12 @@ class _QuestionFeed:
                 break
             size += _size_of(self._frames.popleft())
             frame.messages.extend(behind.messages)
-        self._peer.budget.change(-size)
+        self._connection.budget.change(-size)
         return frame
 
     def close(self) -> None:
         """Nothing more is told."""
-        self._peer.forget_feed(self)
+        self._connection.forget_feed(self)
         while self.next_frame() is not None:
             pass
 
@@ -231,6 +237,6 @@ def _size_of(frame: QuestionDelivery | AboutQuestions) -> int:
     return ENTRY_BYTES + sum(map(len, messages))
 
 
-def _check_room(name: str, maximum: int, held: set[str] | set[tuple[str, str]]) -> None:
+def _check_limit(name: str, maximum: int, held: set[str] | set[tuple[str, str]]) -> None:
     if len(held) >= maximum:
         raise LimitError(name, maximum)

@@ -39,14 +39,14 @@ from contrada.net.wire.durable_messages import (
     PublisherState,
     ReaderState,
     RecordBatch,
+    decode_delivery,
+    decode_result,
+    encode_durable,
     error_of,
-    given,
-    packed,
-    result,
 )
 from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
-from contrada.net.wire.payload_codec import packed_content
+from contrada.net.wire.payload_codec import encode_content
 from contrada.service.delivery_host import LogReader
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.subscription_queue import size_of
@@ -90,17 +90,17 @@ class _OpenReader:
 class DurableClient:
     """The promises of one client. A `LogHost` for its readers."""
 
-    def __init__(self, reconnecting: Reconnection, stamp: EnvelopeFactory, wait_ms: int) -> None:
-        self._reconnecting, self._stamp, self._wait_ms = reconnecting, stamp, wait_ms
+    def __init__(self, reconnection: Reconnection, stamp: EnvelopeFactory, wait_ms: int) -> None:
+        self._reconnection, self._stamp, self._wait_ms = reconnection, stamp, wait_ms
         stamp.stays = True  # What is promised is known by the name under which it was said first.
         self._instance = secrets.token_hex(8)
         self._numbers = 0
-        self._asked: dict[int, _PendingRequest] = {}
+        self._requests: dict[int, _PendingRequest] = {}
         self._readers: dict[str, _OpenReader] = {}
         self._is_up = True  # kept requests were repeated on the present connection
-        self._arriving: asyncio.Future[None] | None = None
-        self._past: dict[str, int] = {}
-        self._here = ("", 0)
+        self._hello: asyncio.Future[None] | None = None
+        self._past_runs: dict[str, int] = {}
+        self._server_run = ("", 0)
         self._busy = self._open = self._open_bytes = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -139,7 +139,7 @@ class DurableClient:
 
     async def _publish(self, run: Sequence[Notification]) -> list[Notification]:
         """Publishes the first of these, as many as go together."""
-        await self._ready_and(self._arrive)
+        await self._retry(self._say_hello)
         count, size = 0, 0
         for more in map(size_of, run[:PUBLISH_NOTIFICATIONS_MAX]):
             if count and size + more > PUBLISH_BYTES_MAX:
@@ -153,13 +153,13 @@ class DurableClient:
         for each in stamped:
             if each.envelope.publisher == self._stamp.publisher:
                 self._stamp.go_on_after(each.envelope.sequence)
-        message = packed(Publications([packed_content(each) for each in stamped]))
+        message = encode_durable(Publications([encode_content(each) for each in stamped]))
         answer = self._ask(message, self._wait_ms, is_kept=True)
         self._hold(1, size)
         answer.add_done_callback(lambda _: self._hold(-1, -size))  # Whoever still waits for it.
         reply = await asyncio.shield(answer)
-        self._past = dict([self._here])
-        self.dropped += result(reply, int)
+        self._past_runs = dict([self._server_run])
+        self.dropped += decode_result(reply, int)
         self.published += count
         return stamped
 
@@ -173,25 +173,25 @@ class DurableClient:
             return True
         return self._open < PROMISED_MAX and self._open_bytes + size <= PROMISED_BYTES_MAX
 
-    async def _arrive(self) -> None:
+    async def _say_hello(self) -> None:
         """Says who publishes here, once on each connection."""
-        if self._arriving is None:
-            self._arriving = asyncio.ensure_future(self._say_arrived())
-            self._arriving.add_done_callback(_seen)
-        arriving = self._arriving
+        if self._hello is None:
+            self._hello = asyncio.ensure_future(self._send_hello())
+            self._hello.add_done_callback(_mark_retrieved)
+        arriving = self._hello
         try:
             await asyncio.shield(arriving)
         except ContradaError:
-            if self._arriving is arriving:  # It may be another time.
-                self._arriving = None
+            if self._hello is arriving:  # It may be another time.
+                self._hello = None
             raise
 
-    async def _say_arrived(self) -> None:
-        said = PublisherHello(self._stamp.publisher, self._instance, self._past)
-        found: PublisherState = result(await self._ask(packed(said)), PublisherState)
+    async def _send_hello(self) -> None:
+        said = PublisherHello(self._stamp.publisher, self._instance, self._past_runs)
+        found: PublisherState = decode_result(await self._ask(encode_durable(said)), PublisherState)
         self._stamp.go_on_after(found.sequence)
-        self._here = found.server, found.incarnation
-        self._past[found.server] = found.incarnation
+        self._server_run = found.server, found.incarnation
+        self._past_runs[found.server] = found.incarnation
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class DurableClient:
         """See `LogHost`."""
         of = _OpenReader(reader, said)
         try:
-            return await self._ready_and(lambda: self._begin(of))
+            return await self._retry(lambda: self._begin(of))
         except BaseException as error:
             self._readers.pop(said.consumer, None)
             if not isinstance(error, NotPermittedError):  # It may have begun there all the same.
@@ -211,7 +211,7 @@ class DurableClient:
         return await self._read(of, of.said)
 
     async def _read(self, of: _OpenReader, said: ReadLog) -> FilterSet:
-        found: ReaderState = result(await self._ask(packed(said)), ReaderState)
+        found: ReaderState = decode_result(await self._ask(encode_durable(said)), ReaderState)
         where = found.owner, found.number
         if of.where not in (None, where):
             self._say(CloseLog(said.name, said.consumer))
@@ -224,7 +224,7 @@ class DurableClient:
         of = self._readers[client]
         if isinstance(said, Grant):
             if self._is_up and of.anew is None:
-                self._reconnecting.send(LogRequest(0, packed(said)))
+                self._reconnection.send(LogRequest(0, encode_durable(said)))
         elif isinstance(said, Ack):
             of.gathered += said.intervals
             if of.done is None:
@@ -238,14 +238,14 @@ class DurableClient:
         if of.gathered:
             said = Ack(of.said.name, of.said.consumer, tuple(of.gathered))
             of.gathered.clear()
-            done = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+            done = self._ask(encode_durable(said), is_kept=True, consumer=said.consumer)
             of.done = of.last = done
             done.add_done_callback(lambda _: self._say_done(of) if of.done is done else None)
 
     def _say(self, said: Consuming) -> "asyncio.Future[LogReply] | None":
         """Says what need not be said again: with a connection its readers end, too."""
-        if self._is_up and self._reconnecting.is_there:
-            return self._ask(packed(said))
+        if self._is_up and self._reconnection.is_there:
+            return self._ask(encode_durable(said))
         return None
 
     def leave(self, said: CloseLog) -> None:
@@ -259,7 +259,7 @@ class DurableClient:
             self._say(said)
             return
         of.is_leaving = True  # Its answer implies that of its acknowledgements.
-        left = self._ask(packed(said), is_kept=True, consumer=said.consumer)
+        left = self._ask(encode_durable(said), is_kept=True, consumer=said.consumer)
         left.add_done_callback(lambda _: self._readers.pop(said.consumer, None))
         if self._is_up:
             of.last = left
@@ -278,50 +278,50 @@ class DurableClient:
         """See `LogHost`. What was said and is not answered is said again on the next connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WAIT_S):
-                if self._reconnecting.is_up:
+                if self._reconnection.is_up:
                     await self.committed(client)
 
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription; see `Service.unsubscribe`."""
-        await self._reconnecting.ready()
-        await self._ask(packed(CloseLog(durable, "", ends=True)))
+        await self._reconnection.ready()
+        await self._ask(encode_durable(CloseLog(durable, "", ends=True)))
 
     async def log(self, name: str, time_us: int | None = None) -> LogState:
         """What a durable subscription stands for, and its positions; one at that broker.
 
         Raises DeliveryError, StoreError, ConnectionFailedError.
         """
-        return await self._ready_and(partial(self._told, AskLog(name, time_us), LogState))
+        return await self._retry(partial(self._query, AskLog(name, time_us), LogState))
 
-    async def stretch(self, said: AskRecordBatch) -> RecordBatch:
+    async def record_batch(self, said: AskRecordBatch) -> RecordBatch:
         """Its records in batches, see `net.broker.log_batches`. Raises as `log`."""
-        return await self._ready_and(partial(self._told, said, RecordBatch))
+        return await self._retry(partial(self._query, said, RecordBatch))
 
     async def acknowledge(self, name: str, number: int, before: int) -> None:
-        """All before a position is done with, and the broker's disk has it. Raises as `stretch`."""
-        said = packed(Acknowledge(name, number, before))
-        await self._ready_and(lambda: self._ask(said))
+        """Acknowledges all records before a position, on disk. Raises as `record_batch`."""
+        said = encode_durable(Acknowledge(name, number, before))
+        await self._retry(lambda: self._ask(said))
 
     async def known_sequence(self) -> int:
         """The highest number that the broker knows of this publisher. Raises DeliveryError."""
-        await self._ready_and(self._arrive)
+        await self._retry(self._say_hello)
         return self._stamp.sequence
 
-    async def _told(self, said: Any, expected: type[T]) -> T:
-        answer: T = result(await self._ask(packed(said)), expected)
+    async def _query(self, said: Any, expected: type[T]) -> T:
+        answer: T = decode_result(await self._ask(encode_durable(said)), expected)
         return answer
 
-    async def _ready_and(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks for what does no harm when it is asked twice, until a connection lasts so long.
 
         Raises ConnectionFailedError where there is none in time; nothing was sent then.
         """
         while True:
-            await self._reconnecting.ready()
+            await self._reconnection.ready()
             try:
                 return await ask()
             except ConnectionFailedError:
-                self._reconnecting.check()
+                self._reconnection.check()
 
     # --- the connection -----------------------------------------------------------------------
 
@@ -335,83 +335,83 @@ class DurableClient:
         self._numbers += 1
         frame = LogRequest(self._numbers, message, wait_ms)
         if not is_kept:
-            self._reconnecting.ask(frame)
+            self._reconnection.ask(frame)
         elif self._is_up:
-            self._reconnecting.send(frame)
+            self._reconnection.send(frame)
         answer = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_seen)
-        self._asked[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer)
+        answer.add_done_callback(_mark_retrieved)
+        self._requests[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer)
         return answer
 
-    def replied(self, reply: LogReply) -> None:
+    def on_reply(self, reply: LogReply) -> None:
         """A request was answered."""
-        asked = self._asked.pop(reply.number, None)
+        asked = self._requests.pop(reply.number, None)
         if asked is None or asked.answer.done():
             return
         if reply.code:
-            asked.answer.set_exception(error_of(reply, str(self._reconnecting.address)))
+            asked.answer.set_exception(error_of(reply, str(self._reconnection.address)))
         else:
             asked.answer.set_result(reply)
 
-    def delivered(self, frame: LogDelivery) -> None:
+    def on_delivery(self, frame: LogDelivery) -> None:
         """A reader gets something. Raises FrameError for what cannot be read."""
         try:
-            said = given(frame.message)
+            said = decode_delivery(frame.message)
         except EncodingError as error:
             raise FrameError("malformed", str(error)) from None
         of = self._readers.get(said.consumer)
         if of is None or of.is_leaving:  # The broker did not know that yet.
             return
         if isinstance(said, Closed) and said.again and of.where is not None:
-            of.anew = asyncio.create_task(self._begin_anew(of))
+            of.anew = asyncio.create_task(self._restart(of))
         else:
             of.reader.given(said)
 
-    async def _begin_anew(self, of: _OpenReader) -> None:
+    async def _restart(self, of: _OpenReader) -> None:
         """Another server has restarted at which the log is: it is read anew."""
         this = asyncio.current_task()
         if of.anew is not this:
             return  # The connection was lost before: it is read on the next one.
         with suppress(ConnectionFailedError):
-            await self._read_again(of)
+            await self._reopen(of)
             if of.anew is this:
                 of.anew = None
                 if of.said.consumer in self._readers and not of.is_leaving:
                     of.reader.begun_anew()
 
-    def broken(self, unsent: ServiceError) -> None:
+    def on_lost(self, unsent: ServiceError) -> None:
         """The connection is lost; what is kept waits for the next one."""
         self._is_up = False
-        self._arriving = None
+        self._hello = None
         for of in self._readers.values():
             of.anew = None
         self._fail(unsent, lambda each: not each.is_kept)
 
-    async def take_up(self) -> None:
+    async def resume(self) -> None:
         """Goes on at the broker of the new connection. Raises ConnectionFailedError."""
         # Not the readers that are being opened just now: their openers are told that the connection
         # was lost.
         begun = [of for of in self._readers.values() if of.where is not None]
-        await asyncio.gather(*map(self._read_again, begun))
-        if any(asked.is_kept for asked in self._asked.values()):
+        await asyncio.gather(*map(self._reopen, begun))
+        if any(asked.is_kept for asked in self._requests.values()):
             try:
-                await self._arrive()
+                await self._say_hello()
             except ConnectionFailedError:
                 raise
             except ContradaError as error:
                 self._fail(error, lambda each: each.is_kept and not each.consumer)
-        self._reconnecting.check_there()  # It may be lost since the last answer.
+        self._reconnection.check_there()  # It may be lost since the last answer.
         for of in self._readers.values():
             self._say_done(of)  # With what is kept: it must be known before anything comes again.
         self._is_up = True
-        for asked in list(self._asked.values()):
+        for asked in list(self._requests.values()):
             if asked.is_kept:
-                self._reconnecting.send(asked.frame)
+                self._reconnection.send(asked.frame)
         for of in list(self._readers.values()):
             if of.anew is None and not of.is_leaving:
                 of.reader.begun_anew()
 
-    async def _read_again(self, of: _OpenReader) -> None:
+    async def _reopen(self, of: _OpenReader) -> None:
         said, position, time_us = of.said, of.said.position, of.said.time_us
         if (position or time_us is not None) and of.reader.newest:
             position, time_us = of.reader.newest + 1, None  # It goes on where it was.
@@ -428,7 +428,7 @@ class DurableClient:
         """Waits for what is being published, and the last that was said, a bounded time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WAIT_S):
-                if self._reconnecting.is_up:
+                if self._reconnection.is_up:
                     await self._idle.wait()
                     for each in list(self._readers):
                         with suppress(ContradaError):  # It has ended: nobody waits for it.
@@ -448,14 +448,14 @@ class DurableClient:
 
     def _fail(self, failure: ContradaError, is_meant: Callable[[_PendingRequest], bool]) -> None:
         """These are not answered any more."""
-        for number, each in list(self._asked.items()):
+        for number, each in list(self._requests.items()):
             if is_meant(each):
-                del self._asked[number]
+                del self._requests[number]
                 if not each.answer.done():
                     each.answer.set_exception(failure)
 
 
-def _seen(answer: "asyncio.Future[Any]") -> None:
+def _mark_retrieved(answer: "asyncio.Future[Any]") -> None:
     """Also where nobody waits for it any more."""
     if not answer.cancelled():
         answer.exception()

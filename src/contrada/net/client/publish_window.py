@@ -15,8 +15,8 @@ from typing import Final
 from contrada.errors import LimitError
 from contrada.model import Notification
 from contrada.net.wire.frames import Request
-from contrada.net.wire.message_codec import packed_publish
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, packed_content
+from contrada.net.wire.message_codec import encode_publish
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.service.envelope_factory import EnvelopeFactory
 
 PUBLISH_NOTIFICATIONS_MAX: Final = 256
@@ -82,7 +82,7 @@ class PublishWindow:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
 
-    def answered(self, number: int, dropped: int, error: Exception | None) -> bool:
+    def call(self, number: int, dropped: int, error: Exception | None) -> bool:
         """The broker took or refused a publication; False when no publication has the number."""
         batch = self._unanswered.pop(number, None)
         if batch is None:
@@ -114,13 +114,13 @@ class PublishWindow:
             # Requests of publishing are odd, all others even, so that they never meet.
             request = 2 * self._request + 1
             self._unanswered[request] = batch
-            message = packed_publish(batch.notifications)
+            message = encode_publish(batch.notifications)
             self._send(Request(request, message, wait_ms=self._wait_ms))
 
 
-def packed_by(stamp: EnvelopeFactory, notifications: Iterable[Notification]) -> list[bytes]:
+def encode_stamped(stamp: EnvelopeFactory, notifications: Iterable[Notification]) -> list[bytes]:
     """Notifications stamped and packed. Raises LimitError."""
-    return [*map(packed_content, stamp.stamped(notifications, stamp.now_us()))]
+    return [*map(encode_content, stamp.stamped(notifications, stamp.now_us()))]
 
 
 def _fail(batch: Batch, error: Exception) -> None:

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
 from contrada.net.wire.address import SCHEME_TLS, Address, shown_addresses
 from contrada.net.wire.connection import CLIENT
-from contrada.net.wire.endpoint import ClientWire, ConnectOptions, dial, why_not
+from contrada.net.wire.endpoint import ClientWire, ConnectOptions, describe_os_error, dial
 from contrada.net.wire.frames import Frame, Hello
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from contrada.service import ConnectionState
@@ -43,19 +43,19 @@ ConnectionFailedError, and nothing of it was sent."""
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Connected(Protocol):
+class ConnectionOwner(Protocol):
     """Whose connection it is."""
 
     def received(self, frame: Frame) -> None:
         """A frame has come."""
 
-    def broken(self, unanswered: ServiceError, unsent: ServiceError) -> None:
+    def on_lost(self, unanswered: ServiceError, unsent: ServiceError) -> None:
         """Nothing that was asked is answered any more: what was sent, and what was not yet."""
 
-    async def take_up(self) -> None:
+    async def resume(self) -> None:
         """Put in force anew what was in force. Raises ConnectionFailedError."""
 
-    def given_up(self, failure: ServiceError) -> None:
+    def on_given_up(self, failure: ServiceError) -> None:
         """The connection is gone, and no other will be made."""
 
 
@@ -65,35 +65,35 @@ class Reconnection:
     def __init__(
         self,
         addresses: Sequence[Address],
-        owner: Connected,
+        owner: ConnectionOwner,
         states: ConnectionStates,
         give_up_after_s: float | None,
-        approach: ConnectOptions,
-        welcomed: Callable[[str], None] = lambda _: None,
+        options: ConnectOptions,
+        on_welcome: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`welcomed` is called with the name below which a broker lets publish, or nothing.
+        """`on_welcome` is called with the name below which a broker lets publish, or nothing.
 
         `give_up_after_s` bounds how long a lost connection is tried anew; None does not.
 
-        Without TLS in `approach`, whom the system trusts is trusted. Raises ServiceError.
+        Without TLS in `options`, whom the system trusts is trusted. Raises ServiceError.
         """
         has_tls = any(each.is_tls for each in addresses)
-        tls = approach.tls
+        tls = options.tls
         if tls is not None and not has_tls:
             reason = f"tls is for {SCHEME_TLS}://, and this is {shown_addresses(addresses)}"
             raise ServiceError(reason)
         open_way = next((each for each in addresses if not each.is_private), None)
-        if approach.token and open_way is not None and approach.reach is None:
+        if options.token and open_way is not None and options.reach is None:
             raise ServiceError(f"a token goes over TLS (contradas://) only, and this is {open_way}")
         if has_tls and tls is None:
-            approach = replace(approach, tls=Tls().going())
-        self._approach = approach
+            options = replace(options, tls=Tls().client_context())
+        self._options = options
         self.address = addresses[0]
         """The address of the present connection, or of the last one."""
         self.is_up = False
         self._addresses = addresses
         self._owner = owner
-        self._welcomed = welcomed
+        self._on_welcome = on_welcome
         self._states = states
         self._give_up_after_s = give_up_after_s
         self._backoff = Backoff()
@@ -119,7 +119,7 @@ class Reconnection:
                 await self._work
             except BaseException as error:
                 self._loop = None
-                self._abandon()
+                self._drop()
                 task = asyncio.current_task()
                 is_cancelled = task is not None and task.cancelling() > 0
                 if self._failure is not None and not is_cancelled:
@@ -128,7 +128,7 @@ class Reconnection:
 
     async def aclose(self) -> None:
         """Say goodbye, and close whatever is there or under way."""
-        self._ended(ServiceClosedError("the service is closed"))
+        self._fail(ServiceClosedError("the service is closed"))
         try:
             if self._wire is not None:
                 await self._wire.close()
@@ -201,7 +201,7 @@ class Reconnection:
         for address in self._addresses:
             try:
                 self._wire = wire = await self._connect(address)
-                self._come_up(wire)
+                self._set_up(wire)
             except ConnectionFailedError as error:
                 failures.append(error)
             else:
@@ -213,12 +213,12 @@ class Reconnection:
 
     async def _connect(self, address: Address) -> ClientWire:
         """A connection on which the broker has said hello. Raises ConnectionFailedError."""
-        hello = Hello(CLIENT, "contrada", {}, self._approach.token)
-        wire = ClientWire(hello, self._owner.received, lambda why: self._lost(wire, why))
-        reach = self._approach.reach
+        hello = Hello(CLIENT, "contrada", {}, self._options.token)
+        wire = ClientWire(hello, self._owner.received, lambda why: self._on_lost(wire, why))
+        reach = self._options.reach
         try:
             async with asyncio.timeout(CONNECT_WAIT_S):
-                await (reach(wire) if reach else dial(wire, address, self._approach.tls))
+                await (reach(wire) if reach else dial(wire, address, self._options.tls))
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)
@@ -228,17 +228,19 @@ class Reconnection:
             raise ConnectionFailedError(str(address), reason) from None
         except OSError as error:
             fault = TLS_FAULT if isinstance(error, ssl.SSLError) else ""
-            raise ConnectionFailedError(str(address), why_not(error), fault=fault) from None
+            raise ConnectionFailedError(
+                str(address), describe_os_error(error), fault=fault
+            ) from None
         except ProtocolError as error:
             raise ConnectionFailedError(str(address), str(error), fault=wire.fault) from None
         except BaseException:
             wire.abort()
             raise
         self.address = address
-        self._welcomed(wire.told)
+        self._on_welcome(wire.told)
         return wire
 
-    def _come_up(self, wire: ClientWire) -> None:
+    def _set_up(self, wire: ClientWire) -> None:
         if wire.ended is not None:  # Since its last answer, so that nobody was told.
             raise ConnectionFailedError(str(self.address), wire.ended)
         self._up_since_s = asyncio.get_running_loop().time()
@@ -246,19 +248,19 @@ class Reconnection:
         self._changed.set()
         self._states.tell(ConnectionState("connected", str(self.address)))
 
-    def _lost(self, wire: ClientWire, reason: str) -> None:
+    def _on_lost(self, wire: ClientWire, reason: str) -> None:
         """A connection has ended, by us or not; one that was given up already does not count."""
         if wire is not self._wire:
             return
         self._wire = None
         was_up, self.is_up = self.is_up, False
         if self._failure is not None:  # It is being closed.
-            self._owner.broken(self._failure, self._failure)
+            self._owner.on_lost(self._failure, self._failure)
             return
         address = str(self.address)
         unsent = ConnectionFailedError(address, reason)
         unknown = "what was published and not answered may have come there, or not"
-        self._owner.broken(
+        self._owner.on_lost(
             ConnectionFailedError(address, f"{reason}; {unknown}", may_be_published=True), unsent
         )
         if not was_up:
@@ -296,28 +298,28 @@ class Reconnection:
             await asyncio.sleep(wait_s)
             try:
                 self._wire = wire = await self._connect(address)
-                await self._owner.take_up()
-                self._come_up(wire)
+                await self._owner.resume()
+                self._set_up(wire)
             except ConnectionFailedError as error:
                 reason = error.reason
             else:
                 return
 
     def _give_up(self, failure: ConnectionFailedError) -> None:
-        self._abandon()
-        self._ended(failure)
-        self._owner.broken(failure, failure)
-        self._owner.given_up(failure)
+        self._drop()
+        self._fail(failure)
+        self._owner.on_lost(failure, failure)
+        self._owner.on_given_up(failure)
         self._states.tell(ConnectionState("closed", failure.address, failure.reason))
 
-    def _abandon(self) -> None:
+    def _drop(self) -> None:
         """Cut what is there, without a word to anybody."""
         wire, self._wire = self._wire, None
         self.is_up = False
         if wire is not None:
             wire.abort()
 
-    def _ended(self, failure: ServiceError) -> None:
+    def _fail(self, failure: ServiceError) -> None:
         """No more attempts are made, and all that wait are told."""
         self._failure = failure
         self.is_up = False

@@ -16,7 +16,7 @@ import msgspec
 from contrada.errors import ConnectionFailedError, ContradaError, FrameError, ServiceError
 from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import Offers, Reply
-from contrada.net.wire.message_codec import packed
+from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import offer_from
 from contrada.routing.router_messages import Advertise, Follow, Offer, Unadvertise, Unfollow
 from contrada.routing.tables.poset import form_of
@@ -43,12 +43,12 @@ class BrokerRequests(Protocol):
         """Ask the broker for something, now."""
         ...
 
-    def demand(self, message: msgspec.Raw) -> None:
+    def request_unanswered(self, message: msgspec.Raw) -> None:
         """The same, where nobody waits for the answer."""
         ...
 
 
-async def refused_of(
+async def refusals_of(
     asked: Iterable[tuple[T, asyncio.Future[Reply]]],
 ) -> AsyncIterator[tuple[T, ServiceError]]:
     """Waits for the answers to what was asked; gives what was refused, and why.
@@ -73,15 +73,15 @@ class RemoteOfferBoard:
         self._identities = itertools.count(1)
         self._offered: dict[str, Offer] = {}
         self._following: dict[FollowedOffers, None] = {}
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._is_followed = False
-        self._at_first: dict[Hashable, Offer] | None = None
+        self._initial: dict[Hashable, Offer] | None = None
 
     async def advertise(self, offer: Offer) -> str:
         """Put an advertisement in force at the broker."""
         await self._client.ready()
         identity = str(next(self._identities))
-        message = packed(Advertise(identity, offer))
+        message = encode_message(Advertise(identity, offer))
         self._offered[identity] = offer
         try:
             await self._client.request(message)
@@ -89,18 +89,18 @@ class RemoteOfferBoard:
             del self._offered[identity]
             if isinstance(error, asyncio.CancelledError):
                 # It may be in force; nobody waits.
-                self._client.demand(packed(Unadvertise(identity)))
+                self._client.request_unanswered(encode_message(Unadvertise(identity)))
             raise
         return identity
 
     async def unadvertise(self, identity: str) -> None:
         """Withdraw an advertisement; without a connection it has ended already."""
         if self._offered.pop(identity, None) is not None:
-            await self._ask_if_there(packed(Unadvertise(identity)))
+            await self._request_if_connected(encode_message(Unadvertise(identity)))
 
     async def follow(self, following: FollowedOffers) -> None:
         """Tell of each change from now on."""
-        async with self._asking:
+        async with self._lock:
             await self._client.ready()
             if not self._is_followed:
                 await self._begin_to_follow()
@@ -110,13 +110,13 @@ class RemoteOfferBoard:
     async def unfollow(self, following: FollowedOffers) -> None:
         """Tell no longer; the broker tells until nobody follows here."""
         self._following.pop(following, None)
-        async with self._asking:
+        async with self._lock:
             if self._is_followed and not self._following:
                 self._is_followed = False
-                await self._ask_if_there(packed(Unfollow()))
+                await self._request_if_connected(encode_message(Unfollow()))
                 self.on_offer.clear()
 
-    async def take_up(self) -> None:
+    async def resume(self) -> None:
         """Put all advertisements in force at the broker of the new connection.
 
         Raises ConnectionFailedError.
@@ -124,10 +124,10 @@ class RemoteOfferBoard:
         All are sent at once, so that no withdrawal comes between.
         """
         asked = [
-            (offer, self._client.request(packed(Advertise(identity, offer))))
+            (offer, self._client.request(encode_message(Advertise(identity, offer))))
             for identity, offer in self._offered.items()
         ]
-        async for offer, error in refused_of(asked):
+        async for offer, error in refusals_of(asked):
             _LOG.warning(
                 "%(advertisement)s is not advertised any longer: %(reason)s",
                 {"advertisement": offer, "reason": error},
@@ -141,30 +141,32 @@ class RemoteOfferBoard:
         for each in following:
             each.end(failure)
 
-    def received(self, frame: Offers) -> None:
+    def on_offers(self, frame: Offers) -> None:
         """The broker has told what is on offer, or how that has changed."""
         for data, is_on_offer in frame.changes:
             try:
                 offer = offer_from(data)
             except ContradaError as error:
                 raise FrameError("malformed", f"what is on offer: {error}") from None
-            if self._at_first is None:
+            if self._initial is None:
                 self._change(form_of(offer), offer, is_on_offer)
             elif is_on_offer:
-                self._at_first[form_of(offer)] = offer
+                self._initial[form_of(offer)] = offer
             else:
-                self._at_first.pop(form_of(offer), None)
+                self._initial.pop(form_of(offer), None)
 
     async def _begin_to_follow(self) -> None:
-        self._at_first = {}
+        self._initial = {}
         try:
-            await self._client.request(packed(Follow()))
-            now, before = self._at_first, dict(self.on_offer)
+            await self._client.request(encode_message(Follow()))
+            now, before = self._initial, dict(self.on_offer)
         except asyncio.CancelledError:
-            self._client.demand(packed(Unfollow()))  # It may tell; nobody listens.
+            self._client.request_unanswered(
+                encode_message(Unfollow())
+            )  # It may tell; nobody listens.
             raise
         finally:
-            self._at_first = None
+            self._initial = None
         for form in before.keys() - now.keys():
             self._change(form, before[form], is_on_offer=False)
         for form, offer in now.items():
@@ -179,7 +181,7 @@ class RemoteOfferBoard:
         for each in self._following:
             each.changed(offer, is_on_offer)
 
-    async def _ask_if_there(self, message: msgspec.Raw) -> None:
+    async def _request_if_connected(self, message: msgspec.Raw) -> None:
         if self._client.is_there:
             try:
                 async with asyncio.timeout(GOODBYE_WAIT_S):

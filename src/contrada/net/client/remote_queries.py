@@ -10,11 +10,11 @@ from typing import Final
 
 from contrada.errors import ContradaError, FrameError, ServiceError
 from contrada.net.client.reconnection import Reconnection
-from contrada.net.client.remote_offers import BrokerRequests, refused_of
+from contrada.net.client.remote_offers import BrokerRequests, refusals_of
 from contrada.net.wire.endpoint import GOODBYE_WAIT_S
 from contrada.net.wire.frames import AboutQuestions, QuestionDelivery
-from contrada.net.wire.message_codec import packed
-from contrada.net.wire.query_codec import packed_answers, unpacked_about, unpacked_question
+from contrada.net.wire.message_codec import encode_message
+from contrada.net.wire.query_codec import decode_query_message, decode_question, split_answer
 from contrada.routing.router_messages import Answer, Ask, Cancel, Describe, More, Undescribe
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.query.query_engine import QueryEngine
@@ -26,57 +26,59 @@ class RemoteQueryEngine(QueryEngine):
     """What a client asks and is asked, at its broker."""
 
     def __init__(
-        self, client: BrokerRequests, stamp: EnvelopeFactory, reconnecting: Reconnection
+        self, client: BrokerRequests, stamp: EnvelopeFactory, reconnection: Reconnection
     ) -> None:
         super().__init__(stamp)
-        self._client, self._reconnecting = client, reconnecting
+        self._client, self._reconnection = client, reconnection
 
     def require_open(self) -> None:
         """See `QuestionPort`."""
-        self._reconnecting.check()
+        self._reconnection.check()
 
     async def describe(self, message: Describe | Undescribe) -> None:
         """Put a source in force at the broker, or withdraw it."""
         if isinstance(message, Describe):
             await self._client.ready()
-            await self._client.request(packed(message))
+            await self._client.request(encode_message(message))
         elif self._client.is_there:
             try:
                 async with asyncio.timeout(GOODBYE_WAIT_S):
-                    await self._client.request(packed(message))
+                    await self._client.request(encode_message(message))
             except (ServiceError, TimeoutError):
                 return  # It has ended with the connection, or the broker takes its time.
 
     async def ask(self, question: Ask) -> None:
         """Ask the broker."""
         await self._client.ready()
-        await self._client.request(packed(question))
+        await self._client.request(encode_message(question))
 
     def say(self, message: Answer | More | Cancel) -> None:
         """Say something of a question, where a connection is there."""
         if not self._client.is_there:
             return
         if isinstance(message, Answer):
-            for each in packed_answers(message):
-                self._reconnecting.send(AboutQuestions([packed(each)]))
+            for each in split_answer(message):
+                self._reconnection.send(AboutQuestions([encode_message(each)]))
         else:
-            self._reconnecting.send(AboutQuestions([packed(message)]))
+            self._reconnection.send(AboutQuestions([encode_message(message)]))
 
     def received(self, frame: QuestionDelivery | AboutQuestions) -> None:
         """A frame has come. Raises FrameError for one that says nothing."""
         try:
             if isinstance(frame, QuestionDelivery):
-                self.answerer.asked(frame.sources, unpacked_question(frame.message))
+                self.answerer.asked(frame.sources, decode_question(frame.message))
                 return
             for each in frame.messages:
-                self.told(unpacked_about(each))
+                self.told(decode_query_message(each))
         except ContradaError as error:
             raise FrameError("malformed", f"of a question: {error}") from None
 
-    async def take_up(self) -> None:
+    async def resume(self) -> None:
         """Offer all sources at the broker of the new connection. Raises ConnectionFailedError."""
-        asked = [(each, self._client.request(packed(each))) for each in self.answerer.in_force()]
-        async for message, error in refused_of(asked):
+        asked = [
+            (each, self._client.request(encode_message(each))) for each in self.answerer.in_force()
+        ]
+        async for message, error in refusals_of(asked):
             _LOG.warning(
                 "source %(source)s is not offered any longer: %(reason)s",
                 {"source": message.identity, "reason": error},

@@ -8,7 +8,7 @@ from contrada.net.wire.frames import InspectRequest
 from contrada.net.wire.subscription_pages import HeldFilters, Position
 
 
-async def all_held(service: TcpService) -> list[HeldFilters]:
+async def read_subscriptions(service: TcpService) -> list[HeldFilters]:
     """What the broker tells: what stands all the while exactly once, what comes and goes maybe.
 
     Raises ServiceError where it refuses, or is of a version that tells no pages;
@@ -20,7 +20,7 @@ async def all_held(service: TcpService) -> list[HeldFilters]:
     held: list[HeldFilters] = []
     begin: Position | None = (0, 0)
     while begin is not None:
-        page = (await service.answered(partial(InspectRequest, page_from=begin))).page
+        page = (await service.call(partial(InspectRequest, page_from=begin))).page
         if page is None:
             raise ServiceError(f"{address} is of an earlier version, which tells no filters whole")
         if page.following is not None and not begin < page.following:

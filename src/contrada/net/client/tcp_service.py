@@ -33,16 +33,16 @@ from contrada.net.client.publish_window import (
     PUBLISH_NOTIFICATIONS_MAX,
     Batch,
     PublishWindow,
-    packed_by,
+    encode_stamped,
 )
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import (
     CREDIT_BYTES,
     TcpSubscription,
-    subscription_of,
-    taken_up,
-    taking_up,
+    await_resumed,
+    new_subscription,
+    request_again,
 )
 from contrada.net.wire.address import Address, parse_addresses
 from contrada.net.wire.endpoint import GOODBYE_WAIT_S, TCP, ConnectOptions
@@ -65,8 +65,8 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
 )
 from contrada.net.wire.inspection import Inspection
-from contrada.net.wire.message_codec import packed
-from contrada.net.wire.payload_codec import encoding_of, packed_content
+from contrada.net.wire.message_codec import encode_message
+from contrada.net.wire.payload_codec import encode_content, encoding_of
 from contrada.net.wire.tokens import publisher_under
 from contrada.routing.router_messages import Unsubscribe
 from contrada.service import (
@@ -112,7 +112,7 @@ class TcpService(DisseminatingService):
         reconnect: bool = True,
         reconnect_wait_s: float | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
-        approach: ConnectOptions = TCP,
+        options: ConnectOptions = TCP,
     ) -> None:
         """`publish_wait_s` bounds the broker's wait for a full queue; 0 drops at once.
 
@@ -120,9 +120,9 @@ class TcpService(DisseminatingService):
         """
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
-        self._stamp = _stamp_of(publisher, approach.token)
-        self._reconnecting = Reconnection(
-            *(parse_addresses(address), self, self._states, give_up_after_s, approach),
+        self._stamp = _envelopes_of(publisher, options.token)
+        self._reconnection = Reconnection(
+            *(parse_addresses(address), self, self._states, give_up_after_s, options),
             self._stamp.go_below,
         )
         self.now_us = self._stamp.now_us
@@ -130,34 +130,34 @@ class TcpService(DisseminatingService):
         self._publishing: PublishWindow | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._subscriptions: dict[str, TcpSubscription] = {}
-        self._market = RemoteOfferBoard(self)
+        self._offers = RemoteOfferBoard(self)
         self._numbers = 0
         self._published = 0
         self._dropped: Counter[str] = Counter()
-        self._logs: DurableClient | None = None
-        self._questions: RemoteQueryEngine | None = None
+        self._durable: DurableClient | None = None
+        self._queries: RemoteQueryEngine | None = None
 
     async def open(self) -> None:
         """Connect. Raises ConnectionFailedError when no broker answers there."""
         if self.connection.state == "new":
-            self._publishing = PublishWindow(self._reconnecting.send_now, self._wait_ms)
-        await self._reconnecting.open()
+            self._publishing = PublishWindow(self._reconnection.send_now, self._wait_ms)
+        await self._reconnection.open()
 
     async def aclose(self) -> None:
         """Say goodbye and close; iterations of its subscriptions end after what they hold."""
-        self._reconnecting.check_loop()
+        self._reconnection.check_loop()
         for subscription in list(self._subscriptions.values()):
             subscription.end()
         self._subscriptions.clear()
-        self._market.end()
-        if self._questions is not None:
-            await self._questions.aclose()
-        if self._logs is not None:
-            self._logs.end()
-            await self._logs.settle()
-        await self._reconnecting.aclose()
-        if self._logs is not None:
-            self._logs.give_up(ServiceClosedError("the service is closed"))
+        self._offers.end()
+        if self._queries is not None:
+            await self._queries.aclose()
+        if self._durable is not None:
+            self._durable.end()
+            await self._durable.settle()
+        await self._reconnection.aclose()
+        if self._durable is not None:
+            self._durable.give_up(ServiceClosedError("the service is closed"))
 
     @property
     def connection(self) -> ConnectionState:
@@ -187,10 +187,10 @@ class TcpService(DisseminatingService):
         if is_promised((notification,)) and _is_reliable(notification):
             (stamped,) = await self.delivery().publish([identified(notification)])
             return stamped.envelope
-        if not self._reconnecting.is_up:
-            await self._reconnecting.ready()
+        if not self._reconnection.is_up:
+            await self._reconnection.ready()
         (stamped,) = self._stamp.stamped((notification,), self._stamp.now_us())
-        await self._send_all((packed_content(stamped),))
+        await self._send_all((encode_content(stamped),))
         return stamped.envelope
 
     async def publish_batch(
@@ -199,11 +199,11 @@ class TcpService(DisseminatingService):
         """Publish many, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        sorting = BatchSorter(self._publish_elsewhere, _making(self._stamp, delivery))
+        sorting = BatchSorter(self._publish_elsewhere, _encoder_for(self._stamp, delivery))
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
-            await self._settled(batch, size)
+            await self._wait_answered(batch, size)
             return size
 
         try:
@@ -215,11 +215,11 @@ class TcpService(DisseminatingService):
                     if is_promised(looked_at):
                         while unsettled:  # So that each comes in its order.
                             taken += await settle(next(iter(unsettled)))
-                        taken += await self._publish_runs([*map(_looked_at, made)])
+                        taken += await self._publish_runs([*map(_to_notification, made)])
                         continue
                     encodings: Any = map(encoding_of, made) if looked_at else made
-                    if not self._reconnecting.is_up:
-                        await self._reconnecting.ready()
+                    if not self._reconnection.is_up:
+                        await self._reconnection.ready()
                     self._send(encodings, unsettled)
                     while len(unsettled) > 2 * PUBLISH_FRAMES_MAX:
                         taken += await settle(next(iter(unsettled)))
@@ -243,8 +243,8 @@ class TcpService(DisseminatingService):
                 if _is_reliable(run[0]):
                     await self.delivery().publish(run)
                 else:
-                    await self._reconnecting.ready()
-                    await self._send_all(packed_by(self._stamp, run))
+                    await self._reconnection.ready()
+                    await self._send_all(encode_stamped(self._stamp, run))
             except ContradaError as error:
                 error.published = taken + (error.published or 0)
                 raise
@@ -265,8 +265,8 @@ class TcpService(DisseminatingService):
 
             check_standing(subject)
             return standing_subscription(self, subject, where, when_full, standing)
-        merged = self._merged(subject, where, when_full, partial(subscription_of, self))
-        return merged or subscription_of(self, subject, where, when_full)
+        merged = self._merged(subject, where, when_full, partial(new_subscription, self))
+        return merged or new_subscription(self, subject, where, when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
@@ -274,12 +274,12 @@ class TcpService(DisseminatingService):
 
     def delivery(self) -> "DurableClient":
         """What is done so that delivery can be promised, from now on."""
-        self._reconnecting.check()
-        if self._logs is None:
+        self._reconnection.check()
+        if self._durable is None:
             from contrada.net.client.durable_client import DurableClient
 
-            self._logs = DurableClient(self._reconnecting, self._stamp, self._wait_ms)
-        return self._logs
+            self._durable = DurableClient(self._reconnection, self._stamp, self._wait_ms)
+        return self._durable
 
     def name_of_request(self) -> str:
         """A name that no other reader has, at whatever client."""
@@ -287,26 +287,26 @@ class TcpService(DisseminatingService):
 
     def advertise(self, offered: Offered) -> Offering:
         """An advertisement, in force inside `async with`; see `Service.advertise`."""
-        return HeldOffering(self._market, offer_of(offered))
+        return HeldOffering(self._offers, offer_of(offered))
 
     def advertisements(self) -> Advertisements:
         """What is on offer at the broker, as it changes."""
-        return FollowedOffers(self._market)
+        return FollowedOffers(self._offers)
 
     def _questioning(self) -> "RemoteQueryEngine":
-        if self._questions is None:
+        if self._queries is None:
             from contrada.net.client.remote_queries import RemoteQueryEngine
 
-            self._questions = RemoteQueryEngine(self, self._stamp, self._reconnecting)
-        return self._questions
+            self._queries = RemoteQueryEngine(self, self._stamp, self._reconnection)
+        return self._queries
 
     def statistics(self) -> ServiceStatistics:
         """What this access point published, and how much of that was lost at the broker."""
         dropped = Counter(self._dropped)
-        if self._logs is not None:
-            dropped[QUEUE_FULL] += self._logs.dropped
+        if self._durable is not None:
+            dropped[QUEUE_FULL] += self._durable.dropped
         return ServiceStatistics(
-            self._published + (self._logs.published if self._logs is not None else 0),
+            self._published + (self._durable.published if self._durable is not None else 0),
             len(self._subscriptions),
             None,
             dict(+dropped),
@@ -327,10 +327,12 @@ class TcpService(DisseminatingService):
         except BaseException as error:
             self._subscriptions.pop(identity, None)
             if isinstance(error, asyncio.CancelledError):
-                self.demand(packed(Unsubscribe(identity)))  # It may be in force; nobody waits.
+                self.request_unanswered(
+                    encode_message(Unsubscribe(identity))
+                )  # It may be in force; nobody waits.
             raise
 
-    async def renew(self, subscription: "TcpSubscription") -> None:
+    async def replace(self, subscription: "TcpSubscription") -> None:
         """Have the broker take what a subscription asks for now for what it asked for before.
 
         If the connection is lost meanwhile, that is taken up on the next one.
@@ -340,7 +342,7 @@ class TcpService(DisseminatingService):
             await self.ready()
             if subscription.refusal is not None:
                 raise subscription.refusal
-            if subscription.taken_up is wanted:
+            if subscription.confirmed is wanted:
                 return
             try:
                 with contextlib.suppress(ConnectionFailedError):
@@ -348,7 +350,7 @@ class TcpService(DisseminatingService):
                     return
             finally:  # Where it was cut off meanwhile, the broker takes this for a new one.
                 if subscription.identity not in self._subscriptions:
-                    self.demand(packed(Unsubscribe(subscription.identity)))
+                    self.request_unanswered(encode_message(Unsubscribe(subscription.identity)))
 
     async def leave(self, identity: str) -> tuple[int, int]:
         """Take a subscription out at the broker; returns how many found no room or time there."""
@@ -357,7 +359,7 @@ class TcpService(DisseminatingService):
             return 0, 0
         try:
             async with asyncio.timeout(GOODBYE_WAIT_S):
-                reply = await self.request(packed(Unsubscribe(identity)))
+                reply = await self.request(encode_message(Unsubscribe(identity)))
             return reply.dropped, reply.expired
         except (ServiceError, TimeoutError):
             # It ended with the connection, this broker has not taken it up, or takes its time.
@@ -367,32 +369,32 @@ class TcpService(DisseminatingService):
 
     def grant(self, identity: str, credit: int) -> None:
         """Let the broker deliver more for a subscription."""
-        self._reconnecting.send(Credit(identity, credit))
+        self._reconnection.send(Credit(identity, credit))
 
     # ------------------------------------------------------------------------ the connection
 
     @property
     def is_there(self) -> bool:
         """Whether what is asked goes to a broker."""
-        return self._reconnecting.is_there
+        return self._reconnection.is_there
 
     async def ready(self) -> None:
         """Return when a connection is up. Raises ConnectionFailedError, ServiceClosedError."""
-        await self._reconnecting.ready()
+        await self._reconnection.ready()
 
     def request(
         self, message: msgspec.Raw, credit: int = 0, when_full: str = ""
     ) -> asyncio.Future[Reply]:
         """Ask the broker for something, now."""
-        return self.answered(lambda number: Request(number, message, credit, when_full=when_full))
+        return self.call(lambda number: Request(number, message, credit, when_full=when_full))
 
-    def demand(self, message: msgspec.Raw) -> None:
+    def request_unanswered(self, message: msgspec.Raw) -> None:
         """The same, where nobody waits for the answer."""
-        self._reconnecting.send(Request(0, message))
+        self._reconnection.send(Request(0, message))
 
     def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
         """Queues stamped notifications to be sent; counts how many are in which batch."""
-        self._reconnecting.check()
+        self._reconnection.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
@@ -401,9 +403,9 @@ class TcpService(DisseminatingService):
         placed: dict[Batch, int] = {}
         self._send(encodings, placed)
         for batch, count in placed.items():
-            await self._settled(batch, count)
+            await self._wait_answered(batch, count)
 
-    async def _settled(self, batch: Batch, count: int) -> None:
+    async def _wait_answered(self, batch: Batch, count: int) -> None:
         # Shielded: the answer is shared by all who published in this frame.
         await asyncio.shield(batch.answer)
         self._published += count
@@ -411,19 +413,19 @@ class TcpService(DisseminatingService):
     async def broker_statistics(self) -> dict[str, Any]:
         """What the broker did so far: the fields of its `BrokerStatistics` by name."""
         await self.ready()
-        return (await self.answered(StatisticsRequest)).statistics  # type: ignore[no-any-return]
+        return (await self.call(StatisticsRequest)).statistics  # type: ignore[no-any-return]
 
     async def inspection(self, notification: bytes = b"") -> Inspection:
         """What the broker holds, and where this notification would go. Raises ServiceError."""
         await self.ready()
-        answer = self.answered(lambda number: InspectRequest(number, notification))
+        answer = self.call(lambda number: InspectRequest(number, notification))
         return (await answer).held  # type: ignore[no-any-return]
 
-    def answered(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
+    def call(self, asking: Callable[[int], Frame]) -> asyncio.Future[Any]:
         """What a frame with a number of its own is answered; it is sent now, or that raises."""
         self._numbers += 1
         number = 2 * self._numbers
-        self._reconnecting.ask(asking(number))
+        self._reconnection.ask(asking(number))
         answer = self._requests[number] = asyncio.get_running_loop().create_future()
         return answer
 
@@ -432,20 +434,20 @@ class TcpService(DisseminatingService):
         match frame:
             case Delivery() | MatchDelivery():
                 if subscription := self._subscriptions.get(frame.subscription):
-                    subscription.arrived(frame)
+                    subscription.on_delivery(frame)
             case Reply():
-                self._replied(frame)
+                self._on_reply(frame)
             case CutOff():
                 if cut := self._subscriptions.pop(frame.subscription, None):
-                    cut.cut_off(frame)
+                    cut.on_cut_off(frame)
             case Offers():
-                self._market.received(frame)
+                self._offers.on_offers(frame)
             case QuestionDelivery() | AboutQuestions():
                 self._questioning().received(frame)
-            case LogReply() if self._logs is not None:
-                self._logs.replied(frame)
-            case LogDelivery() if self._logs is not None:
-                self._logs.delivered(frame)
+            case LogReply() if self._durable is not None:
+                self._durable.on_reply(frame)
+            case LogDelivery() if self._durable is not None:
+                self._durable.on_delivery(frame)
             case StatisticsReply() | InspectReply():
                 self._answer(frame.number, frame)
 
@@ -454,9 +456,9 @@ class TcpService(DisseminatingService):
         if answer is not None and not answer.done():
             answer.set_result(frame) if error is None else answer.set_exception(error)
 
-    def _replied(self, frame: Reply) -> None:
-        error = _refusal_in(frame, self._reconnecting.address)
-        if self._publishing is not None and self._publishing.answered(
+    def _on_reply(self, frame: Reply) -> None:
+        error = _refusal_of(frame, self._reconnection.address)
+        if self._publishing is not None and self._publishing.call(
             frame.number, frame.dropped, error
         ):
             if frame.dropped:
@@ -464,7 +466,7 @@ class TcpService(DisseminatingService):
             return
         self._answer(frame.number, frame, error)
 
-    def broken(self, unanswered: ServiceError, unsent: ServiceError) -> None:
+    def on_lost(self, unanswered: ServiceError, unsent: ServiceError) -> None:
         """The connection was lost, or is closed: nothing that was asked is answered any more."""
         if self._publishing is not None:
             self._publishing.fail(unanswered, unsent)
@@ -473,39 +475,39 @@ class TcpService(DisseminatingService):
                 answer.set_exception(unsent)
                 answer.exception()  # Seen: of many that are taken up the first one tells it.
         self._requests.clear()
-        if self._questions is not None:
-            self._questions.lost("the connection to the broker was lost")
-        if self._logs is not None:
-            self._logs.broken(unsent)
+        if self._queries is not None:
+            self._queries.lost("the connection to the broker was lost")
+        if self._durable is not None:
+            self._durable.on_lost(unsent)
 
-    async def take_up(self) -> None:
+    async def resume(self) -> None:
         """Put all subscriptions in force at the broker of the new connection."""
         subscriptions = self._subscriptions  # All at once, so that no unsubscribe comes between.
-        asked = [taking_up(self, each, each.begin_anew()) for each in subscriptions.values()]
-        await self._market.take_up()
-        if self._questions is not None:
-            await self._questions.take_up()
-        await taken_up(self, subscriptions, asked)
-        if self._logs is not None:
-            await self._logs.take_up()
+        asked = [request_again(self, each, each.reset()) for each in subscriptions.values()]
+        await self._offers.resume()
+        if self._queries is not None:
+            await self._queries.resume()
+        await await_resumed(self, subscriptions, asked)
+        if self._durable is not None:
+            await self._durable.resume()
 
-    def given_up(self, failure: ServiceError) -> None:
+    def on_given_up(self, failure: ServiceError) -> None:
         """There will be no connection any more: iterations end after what they hold."""
         for subscription in list(self._subscriptions.values()):
             subscription.end(failure)
-        self._market.end(failure)
-        if self._logs is not None:
-            self._logs.give_up(failure)
+        self._offers.end(failure)
+        if self._durable is not None:
+            self._durable.give_up(failure)
 
 
-def _refusal_in(frame: Reply, address: Address) -> ServiceError | None:
+def _refusal_of(frame: Reply, address: Address) -> ServiceError | None:
     refused = f"{address} refused: {frame.reason}"
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)
     return ServiceError(refused) if frame.code else None
 
 
-def _stamp_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
+def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
     """The stamp of a client.
 
     Without a name it is one below its token's user, or as its broker tells.
@@ -515,7 +517,7 @@ def _stamp_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
     return stamp
 
 
-def _making(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
+def _encoder_for(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
     """What makes of an item of a batch what is sent."""
     promise = partial(_promised_of, stamp, delivery or "")
     return trace_spans.made_by(stamp.packed if delivery is None else promise)
@@ -525,7 +527,7 @@ def _promised_of(stamp: EnvelopeFactory, delivery: str, item: Item) -> Notificat
     return stamp.best_effort(promised(notification_of(item), delivery))
 
 
-def _looked_at(made: bytes | Notification) -> Notification:
+def _to_notification(made: bytes | Notification) -> Notification:
     return notification_from_msgpack(made) if isinstance(made, bytes) else made
 
 

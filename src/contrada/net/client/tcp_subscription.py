@@ -17,8 +17,8 @@ from contrada.errors import (
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.codec import notification_to_read
 from contrada.net.wire.frames import CutOff, Delivery, MatchDelivery, Reply
-from contrada.net.wire.message_codec import packed
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, match_from
+from contrada.net.wire.message_codec import encode_message
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Subscribe
 from contrada.service import WhenFull, reading_of
@@ -50,7 +50,7 @@ class SubscriptionHost(Protocol):
     async def enter(self, subscription: "TcpSubscription", credit: int) -> None:
         """Put it in force at the broker."""
 
-    async def renew(self, subscription: "TcpSubscription") -> None:
+    async def replace(self, subscription: "TcpSubscription") -> None:
         """Have it ask for something else."""
 
     async def leave(self, identity: str) -> tuple[int, int]:
@@ -103,12 +103,12 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.when_full: WhenFull = when_full
         self._pattern = pattern
         self.identity = ""
-        self.taken_up: Filter | FilterSet | None = None
+        self.confirmed: Filter | FilterSet | None = None
         """What was taken up on the last connection, where there was another one before."""
         self.refusal: ServiceError | None = None
         """Why what it is updated to was not."""
         self._read_bytes = 0
-        self._lost_there = 0, 0
+        self._lost_at_broker = 0, 0
 
     @property
     def wanted(self) -> Filter | FilterSet:
@@ -124,12 +124,12 @@ class TcpSubscription(QueuedSubscription[Any]):
     def message(self) -> msgspec.Raw:
         """What asks for it."""
         if self._pattern is not None:
-            return packed(SubscribePattern(self.identity, self._pattern))
-        return packed(Subscribe(self.identity, self.wanted))
+            return encode_message(SubscribePattern(self.identity, self._pattern))
+        return encode_message(Subscribe(self.identity, self.wanted))
 
-    def arrived(self, frame: Delivery | MatchDelivery) -> None:
+    def on_delivery(self, frame: Delivery | MatchDelivery) -> None:
         """The broker has delivered. Raises FrameError when it ignores the credit."""
-        self._lost_there = frame.dropped, frame.expired
+        self._lost_at_broker = frame.dropped, frame.expired
         is_matches = isinstance(frame, MatchDelivery)
         if is_matches != (self._pattern is not None):
             raise FrameError("protocol", "the broker delivered something else than was asked for")
@@ -138,19 +138,21 @@ class TcpSubscription(QueuedSubscription[Any]):
             self.count_dropped(UNSUBSCRIBED, len(came))
             return
         entries = (
-            self._matched(frame) if isinstance(frame, MatchDelivery) else self._delivered_by(frame)
+            self._match_entries(frame)
+            if isinstance(frame, MatchDelivery)
+            else self._entries_of(frame)
         )
         if self.queue.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
-    def _matched(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
+    def _match_entries(self, frame: MatchDelivery) -> list[QueueEntry[Any]]:
         pattern = self._pattern
         entries: list[QueueEntry[Any]] = []
         assert pattern is not None, "it was checked"
         for each in frame.matches:
             size = sum(ENTRY_BYTES + len(data) for data in each[1])
             try:
-                found = match_from(self.identity, each)
+                found = decode_match(self.identity, each)
                 if len(found.notifications) != len(pattern.filters):
                     raise FrameError("protocol", "the broker delivered no match of the pattern")
                 if frame.is_undecided and not all(
@@ -166,7 +168,7 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self._taken(size)
         return entries
 
-    def _delivered_by(self, frame: Delivery) -> list[QueueEntry[Any]]:
+    def _entries_of(self, frame: Delivery) -> list[QueueEntry[Any]]:
         entries: list[QueueEntry[Any]] = []
         for data in frame.notifications:
             try:
@@ -181,21 +183,21 @@ class TcpSubscription(QueuedSubscription[Any]):
                 self._taken(ENTRY_BYTES + len(data))
         return entries
 
-    def cut_off(self, frame: CutOff) -> None:
+    def on_cut_off(self, frame: CutOff) -> None:
         """The broker has ended it: more waited there than it has room for."""
-        self._lost_there = frame.dropped, frame.expired
+        self._lost_at_broker = frame.dropped, frame.expired
         self.end(TooSlowError())
 
-    def begin_anew(self) -> int:
+    def reset(self) -> int:
         """The subscription is put in force anew, at a broker that does not know it.
 
         Returns the credit. The credit is what the notifications that wait here leave of it.
         """
         self._reconnects += 1
-        full, expired = self._lost_there
+        full, expired = self._lost_at_broker
         self.count_dropped(QUEUE_FULL, full)
         self.count_dropped(EXPIRED, expired)
-        self._lost_there = 0, 0
+        self._lost_at_broker = 0, 0
         left = self._service.credit_bytes - self.queue.held_bytes
         self._read_bytes = min(left, 0)  # What is held beyond the credit is not granted again.
         return max(left, 0)
@@ -204,11 +206,11 @@ class TcpSubscription(QueuedSubscription[Any]):
         await self._service.enter(self, self._service.credit_bytes)
 
     async def _replace(self) -> None:
-        self.refusal = self.taken_up = None
-        await self._service.renew(self)
+        self.refusal = self.confirmed = None
+        await self._service.replace(self)
 
     async def _leave(self) -> None:
-        self._lost_there = max(self._lost_there, await self._service.leave(self.identity))
+        self._lost_at_broker = max(self._lost_at_broker, await self._service.leave(self.identity))
 
     def count_lost(self, reason: str, count: int, size: int) -> None:
         """So many were dropped in the outlet: the broker may send as much again."""
@@ -222,10 +224,10 @@ class TcpSubscription(QueuedSubscription[Any]):
             self._read_bytes = 0
 
     def _lost_before(self) -> tuple[int, int]:
-        return self._lost_there
+        return self._lost_at_broker
 
 
-def subscription_of(
+def new_subscription(
     service: SubscriptionHost, subject: Any, where: Any, when_full: WhenFull
 ) -> TcpSubscription:
     """What `Service.subscribe` gives; raises as it does."""
@@ -233,18 +235,20 @@ def subscription_of(
     return TcpSubscription(service, *reading_of(subject, where), when_full=when_full)
 
 
-TakingUp: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
+ResumeRequest: TypeAlias = tuple[TcpSubscription, Filter | FilterSet, int, "asyncio.Future[Reply]"]
 """A subscription that is asked for anew: what it wants, with so much credit, and the answer."""
 
 
-def taking_up(host: SubscriptionHost, subscription: TcpSubscription, credit: int) -> TakingUp:
+def request_again(
+    host: SubscriptionHost, subscription: TcpSubscription, credit: int
+) -> ResumeRequest:
     """Has the broker that is there now put a subscription in force."""
     answer = host.request(subscription.message(), credit, subscription.when_full)
     return subscription, subscription.wanted, credit, answer
 
 
-async def taken_up(
-    host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[TakingUp]
+async def await_resumed(
+    host: SubscriptionHost, in_force: dict[str, TcpSubscription], asked: Iterable[ResumeRequest]
 ) -> None:
     """Waits until subscriptions are in force, each with its present filters.
 
@@ -262,7 +266,7 @@ async def taken_up(
                     subscription.end(error)
                     break
             else:
-                subscription.taken_up, credit = wanted, 0
+                subscription.confirmed, credit = wanted, 0
             if subscription.wanted is wanted:
                 break
-            _, wanted, credit, answer = taking_up(host, subscription, credit)
+            _, wanted, credit, answer = request_again(host, subscription, credit)

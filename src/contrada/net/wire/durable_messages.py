@@ -157,7 +157,7 @@ LogRequested: TypeAlias = (
 T = Any
 
 
-def packed(message: Any) -> msgspec.Raw:
+def encode_durable(message: Any) -> msgspec.Raw:
     """A message as it stands in a frame.
 
     Raises LimitError for content that is too large, InvalidValueError for a name that is no text.
@@ -198,33 +198,33 @@ def _read_of(expected: type, data: Any) -> Any:
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_bytes_of)
 _REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
-_GIVEN: Final = msgspec.msgpack.Decoder(Records | Closed, dec_hook=_read_of)
-_SAID: Final = msgspec.msgpack.Decoder(
+_DELIVERIES: Final = msgspec.msgpack.Decoder(Records | Closed, dec_hook=_read_of)
+_LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
     AnnounceOwner | Sequenced | Transfer | StreamAck, dec_hook=_thing_of
 )
 
 
-def requested(data: msgspec.Raw) -> LogRequested:
+def decode_log_request(data: msgspec.Raw) -> LogRequested:
     """What a client asks. Raises EncodingError, LimitError and what else its content may raise."""
     return decoded(_REQUESTS, data)  # type: ignore[no-any-return]
 
 
-def published(message: Publications) -> tuple[Notification, ...]:
+def decode_publications(message: Publications) -> tuple[Notification, ...]:
     """What is to be published, checked. Raises EncodingError, LimitError."""
     return notifications_from(message.notifications)
 
 
-def given(data: msgspec.Raw) -> Records | Closed:
+def decode_delivery(data: msgspec.Raw) -> Records | Closed:
     """What a reader gets. Raises EncodingError."""
-    return decoded(_GIVEN, data)  # type: ignore[no-any-return]
+    return decoded(_DELIVERIES, data)  # type: ignore[no-any-return]
 
 
-def said(data: msgspec.Raw) -> DeliveryMessage:
+def decode_log_hop(data: msgspec.Raw) -> DeliveryMessage:
     """What a broker says to another one. Raises EncodingError, LimitError."""
-    return decoded(_SAID, data)  # type: ignore[no-any-return]
+    return decoded(_LINK_MESSAGES, data)  # type: ignore[no-any-return]
 
 
-def result(reply: LogReply, expected: type[T]) -> T:
+def decode_result(reply: LogReply, expected: type[T]) -> T:
     """What a request was answered. Raises EncodingError."""
     decoder = msgspec.msgpack.Decoder(expected, dec_hook=_thing_of)
     return decoded(decoder, reply.result)

@@ -13,7 +13,7 @@ from contrada.errors import FrameError, ProtocolError
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import BROKER, PUBLISHER, Connection, Phase
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
-from contrada.net.wire.tls import TLS_FAULT, tls_fault, why_hung_up
+from contrada.net.wire.tls import TLS_FAULT, describe_hang_up, describe_tls_error
 from contrada.net.wire.websocket import dial_websocket
 
 CLIENT_TICK_S: Final = 5.0
@@ -79,9 +79,9 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the other side."""
         self._connection.receive(data, self._loop.time())
-        self._work_off()
+        self._process()
 
-    def _work_off(self) -> None:
+    def _process(self) -> None:
         """Do what has come."""
         try:
             while (frame := self._connection.next()) is not None:
@@ -106,10 +106,10 @@ class Wire(asyncio.Protocol):
     def _why_lost(self, error: Exception | None) -> str:
         """Why the connection has ended, where this side knows or can guess."""
         if error is not None:
-            broke = why_not(error) if isinstance(error, OSError) else str(error)
+            broke = describe_os_error(error) if isinstance(error, OSError) else str(error)
             return f"the connection broke: {broke}"
         if self._connection.peer is None and self._transport is not None:
-            return why_hung_up(is_tls=self._transport.get_extra_info("sslcontext") is not None)
+            return describe_hang_up(is_tls=self._transport.get_extra_info("sslcontext") is not None)
         return ""
 
     @abstractmethod
@@ -246,10 +246,10 @@ class ClientWire(Wire):
         super()._write_outgoing()
 
 
-def why_not(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Why there is no connection, for a person."""
     if isinstance(error, ssl.SSLError):
-        return tls_fault(error)
+        return describe_tls_error(error)
     if isinstance(error, socket.gaierror):
         return f"the host is not known ({error.strerror})"
     # Of a host with several addresses the errors come together, as text.

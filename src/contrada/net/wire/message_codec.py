@@ -17,10 +17,10 @@ from contrada.net.wire.pattern_codec import (
     packed_pattern_message,
 )
 from contrada.net.wire.payload_codec import (
-    checked_content,
+    check_content,
     decoded,
+    encode_content,
     offer_from,
-    packed_content,
     published_from,
 )
 from contrada.net.wire.query_codec import PackedAnswer, PackedAsk, PackedDescribe
@@ -65,7 +65,7 @@ class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
 
     def members(self) -> list[msgspec.Raw]:
         """The filters as they travel, each once. Raises EncodingError, LimitError. Cost: linear."""
-        data = checked_content(self.filters)
+        data = check_content(self.filters)
         if not data.startswith(_SET_HEAD):
             return [msgspec.Raw(data)]
         try:
@@ -164,7 +164,7 @@ ClientRequest: TypeAlias = (
 """What a client asks a broker for."""
 
 
-def packed(message: Hopping | PackedAnswer | Follow | Unfollow) -> msgspec.Raw:
+def encode_message(message: Hopping | PackedAnswer | Follow | Unfollow) -> msgspec.Raw:
     """A message as it stands in a frame. Raises LimitError for content that is too large."""
     whole: object = message
     if isinstance(message, PatternMessage):
@@ -172,12 +172,12 @@ def packed(message: Hopping | PackedAnswer | Follow | Unfollow) -> msgspec.Raw:
     return msgspec.Raw(_MESSAGE_ENCODER.encode(whole))
 
 
-def packed_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
+def encode_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
     """A `Publish` of notifications that are packed, as it stands in a frame."""
     return msgspec.Raw(_MESSAGE_ENCODER.encode(_PackedPublish(encodings, hops, source)))
 
 
-def unpacked(data: msgspec.Raw) -> ClientRequest:
+def decode_request(data: msgspec.Raw) -> ClientRequest:
     """The message that stands in a frame, what is published checked.
 
     Raises EncodingError, LimitError, InvalidNotificationError and what else its content may raise.
@@ -191,7 +191,7 @@ def unpacked(data: msgspec.Raw) -> ClientRequest:
     return message  # type: ignore[no-any-return]
 
 
-def unpacked_hop(data: msgspec.Raw) -> Hopping:
+def decode_hop(data: msgspec.Raw) -> Hopping:
     """The message of a neighbour. Raises as `unpacked`, and FrameError for what it may not ask."""
     message = decoded(_HOP_DECODER, data)
     match message:
@@ -210,7 +210,7 @@ def unpacked_hop(data: msgspec.Raw) -> Hopping:
     return message  # type: ignore[no-any-return]
 
 
-_MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=packed_content)
+_MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_content)
 _MESSAGE_DECODER: Final = msgspec.msgpack.Decoder(
     _PackedPublish
     | PackedSubscribe

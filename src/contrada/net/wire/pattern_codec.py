@@ -6,12 +6,12 @@ from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.net.wire.payload_codec import (
     PackedMatch,
-    match_from,
-    packed_content,
-    packed_match,
-    packed_values,
+    decode_match,
+    decode_values,
+    encode_content,
+    encode_match,
+    encode_values,
     pattern_from,
-    values_from,
 )
 from contrada.patterns.pattern_assembly import Piece
 from contrada.patterns.runs import PatternLimits
@@ -104,7 +104,7 @@ class _PackedReport(RouterMessage, frozen=True, tag="report matches"):
 
     def unpacked(self) -> ReportMatches:
         """The message. Raises EncodingError, LimitError."""
-        matches = tuple(match_from(self.identity, each) for each in self.matches)
+        matches = tuple(decode_match(self.identity, each) for each in self.matches)
         return ReportMatches(self.identity, matches, self.watermark_us, self.waits_us, self.version)
 
 
@@ -125,23 +125,23 @@ def packed_pattern_message(message: PatternMessage) -> RouterMessage:
     """A message about a pattern as it travels. Raises LimitError for content that is too large."""
     match message:
         case SubscribePattern(identity, pattern, hops, version):
-            return PackedPattern(identity, packed_content(pattern), hops, version)
+            return PackedPattern(identity, encode_content(pattern), hops, version)
         case HandOver(identity, watermark_us, pieces, version):
             return _PackedHandOver(identity, watermark_us, [*map(_packed_piece, pieces)], version)
         case ReturnPattern(identity, watermark_us, pieces, version):
             return _PackedReturn(identity, watermark_us, [*map(_packed_piece, pieces)], version)
         case ReportMatches(identity, matches, watermark_us, waits_us, version):
-            packed = [*map(packed_match, matches)]
+            packed = [*map(encode_match, matches)]
             return _PackedReport(identity, packed, watermark_us, waits_us, version)
     return message
 
 
 def _packed_piece(piece: Piece) -> _PackedPiece:
-    by = None if piece.by is None else packed_values(piece.by)
+    by = None if piece.by is None else encode_values(piece.by)
     return piece.place, by, bytes(to_msgpack(piece.notification))
 
 
 def _piece_from(packed: _PackedPiece) -> Piece:
     place, by, data = packed
     notification: Notification = notification_from_msgpack(data)
-    return Piece(place, None if by is None else values_from(by), notification)
+    return Piece(place, None if by is None else decode_values(by), notification)

@@ -30,16 +30,16 @@ PackedMatch: TypeAlias = tuple[bytes, list[bytes]]
 """A match as it travels: the values of `by`, and its notifications."""
 
 
-def packed_content(content: Any) -> bytes:
+def encode_content(content: Any) -> bytes:
     """The bytes of a notification or of filters. Raises LimitError when a frame cannot hold them.
 
     They fit into a frame also beside others.
     """
-    data = checked_content(to_msgpack(content))
+    data = check_content(to_msgpack(content))
     return data if type(data) is bytes else bytes(data)  # What is doubtful here is not elsewhere.
 
 
-def checked_content(data: bytes) -> bytes:
+def check_content(data: bytes) -> bytes:
     """The bytes themselves. Raises LimitError where they are too many."""
     if len(data) > CONTENT_BYTES_MAX:
         raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(data))
@@ -60,7 +60,7 @@ def published_from(each: list[bytes]) -> Notifications:
 
 def _spend_on(each: Sequence[bytes]) -> None:
     spend(_NOTIFICATION_WORK * len(each) + sum(map(len, each)) // _BYTES_PER_STEP)
-    checked_content(max(each, key=len, default=b""))
+    check_content(max(each, key=len, default=b""))
 
 
 def as_notification(passed: Passed) -> Notification:
@@ -85,7 +85,7 @@ def decoded(decoder: "msgspec.msgpack.Decoder[Any]", data: msgspec.Raw) -> Any:
 
 def offer_from(data: bytes) -> Offer:
     """An advertisement from its bytes. Raises EncodingError, LimitError, FrameError."""
-    offer = from_msgpack(checked_content(data))
+    offer = from_msgpack(check_content(data))
     if not isinstance(offer, Advertisement | Filter):
         raise FrameError("unsupported", f"expected an advertisement, found {_kind_of(offer)}")
     return offer
@@ -93,7 +93,7 @@ def offer_from(data: bytes) -> Offer:
 
 def query_from(data: bytes) -> Query:
     """A query from its bytes. Raises as `offer_from`."""
-    query = from_msgpack(checked_content(data))
+    query = from_msgpack(check_content(data))
     if not isinstance(query, Query):
         raise FrameError("unsupported", f"expected a query, found {_kind_of(query)}")
     return query
@@ -101,20 +101,20 @@ def query_from(data: bytes) -> Query:
 
 def pattern_from(data: bytes) -> Pattern:
     """A pattern from its bytes. Raises as `offer_from`."""
-    pattern = from_msgpack(checked_content(data))
+    pattern = from_msgpack(check_content(data))
     if not isinstance(pattern, Pattern):
         raise FrameError("unsupported", f"expected a pattern, found {_kind_of(pattern)}")
     return pattern
 
 
-def packed_values(values: Sequence[Value]) -> bytes:
+def encode_values(values: Sequence[Value]) -> bytes:
     """Values of `by`, as a notification holds them under their places."""
     if not values:
         return b""
     return to_msgpack(Notification({str(place): each for place, each in enumerate(values)}))
 
 
-def values_from(data: bytes) -> tuple[Value, ...]:
+def decode_values(data: bytes) -> tuple[Value, ...]:
     """Values of `by` from their bytes. Raises EncodingError."""
     if not data:
         return ()
@@ -125,14 +125,14 @@ def values_from(data: bytes) -> tuple[Value, ...]:
     return tuple(values)  # type: ignore[arg-type]
 
 
-def packed_match(match: Match[Any]) -> PackedMatch:
+def encode_match(match: Match[Any]) -> PackedMatch:
     """A match as it travels."""
-    return packed_values(match.by), [bytes(to_msgpack(each)) for each in match.notifications]
+    return encode_values(match.by), [bytes(to_msgpack(each)) for each in match.notifications]
 
 
-def match_from(key: str, packed: PackedMatch) -> Match[str]:
+def decode_match(key: str, packed: PackedMatch) -> Match[str]:
     """A match from its bytes. Raises EncodingError, LimitError."""
-    return Match(key, values_from(packed[0]), notifications_from(packed[1]))
+    return Match(key, decode_values(packed[0]), notifications_from(packed[1]))
 
 
 def _kind_of(thing: object) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
 from contrada.net.wire.payload_codec import (
-    checked_content,
+    check_content,
     decoded,
     notifications_from,
     offer_from,
@@ -125,7 +125,7 @@ class PackedAnswer(RouterMessage, frozen=True, tag="answer"):
         )
 
 
-def packed_answers(answer: Answer) -> Iterator[PackedAnswer]:
+def split_answer(answer: Answer) -> Iterator[PackedAnswer]:
     """An answer as it travels: as several where its items do not fit into a frame together.
 
     What is reported comes with the last of them. Raises LimitError for an item that is too large.
@@ -134,7 +134,7 @@ def packed_answers(answer: Answer) -> Iterator[PackedAnswer]:
     batch: list[bytes] = []
     size = 0
     for each in answer.items:
-        batch.append(checked_content(bytes(to_msgpack(each))))
+        batch.append(check_content(bytes(to_msgpack(each))))
         size += len(batch[-1])
         if size >= ANSWER_BYTES_MAX or len(batch) == ANSWER_ITEMS_MAX:
             yield PackedAnswer(asker, identity, batch)
@@ -145,13 +145,13 @@ def packed_answers(answer: Answer) -> Iterator[PackedAnswer]:
         )
 
 
-def unpacked_question(data: msgspec.Raw) -> Ask:
+def decode_question(data: msgspec.Raw) -> Ask:
     """A question to a client's sources. Raises as `frames.unpacked`."""
     question: PackedAsk = decoded(_QUESTION_DECODER, data)
     return question.unpacked()
 
 
-def unpacked_about(data: msgspec.Raw) -> Answer | More | Cancel:
+def decode_query_message(data: msgspec.Raw) -> Answer | More | Cancel:
     """What is said of a question. Raises as `frames.unpacked`."""
     message = decoded(_ABOUT_DECODER, data)
     return message.unpacked() if isinstance(message, PackedAnswer) else message

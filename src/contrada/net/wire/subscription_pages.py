@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypeAlias
 import msgspec
 
 from contrada.model import Filter
-from contrada.net.wire.payload_codec import packed_content
+from contrada.net.wire.payload_codec import encode_content
 from contrada.routing.router import Router
 from contrada.routing.router_messages import Client, Party
 from contrada.routing.tables.next_hop_cache import ITSELF
@@ -75,7 +75,7 @@ class _PageDraft:
         """Packs filters, each in a turn of its own: it may cost as much as reading it did."""
         packed: list[bytes] = []
         for each in filters:
-            packed.append(packed_content(each))
+            packed.append(encode_content(each))
             yield
         if packed:
             self.held.append((name, packed))

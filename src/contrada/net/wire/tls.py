@@ -59,11 +59,13 @@ class Tls:
         if self.require_certificate and self.authority is None:
             raise ServiceError("who asks for certificates says whose: add an authority")
 
-    def going(self) -> ssl.SSLContext:
+    def client_context(self) -> ssl.SSLContext:
         """For the connections that this side makes. Raises InputError."""
         return self._context(ssl.Purpose.SERVER_AUTH)
 
-    def coming(self, fail: Callable[[str], None], *, asks: bool = False) -> ssl.SSLContext | None:
+    def server_context(
+        self, fail: Callable[[str], None], *, asks: bool = False
+    ) -> ssl.SSLContext | None:
         """For the connections made to this side; None where it has no certificate.
 
         `fail` is told of each handshake that fails. With `asks` who comes may show a certificate of
@@ -91,8 +93,8 @@ class Tls:
                     raise
                 except ssl.SSLError as error:
                     self._failure = error
-                    fail(tls_fault(error))
-                    if not _is_of_certificate(error):
+                    fail(describe_tls_error(error))
+                    if not _is_certificate_error(error):
                         raise
                     # After a fault the loop sends nothing more. So it is told to go on: it sends
                     # why the certificate is refused, and the other side hangs up. It is cut where
@@ -112,10 +114,10 @@ class Tls:
                 else str(error.strerror)
             )
             raise InputError(str(self.authority), reason) from None
-        self.identify(context)
+        self.load_certificate(context)
         return context
 
-    def identify(self, context: ssl.SSLContext) -> None:
+    def load_certificate(self, context: ssl.SSLContext) -> None:
         """Shows the certificate from now on, as its files are now. Raises InputError."""
         if self.certificate is None:
             return
@@ -132,7 +134,7 @@ class Tls:
                 if error.reason == "KEY_VALUES_MISMATCH"
                 else "expected a certificate and its key, in PEM"
             )
-            raise InputError(self._shown(), reason) from None
+            raise InputError(self._files(), reason) from None
 
     def why_out_of_date(self) -> str:
         """Why others refuse this side's certificate by the clock; empty where they do not.
@@ -143,7 +145,7 @@ class Tls:
         if self.certificate is None:
             return ""
         shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.identify(shows)
+        self.load_certificate(shows)
         looks = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         looks.check_hostname = False
         looks.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -165,19 +167,19 @@ class Tls:
         return ""
 
     def _refuse_password(self) -> str:
-        raise InputError(self._shown(), "the key is encrypted; expected one that is not")
+        raise InputError(self._files(), "the key is encrypted; expected one that is not")
 
-    def _shown(self) -> str:
+    def _files(self) -> str:
         return f"{self.certificate}, {self.key}" if self.key else str(self.certificate)
 
 
-def _is_of_certificate(error: ssl.SSLError) -> bool:
+def _is_certificate_error(error: ssl.SSLError) -> bool:
     """Whether the other side speaks TLS, but is not let in for its certificate."""
     is_wrong = isinstance(error, ssl.SSLCertVerificationError)
     return is_wrong or error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
-def tls_fault(error: ssl.SSLError) -> str:
+def describe_tls_error(error: ssl.SSLError) -> str:
     """Why there is no TLS with the other side, for a person."""
     if isinstance(error, ssl.SSLCertVerificationError):
         said = error.verify_message.rstrip(".")
@@ -195,7 +197,7 @@ def tls_fault(error: ssl.SSLError) -> str:
     return _WORDS.get(reason, f"TLS failed ({reason})")
 
 
-def why_hung_up(*, is_tls: bool) -> str:
+def describe_hang_up(*, is_tls: bool) -> str:
     """Why the other side may have closed the connection before it said anything."""
     wish = "asks for a certificate of this side" if is_tls else "wants TLS, as with contradas://"
     return f"it is no broker, or one that {wish}: it closed the connection without a word"

@@ -71,7 +71,7 @@ class Options:
             self.address,
             publisher=publisher,
             reconnect_wait_s=self.reconnect_wait,
-            approach=ConnectOptions(tls.going() if is_told else None, self.token),
+            options=ConnectOptions(tls.client_context() if is_told else None, self.token),
         )
 
 

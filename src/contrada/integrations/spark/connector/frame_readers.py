@@ -187,7 +187,7 @@ class _Ahead:
     def _ask(self) -> "asyncio.Task[RecordBatch]":
         of = self._span
         said = AskRecordBatch(of.name, of.number, self._at, of.end, of.is_again)
-        return asyncio.ensure_future(self._held.delivery().stretch(said))
+        return asyncio.ensure_future(self._held.delivery().record_batch(said))
 
 
 def _check_misfits(options: Options, columns: ArrowColumns) -> None:

@@ -19,7 +19,7 @@ from contrada.integrations.files.record_matcher import Wish
 from contrada.integrations.files.rule_files import DIALECTS, load_rules, rule_files
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
-from contrada.net.client.subscription_export import all_held
+from contrada.net.client.subscription_export import read_subscriptions
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.subscription_pages import HeldFilters
 from contrada.service.settings import read_text
@@ -109,7 +109,7 @@ def held_by(address: str) -> list[HeldFilters]:
 
     async def ask() -> list[HeldFilters]:
         async with TcpService(address, reconnect=False) as service:
-            return await all_held(service)
+            return await read_subscriptions(service)
 
     # Of a name that is told twice the last holds: the one before has ended meanwhile.
     held = asyncio.run(ask())
