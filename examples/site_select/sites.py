@@ -61,12 +61,12 @@ class Site:
         """What it is; of what it has anything may be asked."""
         return ct.Filter({"site": bits(self.traits), "airport": self.name})
 
-    def answer(self, question: ct.Question) -> Iterator[ct.Notification]:
+    def answer(self, question: ct.SourceQuery) -> Iterator[ct.Notification]:
         """The acknowledgements of what a command makes it do, or flights."""
         yield from self._obey(question)
         yield from question.select(self._flights())
 
-    def _obey(self, question: ct.Question) -> Iterator[ct.Notification]:
+    def _obey(self, question: ct.SourceQuery) -> Iterator[ct.Notification]:
         for command in COMMANDS:
             for day in sorted({each.day for each in self.flights}):
                 done = ct.Notification(

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from contrada.patterns.pattern_matcher import PatternMatcher
     from contrada.routing.aggregation import Aggregate
     from contrada.service import DurableSubscription, Service, Subscription
-    from contrada.service.query.question import Question
     from contrada.service.query.source import FunctionSource, RecordSource
+    from contrada.service.query.source_query import SourceQuery
     from contrada.service.security.signatures import Signer, Verifier
     from contrada.service.sync import SyncService
     from contrada.typed import (
@@ -96,7 +96,7 @@ _LATER: Final = {
     ),
     "FileSource": "contrada.integrations.sources.file_source",
     "TableSource": "contrada.integrations.sources.table_source",
-    "Question": "contrada.service.query.question",
+    "SourceQuery": "contrada.service.query.source_query",
     **dict.fromkeys(("FunctionSource", "RecordSource"), "contrada.service.query.source"),
     "Aggregate": "contrada.routing.aggregation",
     **dict.fromkeys(("Handle", "ThreadPolicy"), "contrada.typed.handles"),
@@ -117,7 +117,7 @@ _LATER: Final = {
 __all__ = [
     "TableSource",
     "RecordSource",
-    "Question",
+    "SourceQuery",
     "FunctionSource",
     "FileSource",
     "Aggregate",
@@ -192,6 +192,7 @@ __all__ = [
 _RENAMED: Final = {
     "BlockingService": "SyncService",
     "Prioritary": "Prioritized",
+    "Question": "SourceQuery",
     "StandingSubscription": "DurableSubscription",
     "Timely": "Expiring",
     **{name: f"ops.{name}" for name in ops.__all__ if name != "matches"},

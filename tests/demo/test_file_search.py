@@ -16,7 +16,7 @@ def met(files: dict[str, list[dict[str, object]]], text: str) -> set[str]:
     described = {
         name: ct.RecordSource(several).describe(now_us=0) for name, several in files.items()
     }
-    queries = [each.query for each in ct.Question(text).alternatives]
+    queries = [each.query for each in ct.SourceQuery(text).alternatives]
     return {
         name for name, offer in described.items() if any(ct.meets(each, offer) for each in queries)
     }

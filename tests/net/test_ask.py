@@ -188,7 +188,7 @@ async def test_ctrl_c_ends_a_question() -> None:
     """A source would work on for somebody who has gone."""
     has_ended = asyncio.Event()
 
-    async def never(_: ct.Question) -> AsyncIterator[dict[str, int]]:
+    async def never(_: ct.SourceQuery) -> AsyncIterator[dict[str, int]]:
         try:
             yield {"a": 1}
             await asyncio.Event().wait()

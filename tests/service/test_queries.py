@@ -23,8 +23,8 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing import aggregation
 from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service, deadlines, dispatcher
-from contrada.service.query import answerer, asker
-from contrada.service.query.question import Question
+from contrada.service.query import query_client, query_responder
+from contrada.service.query.source_query import SourceQuery
 from tests.asynchronous import on_loop, until
 from tests.service.ways import known, service_of
 
@@ -94,6 +94,19 @@ async def test_answers_come_of_all_that_may_know(name: str) -> None:
         nobody = service.query("wind > 3 and temperature > 3")
         assert await all_of(nobody) == []
         assert states_of(nobody).keys() <= {"north", "south"}
+
+
+@on_loop
+async def test_query_objects_are_accepted(name: str) -> None:
+    """A query made for the algebra or for a source could not be sent."""
+    async with library(name) as service:
+        product = ct.Query({"author": "Joyce", "edition": ct.lt(2)})
+        assert [each["title"] for each in await all_of(service.query(product))] == ["Ulysses"]
+        assert len(await all_of(service.query(product, "title prefix 'U'"))) == 1
+        assert await all_of(service.compute("count", product)) == [{"count": 1}]
+        steinbeck = SourceQuery("author = 'Steinbeck' and edition = $n and price = $n")
+        assert await all_of(service.query(steinbeck)) == []
+        assert len(await all_of(service.query(SourceQuery("author = 'Woolf'")))) == 1
 
 
 @on_loop
@@ -211,7 +224,7 @@ async def test_who_asks_may_say_who_it_is(name: str) -> None:
     """A source could not tell its friends, or would be told who asks without being asked."""
     askers: list[str] = []
 
-    def remember(question: Question) -> list[dict[str, int]]:
+    def remember(question: SourceQuery) -> list[dict[str, int]]:
         askers.append(question.asker)
         return []
 
@@ -227,14 +240,14 @@ async def test_who_asks_may_say_who_it_is(name: str) -> None:
 async def test_a_source_that_fails_is_told(name: str) -> None:
     """A part would be taken for the whole, or one bad source would spoil the others."""
 
-    def fails(_: Question) -> Iterator[dict[str, int]]:
+    def fails(_: SourceQuery) -> Iterator[dict[str, int]]:
         yield {"a": 1}
         raise OSError("no such disk")
 
-    def says_nonsense(_: Question) -> list[Any]:
+    def says_nonsense(_: SourceQuery) -> list[Any]:
         return [{"a": object()}]
 
-    async def answers_later(_: Question) -> AsyncIterator[dict[str, int]]:
+    async def answers_later(_: SourceQuery) -> AsyncIterator[dict[str, int]]:
         yield {"a": 2}
 
     async with service_of(name) as service, AsyncExitStack() as stack:
@@ -266,7 +279,7 @@ class Endless:
         self.given = 0
         self.has_ended = asyncio.Event()
 
-    async def answer(self, _: Question) -> AsyncIterator[dict[str, int]]:
+    async def answer(self, _: SourceQuery) -> AsyncIterator[dict[str, int]]:
         try:
             while True:
                 self.given += 1
@@ -282,7 +295,7 @@ async def test_a_question_ends_in_time(name: str) -> None:
     """Who asks would wait for ever, and the source would work on for nobody."""
     silent = asyncio.Event()
 
-    async def never(_: Question) -> AsyncIterator[dict[str, int]]:
+    async def never(_: SourceQuery) -> AsyncIterator[dict[str, int]]:
         try:
             yield {"a": 1}
             await asyncio.Event().wait()
@@ -416,8 +429,8 @@ async def test_what_makes_no_sense_is_refused(name: str) -> None:
 @on_loop
 async def test_limits_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One client could fill a server, or its own memory."""
-    monkeypatch.setattr(asker, "COLLATED_MAX", 3)
-    monkeypatch.setattr(answerer, "SERVICE_SOURCES_MAX", 1)
+    monkeypatch.setattr(query_client, "COLLATED_MAX", 3)
+    monkeypatch.setattr(query_responder, "SERVICE_SOURCES_MAX", 1)
     async with service_of(name) as service:
         many = [{"a": each} for each in range(9)]
         async with service.offer("a any", lambda _: many, name="many"):
@@ -462,13 +475,13 @@ async def test_a_source_that_is_withdrawn_before_it_has_begun_ends(name: str) ->
         assert {state for state, _ in states_of(answers).values()} <= ended
 
 
-async def silent(_: Question) -> list[dict[str, int]]:
+async def silent(_: SourceQuery) -> list[dict[str, int]]:
     """A source that only waits."""
     await asyncio.Event().wait()
     return []
 
 
-async def restless(_: Question) -> AsyncIterator[dict[str, int]]:
+async def restless(_: SourceQuery) -> AsyncIterator[dict[str, int]]:
     """A source that never waits, and never answers."""
     while True:
         yield {"b": 1}
@@ -511,7 +524,7 @@ async def test_a_sorted_predicate_that_fails_is_told_to_who_asks(
     def fails(*_: object) -> bool:
         raise ValueError("a fault of who asks")
 
-    monkeypatch.setattr(asker.AnswerReader, "is_asked_for", fails)
+    monkeypatch.setattr(query_client.AnswerReader, "is_asked_for", fails)
     async with library(name) as service:
         with pytest.raises(ValueError, match="who asks"):
             await all_of(service.query("author any", sort="title"))
@@ -562,9 +575,9 @@ async def test_a_source_that_cannot_be_offered_is_not_described_again() -> None:
 @on_loop
 async def test_what_a_source_cannot_give_is_its_own_failure(name: str) -> None:
     """An item that no frame holds would be lost in silence; a source's own haste be the asker's."""
-    assert answerer.ITEM_BYTES_MAX <= CONTENT_BYTES_MAX
+    assert query_responder.ITEM_BYTES_MAX <= CONTENT_BYTES_MAX
 
-    def hasty(_: Question) -> None:
+    def hasty(_: SourceQuery) -> None:
         raise TimeoutError("its database")
 
     async with (

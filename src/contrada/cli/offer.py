@@ -21,14 +21,14 @@ from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Service, SourceOffer
 from contrada.service.loop_guards import checked_timeout, first_of
-from contrada.service.query.question import Question
 from contrada.service.query.source import DataSource
 from contrada.service.query.source_description import FRESH_S
+from contrada.service.query.source_query import SourceQuery
 
 SHOWN_EVERY_S: Final = 0.25
 """Seconds from one look at what it is described by to the next."""
 
-_EVERYTHING: Final = Question("everything")
+_EVERYTHING: Final = SourceQuery("everything")
 
 
 @click.command()
@@ -131,15 +131,15 @@ class _TellingSource:
         self.fresh_s = fresh_s
         self.count = 0
         self._source = source
-        self._told: asyncio.Queue[Question] = asyncio.Queue(1)
+        self._told: asyncio.Queue[SourceQuery] = asyncio.Queue(1)
 
-    async def answer(self, question: Question) -> Any:
+    async def answer(self, question: SourceQuery) -> Any:
         """See `DataSource`."""
         self.count += 1
         await self._told.put(question)
         return self._source.answer(question)
 
-    async def next(self) -> Question:
+    async def next(self) -> SourceQuery:
         """The next question."""
         return await self._told.get()
 

@@ -6,7 +6,6 @@ filters, so that every service admits and refuses the same things with the same 
 """
 
 from contrada.service.advertisements import Advertisements, OfferChange, Offering
-from contrada.service.dissemination import dissemination_of, not_registered
 from contrada.service.interface import (
     ConnectionState,
     Disseminates,
@@ -23,11 +22,11 @@ from contrada.service.query_interface import (
     Answers,
     Computed,
     Description,
-    Queryable,
     SourceLike,
     SourceOffer,
 )
 from contrada.service.requests import (
+    dissemination_of,
     filters_of,
     is_predicate,
     is_promised,
@@ -68,7 +67,6 @@ __all__ = [
     "SourceLike",
     "Computed",
     "Description",
-    "Queryable",
     "SourceOffer",
     "Disseminates",
     "EnvelopePredicate",
@@ -86,7 +84,6 @@ __all__ = [
     "is_promised",
     "match_reader_of",
     "narrowing_of",
-    "not_registered",
     "notification_of",
     "offer_of",
     "pattern_of",

@@ -418,7 +418,7 @@ def _intervals(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield found[0], found[-1] + 1
 
 
-def standing_subscription(
+def durable_reader_of(
     service: ReaderHost,
     subject: Any,
     where: Any,

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 from collections.abc import (
     AsyncIterable,
-    AsyncIterator,
     Callable,
     Coroutine,
     Iterable,
@@ -30,27 +29,31 @@ from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Publish, Subscribe
-from contrada.service.advertisements import Advertisements, Offering
+from contrada.service.base_service import BaseService
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.dispatcher import Dispatcher, Pending, Route
-from contrada.service.dissemination import dissemination_of
-from contrada.service.dissemination_service import BatchSorter, DisseminatingService, check_standing
 from contrada.service.envelope_factory import identified, runs_of, stamp_of
 from contrada.service.interface import ConnectionState, ServiceStatistics, WhenFull
 from contrada.service.loop_guards import (
     batches_of,
     check_loop,
     checked_wait,
-    checked_when_full,
     off_loop,
     tell_published,
 )
-from contrada.service.offers import FollowedOffers, HeldOffering, LocalOfferBoard
+from contrada.service.merged_subscription import BatchSorter
+from contrada.service.offers import LocalOfferBoard
 from contrada.service.queued_subscription import QueuedSubscription
-from contrada.service.requests import is_promised, offer_of, promised, publication_of, reading_of
+from contrada.service.requests import (
+    dissemination_of,
+    is_promised,
+    promised,
+    publication_of,
+    reading_of,
+)
 from contrada.service.security.signatures import Signer
 from contrada.service.stores.store_location import check_store, open_sound
-from contrada.service.subjects import Item, Offered
+from contrada.service.subjects import Item
 from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, SubscriptionQueue
 from contrada.service.timekeeper import Timekeeper
 
@@ -72,8 +75,10 @@ _END_OF_TIME_US: Final = TIME_MAX_US + 1
 """Later than all that can be published."""
 
 
-class EmbeddedService(DisseminatingService):
+class EmbeddedService(BaseService):
     """A whole publish/subscribe service in this process and this event loop."""
+
+    _offers: LocalOfferBoard
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class EmbeddedService(DisseminatingService):
         `store` is a file or the URL of a database, opened and closed with the service, or a store
         that its owner closes. `dispatcher` is that of its server, where there is a network.
         """
+        super().__init__()
         self._states = ConnectionStates(on_connection)
         self._publish_wait_s = checked_wait(publish_wait_s)
         self._stamp = stamp_of(publisher)
@@ -96,7 +102,7 @@ class EmbeddedService(DisseminatingService):
         self.now_us = self._stamp.now_us
         self.dispatcher = Dispatcher() if dispatcher is None else dispatcher
         self.client = self.dispatcher.client()
-        self._market = LocalOfferBoard(self.dispatcher, self.client, self.require_open)
+        self._offers = LocalOfferBoard(self.dispatcher, self.client, self.require_open)
         self.subscriptions: set[EmbeddedSubscription[Any]] = set()
         self._identities = itertools.count(1)
         self._timekeeper = Timekeeper(self.dispatcher, self.now_us, self._publish_wait_s)
@@ -108,7 +114,7 @@ class EmbeddedService(DisseminatingService):
         check_store(store)
         self._store = store
         self._host: DeliveryHost | None = None
-        self._questions: QueryEngine | None = None
+        self._queries: QueryEngine | None = None
 
     async def open(self) -> None:
         """Start it. A closed service stays closed. Raises StoreError: its store cannot be used."""
@@ -164,9 +170,9 @@ class EmbeddedService(DisseminatingService):
         self._timekeeper.cancel()
         for subscription in list(self.subscriptions):
             subscription.end()
-        self._market.end()
-        if self._questions is not None:
-            await self._questions.aclose()
+        self._offers.end()
+        if self._queries is not None:
+            await self._queries.aclose()
         if pending:
             await self.dispatcher.wait(pending, 0)  # These queues are full: it is counted.
         await self._timekeeper.ended()  # So is what it waited for.
@@ -252,32 +258,10 @@ class EmbeddedService(DisseminatingService):
         await host.committed()
         return stamped
 
-    def subscribe(
-        self,
-        subject: Any = None,
-        where: Any = None,
-        *,
-        when_full: WhenFull = BLOCK,
-        **standing: Any,
-    ) -> Any:
-        """A subscription, in force inside `async with`; see `Service.subscribe`."""
-        checked_when_full(when_full)
-        if standing:
-            from contrada.service.durable_reader import standing_subscription
-
-            check_standing(subject)
-            return standing_subscription(self, subject, where, when_full, standing)
-        if not isinstance(subject, Pattern) and (
-            merged := self._merged(subject, where, when_full, self._subscribe_all)
-        ):
-            return merged
+    def _new_subscription(
+        self, subject: Any, where: Any, when_full: WhenFull
+    ) -> "EmbeddedSubscription[Any]":
         return EmbeddedSubscription(self, *reading_of(subject, where), when_full=when_full)
-
-    def _subscribe_all(
-        self, filters: Filter | FilterSet, _: None, when_full: WhenFull
-    ) -> "EmbeddedSubscription[Notification]":
-        """A subscription at this service alone, to notifications."""
-        return EmbeddedSubscription(self, filters, None, when_full=when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
@@ -286,37 +270,20 @@ class EmbeddedService(DisseminatingService):
         host.end(durable)
         await host.committed()
 
-    def advertise(self, offered: Offered) -> Offering:
-        """An advertisement, in force inside `async with`; see `Service.advertise`."""
-        return HeldOffering(self._market, offer_of(offered))
-
-    def advertisements(self) -> Advertisements:
-        """What is on offer here, as it changes."""
-        return FollowedOffers(self._market)
-
-    def _questioning(self) -> "QueryEngine":
-        if self._questions is None:
+    def _query_engine(self) -> "QueryEngine":
+        if self._queries is None:
             from contrada.service.query.query_engine import LocalQueryEngine
 
-            self._questions = LocalQueryEngine(
+            self._queries = LocalQueryEngine(
                 self.dispatcher, self.client, self._stamp, self.require_open
             )
-        return self._questions
+        return self._queries
 
     def statistics(self) -> ServiceStatistics:
         """What was published, matched and dropped so far."""
         found = self.dispatcher.statistics()
         host = self._opened_host()
         return found if host is None else replace(found, delivery=host.server.statistics())
-
-    @property
-    def connection(self) -> ConnectionState:
-        """How it is connected at this moment."""
-        return self._states.current
-
-    def connection_states(self) -> AsyncIterator[ConnectionState]:
-        """How it is connected at this moment, then each change; ends after "closed"."""
-        return self._states.follow()
 
     def _hand_over(
         self, notifications: Sequence[Notification]

@@ -43,6 +43,7 @@ from contrada.service.query_interface import (
     Computed,
     ComputeOptions,
     Description,
+    Queryable,
     QueryOptions,
     SourceLike,
     SourceOffer,
@@ -529,7 +530,7 @@ class Service(AsyncResource):
     @overload
     def query(
         self,
-        subject: Subscribable,
+        subject: Queryable,
         where: Subscribable | None = None,
         **options: Unpack[QueryOptions],
     ) -> Answers[Notification]: ...

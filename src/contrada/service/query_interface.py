@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar
 
 from contrada.routing.aggregation import Aggregate
+from contrada.routing.disjuncts import Disjunct
 from contrada.routing.router_messages import Offer, SourceReport, SourceState
 from contrada.service.async_resource import AsyncResource
-from contrada.service.subjects import Offered
+from contrada.service.subjects import Offered, Subscribable
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -19,15 +20,24 @@ QUESTION_WAIT_S: Final = 10.0
 sources that have not ended are reported."""
 
 
-class Queryable(Protocol):
-    """What can be asked."""
+class SupportsAnswer(Protocol):
+    """An object that answers queries; `DataSource` describes itself, too."""
 
     def answer(self, question: Any) -> Any:
         """The items that answer a question, or more: a plain or an asynchronous iterable."""
         ...
 
 
-SourceLike: TypeAlias = Queryable | Callable[[Any], Any]
+class SupportsAlternatives(Protocol):
+    """A query as its alternatives, as `contrada.SourceQuery` is."""
+
+    alternatives: tuple[Disjunct, ...]
+
+
+Queryable: TypeAlias = Subscribable | SupportsAlternatives
+"""What can be asked of sources."""
+
+SourceLike: TypeAlias = SupportsAnswer | Callable[[Any], Any]
 """What can be offered: a source, or a function of the question that gives what `answer` does."""
 
 Computed: TypeAlias = Aggregate | str

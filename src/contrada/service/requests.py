@@ -63,6 +63,18 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
     )
 
 
+def dissemination_of(item: object) -> str | None:
+    """The dissemination that the class of an item chose; None: the service's own way.
+
+    Raises whatever `chosen_dissemination` of the class raises.
+    """
+    kind = type(item)
+    if kind is dict or kind is Notification or not hasattr(kind, "chosen_dissemination"):
+        return None
+    chosen: str | None = item.chosen_dissemination()  # type: ignore[attr-defined]
+    return chosen
+
+
 def publication_of(
     item: Item,
     body: Body,
@@ -233,12 +245,18 @@ def reading_of(
 
 
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
-    """What rules among a subject and `where` ask beside their filters; None where nothing."""
-    held = [each.residue_holds for each in (subject, where) if isinstance(each, Rule)]
-    asked = [holds for holds in held if holds is not None]
-    if len(asked) < 2:
-        return asked[0] if asked else None
-    return lambda notification: all(holds(notification) for holds in asked)
+    """The residues of the rules among a subject and `where`; None where filters say it all."""
+    return all_of(each.residue_holds for each in (subject, where) if isinstance(each, Rule))
+
+
+def all_of(
+    residues: Iterable[Callable[[Notification], bool] | None],
+) -> Callable[[Notification], bool] | None:
+    """The conjunction of residues, of which None holds for all."""
+    held = [holds for holds in residues if holds is not None]
+    if len(held) < 2:
+        return held[0] if held else None
+    return lambda notification: all(holds(notification) for holds in held)
 
 
 def _asked(subject: object) -> Filter | FilterSet:

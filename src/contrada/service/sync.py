@@ -31,6 +31,7 @@ from contrada.service.query_interface import (
     Computed,
     ComputeOptions,
     Description,
+    Queryable,
     QueryOptions,
     SourceLike,
 )
@@ -239,7 +240,7 @@ class SyncService(ServiceThread):
     @overload
     def query(
         self,
-        subject: Subscribable,
+        subject: Queryable,
         where: Subscribable | None = None,
         **options: Unpack[QueryOptions],
     ) -> SyncAnswers[Notification]: ...

@@ -130,7 +130,7 @@ async def test_what_is_not_registered_is_told() -> None:
             await service.publish_batch([{"a": 1}, GossipedTick(1.0)])
         with pytest.raises(ServiceError, match="'hpmcast' is not registered"):
             service.subscribe(GossipedTick)
-        with pytest.raises(ServiceError, match="keeps nothing"):
+        with pytest.raises(ServiceError, match="keeps no log"):
             service.subscribe(GossipedTick, reliable=True)
         with pytest.raises(InvalidObventError, match="dissemination = None"):
             await service.publish(Nameless(1))

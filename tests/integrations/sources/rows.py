@@ -11,7 +11,7 @@ from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra import sets
 from contrada.routing.disjuncts import alternative
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 from tests.strategies import constraints, value_sets
 
 NUMBERS: Final = (0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 0.5, -0.0, 1e300)
@@ -30,7 +30,7 @@ ODD_NAMES: Final = ('a"b', "a'b", "a?b", "a%b", "a%sb", "a;b", "select", "a b", 
 """Names of columns that would be anything but a name where they are not quoted."""
 
 
-def questions(names: tuple[str, ...]) -> st.SearchStrategy[Question]:
+def questions(names: tuple[str, ...]) -> st.SearchStrategy[SourceQuery]:
     """Questions about these attributes, with variables and without, that something may answer."""
     held: st.SearchStrategy[ValueSet] = st.one_of(constraints, value_sets(3))
     some = st.dictionaries(st.sampled_from(names), held, max_size=3)
@@ -42,7 +42,7 @@ def questions(names: tuple[str, ...]) -> st.SearchStrategy[Question]:
     return (
         st.lists(one, min_size=1, max_size=3)
         .filter(lambda each: any(not one.query.is_empty for one in each))
-        .map(Question.of)
+        .map(SourceQuery.of)
     )
 
 
@@ -83,12 +83,12 @@ BOUNDS: Final = (*NUMBERS, *DOUBLES, 2.0**53 + 2, 0.1, -0.5, math.nan, True, Fal
 
 def misanswered(source: Any, names: Iterable[str], bounds: Iterable[Any]) -> list[str]:
     """The questions about one column that a source answers not as filtering all rows does."""
-    every = list(source.answer(Question(Filter({}))))
+    every = list(source.answer(SourceQuery(Filter({}))))
     wrong = []
     for name in names:
         for values in directed(bounds):
             for side in (values, values | sets.absent()):
-                asked = Question(Filter.of_sets({name: side}))
+                asked = SourceQuery(Filter.of_sets({name: side}))
                 expected = [item for item in every if asked.answers(item)]
                 if counted(source.answer(asked)) != counted(expected):
                     wrong.append(str(asked))

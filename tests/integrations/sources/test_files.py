@@ -23,7 +23,7 @@ from contrada.integrations.sources.source_rows import items_of
 from contrada.model import Advertisement, Filter, Notification
 from contrada.model.algebra import sets
 from contrada.model.algebra.relations import meets
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 from tests.integrations.sources.rows import (
     BOUNDS,
     DOUBLES,
@@ -81,7 +81,7 @@ def test_parquet_answers_as_all_rows_filtered(
     """A row would be left out by a condition that is narrower than the question."""
     path = tmp_path_factory.getbasetemp() / "answers.parquet"
     source = FileSource(written(path, data.draw(rows)))
-    every = list(source.answer(Question(Filter({}))))
+    every = list(source.answer(SourceQuery(Filter({}))))
     offer = source.describe(0)
     assert is_described(offer, every)
     for _ in range(4):
@@ -106,14 +106,14 @@ def all_values() -> list[tuple[Any, ...]]:
 @more(0.6)
 @given(asked=questions(NAMES))
 def test_parquet_answers_of_all_values(
-    asked: Question, tmp_path_factory: pytest.TempPathFactory
+    asked: SourceQuery, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Some value would be compared by Arrow otherwise than in the model."""
     path = tmp_path_factory.getbasetemp() / "all.parquet"
     if not path.exists():
         written(path, all_values())
     source = FileSource(path)
-    every = list(source.answer(Question(Filter({}))))
+    every = list(source.answer(SourceQuery(Filter({}))))
     expected = [item for item in every if asked.answers(item)]
     assert counted(source.answer(asked)) == counted(expected)
 
@@ -122,7 +122,7 @@ def test_parquet_answers_of_all_values(
 def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
     """Some value in some column would be compared otherwise, and its row be left out."""
     path = written(tmp_path / "f.parquet", all_values())
-    every = list(FileSource(path).answer(Question(Filter({}))))
+    every = list(FileSource(path).answer(SourceQuery(Filter({}))))
     table = pq.read_table(path).append_column("row", pa.array(range(len(every))))
     types = {name: table.schema.field(name).type for name in COLUMNS}
     held = dataset.dataset(table)
@@ -140,7 +140,7 @@ def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
     ):
         for values in directed(constants):
             for side in (values, values | sets.absent()):
-                asked = Question(Filter.of_sets({name: side}))
+                asked = SourceQuery(Filter.of_sets({name: side}))
                 kept = file_source.pushed(asked, types)
                 found = held.to_table(columns=["row"], filter=kept)["row"].to_pylist()
                 expected = [at for at, item in enumerate(every) if asked.answers(item)]
@@ -152,7 +152,7 @@ def test_arrow_compares_as_the_model(tmp_path: Path) -> None:
 def test_values_of_parquet(tmp_path: Path) -> None:
     """A value would stand otherwise in an attribute than it does elsewhere."""
     path = written(tmp_path / "f.parquet", all_values()[:1])
-    (found,) = FileSource(path).answer(Question("i = 0"))
+    (found,) = FileSource(path).answer(SourceQuery("i = 0"))
     assert found["y"] == "2020-01-01"
     assert found["n"] == 0.1
     assert (found["s.x"], found["s.y"]) == (1, "a")
@@ -176,7 +176,7 @@ def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(file_source, "items_of", counting)
     for text in ("n >= 5000 and n < 5003", "t prefix 't0500' and n != 7", "n in (1, 9999)"):
         taken = 0
-        found = list(FileSource(path).answer(Question(text)))
+        found = list(FileSource(path).answer(SourceQuery(text)))
         assert taken == len(found) > 0
 
 
@@ -214,15 +214,15 @@ def test_zones(tmp_path: Path) -> None:
     times = [datetime.fromisoformat(f"2020-0{month}-01T12:00:00") for month in (7, 1)]
     pq.write_table(pa.table({"a": times, "b": pa.array(times, pa.timestamp("s", "UTC"))}), path)
     with pytest.raises(InputError, match="zone"):
-        list(FileSource(path).answer(Question("b any")))
+        list(FileSource(path).answer(SourceQuery("b any")))
     source = FileSource(path, zone="Europe/Rome")
-    found = list(source.answer(Question("a = @2020-07-01T10:00:00Z")))
+    found = list(source.answer(SourceQuery("a = @2020-07-01T10:00:00Z")))
     assert [item["b"] for item in found] == [datetime(2020, 7, 1, 12, tzinfo=UTC)]
-    assert is_described(source.describe(0), list(source.answer(Question("a any"))))
+    assert is_described(source.describe(0), list(source.answer(SourceQuery("a any"))))
     gap = tmp_path / "gap.parquet"
     pq.write_table(pa.table({"a": [datetime.fromisoformat("2020-03-29T02:30:00")]}), gap)
     with pytest.raises(InputError, match="no such time"):
-        list(FileSource(gap, zone="Europe/Rome").answer(Question("a any")))
+        list(FileSource(gap, zone="Europe/Rome").answer(SourceQuery("a any")))
 
 
 CSV: Final = """symbol,price,day,ok,at
@@ -232,7 +232,7 @@ IBM,,2020-01-02,false,2020-01-01 11:00:00
 
 
 @given(asked=questions(("symbol", "price", "day", "ok", "at")))
-def test_csv_answers(asked: Question, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_csv_answers(asked: SourceQuery, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A cell would be left out, or an empty one be a text."""
     path = tmp_path_factory.getbasetemp() / "f.csv"
     path.write_text(CSV)
@@ -262,13 +262,13 @@ def test_json_answers(tmp_path: Path) -> None:
     for path in (tmp_path / "f.jsonl", tmp_path / "f.jsonl.gz"):
         source = FileSource(path)
         for question in ("a = 1", "b.c = 'x'", "l = 2", "n = null", "later = true", "big > 0"):
-            asked = Question(question)
+            asked = SourceQuery(question)
             expected = [item for item in map(Notification, objects) if asked.answers(item)]
             assert list(source.answer(asked)) == expected
             assert expected
         assert is_described(source.describe(0), [*map(Notification, objects)])
     only = FileSource(tmp_path / "f.jsonl", columns=["a"])
-    assert [dict(item) for item in only.answer(Question(Filter({})))] == [
+    assert [dict(item) for item in only.answer(SourceQuery(Filter({})))] == [
         {"a": each["a"]} for each in objects
     ]
 
@@ -277,15 +277,15 @@ def test_files_are_found_anew(tmp_path: Path) -> None:
     """A file that came later would not be asked; or one with more columns lose them."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
     source = FileSource(str(tmp_path / "*.parquet"))
-    assert [dict(item) for item in source.answer(Question("a any"))] == [{"a": 1}]
+    assert [dict(item) for item in source.answer(SourceQuery("a any"))] == [{"a": 1}]
     pq.write_table(pa.table({"a": [2], "b": ["x"]}), tmp_path / "2.parquet")
-    assert [dict(item) for item in source.answer(Question("b = 'x'"))] == [{"a": 2, "b": "x"}]
-    assert len(list(FileSource(tmp_path).answer(Question("a any")))) == 2
+    assert [dict(item) for item in source.answer(SourceQuery("b = 'x'"))] == [{"a": 2, "b": "x"}]
+    assert len(list(FileSource(tmp_path).answer(SourceQuery("a any")))) == 2
     (tmp_path / "_ignored").write_text("")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "1.csv").write_text("a\n1\n")
     (tmp_path / "c" / "2.csv").write_text("b,a\nx,2\n")
-    found = FileSource(tmp_path / "c").answer(Question("a any"))
+    found = FileSource(tmp_path / "c").answer(SourceQuery("a any"))
     assert [dict(item) for item in found] == [{"a": 1}, {"a": 2, "b": "x"}]
 
 
@@ -294,7 +294,7 @@ def test_odd_names(name: str, tmp_path: Path) -> None:
     """A column's name would be read as a path, or an expression."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({name: [1, 2]}), path)
-    asked = Question(Filter({name: 2}))
+    asked = SourceQuery(Filter({name: 2}))
     assert [dict(item) for item in FileSource(path).answer(asked)] == [{name: 2}]
 
 
@@ -302,16 +302,16 @@ def test_many_intervals_are_decided_here(tmp_path: Path, monkeypatch: pytest.Mon
     """Arrow would be given an expression that is too deep for it."""
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"a": range(5_000)}), path)
-    asked = Question(Filter({"a": list(range(0, 5_000, 2))}))
+    asked = SourceQuery(Filter({"a": list(range(0, 5_000, 2))}))
     assert len(list(FileSource(path).answer(asked))) == 2_500
     monkeypatch.setattr(file_source, "INTERVALS_PUSHED_MAX", 10_000)
-    few = Question(Filter({"a": list(range(0, 1_000, 2))}))
+    few = SourceQuery(Filter({"a": list(range(0, 1_000, 2))}))
     assert len(list(FileSource(path).answer(few))) == 500
 
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     """Who offers files would learn nothing of what is wrong."""
-    asked = Question("a any")
+    asked = SourceQuery("a any")
     wrong = {
         "none.parquet": None,
         "f.txt": b"a",

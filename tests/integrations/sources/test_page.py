@@ -15,7 +15,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
 def test_examples_give_what_they_say(number: int) -> None:
     """A reader would copy what does not run, or gives something else."""
     names: dict[str, Any] = {}
-    exec("from contrada import Question", names)  # An earlier one has it.
+    exec("from contrada import SourceQuery", names)  # An earlier one has it.
     code = ""
     for line in EXAMPLES[number].splitlines():
         expression, _, said = line.partition("  # ")

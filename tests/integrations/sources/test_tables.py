@@ -29,7 +29,7 @@ from contrada.integrations.sources.table_source import TableSource
 from contrada.model import Advertisement, Filter, ValueSet
 from contrada.model.algebra.relations import meets
 from contrada.service.query import source_description
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 from tests.integrations.sources.rows import (
     BOUNDS,
     DOUBLES,
@@ -70,15 +70,15 @@ _NUMBERS: Final = count()
 
 
 @given(sqlite_rows, questions((*COLUMNS, "other")))
-@example([(1,) * 7, (None,) * 7], Question("c5 = true"))
-@example([("a", "a", b"a", b"a", "a", "a", b"a")], Question("c2 = 'a' and c3 = 'a'"))
-@example([("2020-01-02",) * 7], Question("c4 >= '2020' and c4 < '2021'"))
-@example([("12a", "!x", "5", 5, "!x", 1, "A")], Question("c4 < '123' and c6 < 'a'"))
-def test_sqlite_answers_as_all_rows_filtered(rows: list[Any], asked: Question) -> None:
+@example([(1,) * 7, (None,) * 7], SourceQuery("c5 = true"))
+@example([("a", "a", b"a", b"a", "a", "a", b"a")], SourceQuery("c2 = 'a' and c3 = 'a'"))
+@example([("2020-01-02",) * 7], SourceQuery("c4 >= '2020' and c4 < '2021'"))
+@example([("12a", "!x", "5", 5, "!x", 1, "A")], SourceQuery("c4 < '123' and c6 < 'a'"))
+def test_sqlite_answers_as_all_rows_filtered(rows: list[Any], asked: SourceQuery) -> None:
     """A row would be left out by a condition that is narrower than the question."""
     source, holding = sqlite_source(rows)
     with closing(holding):
-        every = list(source.answer(Question(Filter({}))))
+        every = list(source.answer(SourceQuery(Filter({}))))
         assert len(every) == len(rows)
         expected = [item for item in every if asked.answers(item)]
         assert counted(source.answer(asked)) == counted(expected)
@@ -98,7 +98,7 @@ def test_sqlite_says_where_many_values_lie(monkeypatch: pytest.MonkeyPatch) -> N
         )
         source, holding = sqlite_source([(value,) * len(TYPES) for value in values])
         with closing(holding):
-            every = list(source.answer(Question(Filter({}))))
+            every = list(source.answer(SourceQuery(Filter({}))))
             offer = source.describe(0)
             assert isinstance(offer, Advertisement)
             assert is_described(offer, every)
@@ -131,7 +131,7 @@ def test_sqlite_uses_its_index(tmp_path: Path) -> None:
             "day >= '2020-01-01' and day < '2020-02-01'",
             "price < 1 or symbol = 'IBM'",
         ):
-            where = condition(Question(text), known, pushed_to_sqlite)
+            where = condition(SourceQuery(text), known, pushed_to_sqlite)
             plan = f"EXPLAIN QUERY PLAN SELECT * FROM t WHERE {where.text}"
             told = " ".join(row[-1] for row in db.execute(plan, where.parameters))
             assert "SEARCH" in told, (text, where.text, told)
@@ -151,7 +151,7 @@ def test_views_are_asked_for_all(tmp_path: Path) -> None:
     for view in ("v", "w"):
         source = TableSource(path, view)
         for value in (5, "5"):
-            found = [item["a"] for item in source.answer(Question(Filter({"a": value})))]
+            found = [item["a"] for item in source.answer(SourceQuery(Filter({"a": value})))]
             assert found == [value]
             assert meets(source.describe(0), Filter({"a": value}))
 
@@ -168,7 +168,7 @@ def test_names_are_only_names(name: str, tmp_path: Path) -> None:
         db.executemany(f"INSERT INTO {quoted_table} VALUES (?, ?)", [(1, 2), ("y", None)])
         db.commit()
     source = TableSource(path, table)
-    asked = Question(Filter({name: 1}))
+    asked = SourceQuery(Filter({name: 1}))
     assert [dict(item) for item in source.answer(asked)] == [{name: 1, "x": 2}]
     assert meets(source.describe(0), Filter({name: "y"}))
     assert not meets(source.describe(0), Filter({name: "z"}))
@@ -198,13 +198,13 @@ def test_values_are_only_values(value: str, tmp_path: Path) -> None:
         db.commit()
     source = TableSource(path, "t")
     for asked in (Filter({"a": value}), Filter({"a": ValueSet.parse("any") & _not(value)})):
-        found = [item["a"] for item in source.answer(Question(asked))]
+        found = [item["a"] for item in source.answer(SourceQuery(asked))]
         assert found == [each for each in ("plain", value) if asked.matches({"a": each})]
     with pytest.raises(InputError):
-        list(TableSource(path, value).answer(Question("a any")))
+        list(TableSource(path, value).answer(SourceQuery("a any")))
     with pytest.raises((InputError, InvalidNameError)):
-        list(TableSource(path, "t", [value]).answer(Question("a any")))
-    assert len(list(source.answer(Question("a any")))) == 2
+        list(TableSource(path, "t", [value]).answer(SourceQuery("a any")))
+    assert len(list(source.answer(SourceQuery("a any")))) == 2
 
 
 def _not(value: str) -> ValueSet:
@@ -216,7 +216,7 @@ def test_a_database_is_only_read(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
     source = TableSource(path, "t")
     with pytest.raises(InputError, match="table t"):
-        list(source.answer(Question("a any")))
+        list(source.answer(SourceQuery("a any")))
     assert not path.exists()
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE t (a)")
@@ -226,12 +226,12 @@ def test_a_database_is_only_read(tmp_path: Path) -> None:
         connections.append(sqlite3.connect(path))
         return connections[-1]
 
-    rows = TableSource(connect, "t").answer(Question("a any"))
+    rows = TableSource(connect, "t").answer(SourceQuery("a any"))
     assert connections == []
     assert list(rows) == []
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connections[0].execute("SELECT 1")
-    left = TableSource(connect, "t").answer(Question(Filter({})))
+    left = TableSource(connect, "t").answer(SourceQuery(Filter({})))
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("INSERT INTO t VALUES (1)")
     assert next(left)["a"] == 1
@@ -255,13 +255,14 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
             TableSource(place, "t")
         assert "secret" not in str(caught.value)
     with pytest.raises(ServiceError, match="expected a connection"):
-        list(TableSource(lambda: 3, "t").answer(Question("a any")))
+        list(TableSource(lambda: 3, "t").answer(SourceQuery("a any")))
     with pytest.raises(InputError, match="no column 'b'; it has a"):
-        list(TableSource(path, "t", ["b"]).answer(Question("a any")))
+        list(TableSource(path, "t", ["b"]).answer(SourceQuery("a any")))
     with pytest.raises(InvalidNameError):
-        list(TableSource(path, "t").answer(Question("a any")))
+        list(TableSource(path, "t").answer(SourceQuery("a any")))
     assert (
-        list(TableSource(f"sqlite:///{path}", ("main", "t"), ["a"]).answer(Question("a any"))) == []
+        list(TableSource(f"sqlite:///{path}", ("main", "t"), ["a"]).answer(SourceQuery("a any")))
+        == []
     )
     with pytest.raises(InputError, match="zone"):
         TableSource(path, "t", zone="Mars")
@@ -271,9 +272,9 @@ def test_a_long_condition_is_decided_here(monkeypatch: pytest.MonkeyPatch) -> No
     """A database would refuse a question with many values."""
     monkeypatch.setattr(source_pushdown, "PUSHED_VALUES_MAX", 3)
     known = {"a": SqlColumn("a", "TEXT")}
-    short = condition(Question("a in ('x', 'y')"), known, pushed_to_sqlite)
+    short = condition(SourceQuery("a in ('x', 'y')"), known, pushed_to_sqlite)
     assert short.parameters == ("x", "y")
-    long = condition(Question("a in ('x', 'y', 'z', 'w')"), known, pushed_to_sqlite)
+    long = condition(SourceQuery("a in ('x', 'y', 'z', 'w')"), known, pushed_to_sqlite)
     assert long.text == "1 = 1"
 
 
@@ -371,7 +372,7 @@ def test_postgres_answers_as_all_rows_filtered(postgres: Any, data: st.DataObjec
     """A row would be left out by a condition that is narrower than the question."""
     rows = data.draw(pg_rows)
     source = fill(postgres, rows)
-    every = list(source.answer(Question(Filter({}))))
+    every = list(source.answer(SourceQuery(Filter({}))))
     assert len(every) == len(rows)
     offer = source.describe(0)
     assert is_described(offer, every)
@@ -403,7 +404,7 @@ def test_postgres_says_where_many_values_lie(
     """A description would be narrower than a column."""
     monkeypatch.setattr("contrada.integrations.sources.postgres_tables.DESCRIBED_VALUES_MAX", limit)
     source = fill(postgres, all_values())
-    every = list(source.answer(Question(Filter({}))))
+    every = list(source.answer(SourceQuery(Filter({}))))
     assert is_described(source.describe(0), every)
     without = TableSource(conninfo(), ("query_tests", "t"), ["i", "t", "w", "j"])
     offer = without.describe(0)
@@ -420,12 +421,12 @@ def test_values_are_only_values_in_postgres(postgres: Any, value: str) -> None:
     row = dict.fromkeys(PG_COLUMNS)
     rows = [tuple({**row, "t": each}.values()) for each in ("plain", value)]
     source = fill(postgres, rows)
-    assert [item["t"] for item in source.answer(Question(Filter({"t": value})))] == [value]
-    assert [item["t"] for item in source.answer(Question(Filter({"t": "plain"})))] == ["plain"]
+    assert [item["t"] for item in source.answer(SourceQuery(Filter({"t": value})))] == [value]
+    assert [item["t"] for item in source.answer(SourceQuery(Filter({"t": "plain"})))] == ["plain"]
     with pytest.raises(InputError):
-        list(TableSource(conninfo(), value).answer(Question("t any")))
+        list(TableSource(conninfo(), value).answer(SourceQuery("t any")))
     with pytest.raises(InputError):
-        list(TableSource(conninfo(), ("query_tests", "t"), [value]).answer(Question("t any")))
+        list(TableSource(conninfo(), ("query_tests", "t"), [value]).answer(SourceQuery("t any")))
     assert postgres.execute("SELECT count(*) FROM query_tests.t").fetchone() == (2,)
 
 
@@ -441,13 +442,13 @@ def test_postgres_is_only_read_and_closed(postgres: Any) -> None:
         return connections[-1]
 
     source = TableSource(connect, ("query_tests", "t"))
-    found = source.answer(Question("i > 10"))
+    found = source.answer(SourceQuery("i > 10"))
     assert next(found)["i"] == 11
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         connections[0].execute("DELETE FROM query_tests.t")
     found.close()
     assert connections[0].closed
-    assert sum(1 for _ in source.answer(Question("i > 10"))) == 4990
+    assert sum(1 for _ in source.answer(SourceQuery("i > 10"))) == 4990
     assert all(each.closed for each in connections)
 
 
@@ -460,7 +461,7 @@ def test_postgres_values(postgres: Any) -> None:
         "INSERT INTO query_tests.odd VALUES ('2020-07-01 12:00', '1 minute', '10:00', 0.25)"
     )
     where = ("query_tests", "odd")
-    (found,) = TableSource(conninfo(), where, zone="Europe/Rome").answer(Question("d = 0.25"))
+    (found,) = TableSource(conninfo(), where, zone="Europe/Rome").answer(SourceQuery("d = 0.25"))
     assert dict(found) == {
         "a": datetime(2020, 7, 1, 10, tzinfo=UTC),
         "b": timedelta(minutes=1) // timedelta(microseconds=1),
@@ -468,6 +469,6 @@ def test_postgres_values(postgres: Any) -> None:
         "d": 0.25,
     }
     with pytest.raises(InputError, match="zone"):
-        list(TableSource(conninfo(), where).answer(Question("d any")))
+        list(TableSource(conninfo(), where).answer(SourceQuery("d any")))
     with pytest.raises(ContradaError):
-        list(TableSource(conninfo(), "odd").answer(Question("d any")))
+        list(TableSource(conninfo(), "odd").answer(SourceQuery("d any")))

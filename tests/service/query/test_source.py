@@ -11,8 +11,8 @@ from contrada.errors import InvalidNotificationError, ServiceError, Unsatisfiabl
 from contrada.model import Advertisement, Filter, Notification
 from contrada.model.algebra.relations import meets
 from contrada.service.query import source_description as module
-from contrada.service.query.question import Question
 from contrada.service.query.source import DataSource, FunctionSource, RecordSource
+from contrada.service.query.source_query import SourceQuery
 from tests.integrations.sources.rows import counted, is_described, questions
 from tests.strategies import notifications
 
@@ -20,7 +20,7 @@ SECOND_US = 1_000_000
 
 
 @given(st.lists(notifications(), max_size=6), questions(("a", "b", "x0")))
-def test_records_answer_and_are_described(items: list[Notification], asked: Question) -> None:
+def test_records_answer_and_are_described(items: list[Notification], asked: SourceQuery) -> None:
     """A record would be left out, or a question not come to it."""
     source = RecordSource(items)
     expected = [item for item in items if asked.answers(item)]
@@ -34,13 +34,13 @@ def test_records_answer_and_are_described(items: list[Notification], asked: Ques
 def test_records_of_any_kind() -> None:
     """Mappings would have to be made notifications by who offers them."""
     source = RecordSource([{"a": 1}, Notification({"a": 2, "b": None}), {"c": {"d": 3}}])
-    assert [item["a"] for item in source.answer(Question("a any"))] == [1, 2]
-    assert [item["c.d"] for item in source.answer(Question("c.d = 3"))] == [3]
+    assert [item["a"] for item in source.answer(SourceQuery("a any"))] == [1, 2]
+    assert [item["c.d"] for item in source.answer(SourceQuery("c.d = 3"))] == [3]
     assert isinstance(source, DataSource)
     with pytest.raises(ServiceError):
         RecordSource(iter([{"a": 1}]))
     with pytest.raises(InvalidNotificationError):
-        list(RecordSource([{"a": object()}]).answer(Question("a any")))
+        list(RecordSource([{"a": object()}]).answer(SourceQuery("a any")))
 
 
 def test_many_values_are_told_by_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,15 +92,15 @@ def test_a_given_description_is_kept() -> None:
 
 def test_a_function_may_say_too_much() -> None:
     """What a function gives would go as an answer, unlooked at."""
-    asked_of: list[Question] = []
+    asked_of: list[SourceQuery] = []
 
-    def function(question: Question) -> Iterator[dict[str, int]]:
+    def function(question: SourceQuery) -> Iterator[dict[str, int]]:
         asked_of.append(question)
         for n in range(4):
             yield {"n": n}
 
     source = FunctionSource(function)
-    question = Question("n > 1")
+    question = SourceQuery("n > 1")
     answers = source.answer(question)
     assert isinstance(answers, Iterator)
     assert [item["n"] for item in answers] == [2, 3]
@@ -114,8 +114,8 @@ def test_a_function_may_say_too_much() -> None:
 def test_a_function_may_answer_later() -> None:
     """What is awaited would be gone through at once."""
 
-    async def function(question: Question) -> AsyncIterator[dict[str, int]]:
+    async def function(question: SourceQuery) -> AsyncIterator[dict[str, int]]:
         yield {"n": 1}
 
-    given = FunctionSource(function).answer(Question("n > 1"))
+    given = FunctionSource(function).answer(SourceQuery("n > 1"))
     assert hasattr(given, "__aiter__")

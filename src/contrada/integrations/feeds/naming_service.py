@@ -39,7 +39,7 @@ from contrada.routing.router_messages import SourceState
 from contrada.service import Service, Subscription
 from contrada.service.async_resource import AsyncResource
 from contrada.service.loop_guards import off_loop
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 from contrada.service.stores.store_location import check_store, open_sound
 from contrada.service.stores.table_store import TableStore
 
@@ -245,7 +245,7 @@ class NamingService(AsyncResource):
                 self._counts["unwritten"] += 1
                 _LOG.error("naming records cannot be written down: %(reason)s", {"reason": error})
 
-    async def _answer(self, question: Question) -> AsyncIterator[Notification]:
+    async def _answer(self, question: SourceQuery) -> AsyncIterator[Notification]:
         """The records that may answer; which do, the service decides."""
         self._counts["asked"] += 1
         asked = question.filters.filters

@@ -52,7 +52,6 @@ from contrada.model.domains.values import (
     is_system_name,
 )
 from contrada.routing.router_messages import Offer
-from contrada.service.query.question import Question
 from contrada.service.query.source_description import (
     FRESH_S,
     Fresh,
@@ -60,6 +59,7 @@ from contrada.service.query.source_description import (
     described,
     within,
 )
+from contrada.service.query.source_query import SourceQuery
 from contrada.service.subjects import Offered
 
 FileFormat: TypeAlias = Literal["parquet", "csv", "json"]
@@ -110,7 +110,7 @@ class FileSource:
         """What errors say of where something is wrong."""
         return ", ".join(map(str, self._patterns))
 
-    def answer(self, question: Question) -> Generator[Notification, None, None]:
+    def answer(self, question: SourceQuery) -> Generator[Notification, None, None]:
         """See `DataSource`. Cost: some microseconds for each row that comes."""
         with self._errors():
             paths, kind = self._paths()
@@ -284,7 +284,7 @@ def _has_objects(kind: Any) -> bool:
 # --- what is pushed ---------------------------------------------------------------------------
 
 
-def pushed(question: Question, types: dict[str, Any]) -> Any:
+def pushed(question: SourceQuery, types: dict[str, Any]) -> Any:
     """The condition of Arrow on rows that may answer; None for all."""
     compute = _arrow().dataset
     alternatives = []

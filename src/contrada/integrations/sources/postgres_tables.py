@@ -20,8 +20,8 @@ from contrada.integrations.sources.source_rows import key_in
 from contrada.model import ValueSet
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, of_keys
 from contrada.model.domains.values import NAN
-from contrada.service.query.question import Question
 from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
+from contrada.service.query.source_query import SourceQuery
 
 _TEXTS: Final = frozenset(("text", "varchar"))
 _RANGED: Final = _TEXTS | {
@@ -77,7 +77,7 @@ class PostgresTables:
             cursor.itersize = TABLE_BATCH_ROWS
             yield from cursor.execute(_with_places(text), where.parameters)
 
-    def condition(self, question: Question, columns: Mapping[str, SqlColumn]) -> Clause:
+    def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
         """See `Database`."""
         return condition(question, columns, pushed_to_postgres)
 

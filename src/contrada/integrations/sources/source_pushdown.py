@@ -53,7 +53,7 @@ from contrada.model.domains.values import (
     datetime_of,
     is_system_name,
 )
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 
 TABLE_BATCH_ROWS: Final = 1_000
 """Rows of a table that are held at once. Beyond it: the next are asked for when these are read."""
@@ -84,7 +84,7 @@ Pushed: TypeAlias = Callable[[SqlColumn, ValueSet], Clause]
 """The condition on a column for values that are present; TRUE where nothing is known."""
 
 
-def condition(question: Question, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
+def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
     """The condition on rows, with `?` for each parameter."""
     found = [
         _all([_side(n, v, columns, pushed) for n, v in each.sets.items()])

@@ -21,8 +21,8 @@ from contrada.integrations.sources.source_pushdown import (
 from contrada.model import ValueSet
 from contrada.model.algebra.value_set import NOTHING, of_keys
 from contrada.model.domains.values import BOOL, NUMBER, key_of
-from contrada.service.query.question import Question
 from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
+from contrada.service.query.source_query import SourceQuery
 
 _KINDS_OF_TABLES: Final = """
 SELECT type FROM pragma_table_list
@@ -72,7 +72,7 @@ class SqliteTables:
                 batch = [_with_truths(row, truths) for row in batch]
             yield from batch
 
-    def condition(self, question: Question, columns: Mapping[str, SqlColumn]) -> Clause:
+    def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
         """See `Database`."""
         return condition(question, columns, pushed_to_sqlite)
 

@@ -23,8 +23,8 @@ from contrada.integrations.sources.sqlite_tables import SqliteTables
 from contrada.model import Notification, ValueSet
 from contrada.model.domains.values import check_user_name
 from contrada.routing.router_messages import Offer
-from contrada.service.query.question import Question
 from contrada.service.query.source_description import FRESH_S, Fresh, columns_described
+from contrada.service.query.source_query import SourceQuery
 from contrada.service.subjects import Offered
 
 
@@ -41,7 +41,7 @@ class Database(Protocol):
         """The rows for which a condition holds, as many at once as a batch has."""
         ...
 
-    def condition(self, question: Question, columns: Mapping[str, SqlColumn]) -> Clause:
+    def condition(self, question: SourceQuery, columns: Mapping[str, SqlColumn]) -> Clause:
         """What of a question is decided by the database."""
         ...
 
@@ -98,7 +98,7 @@ class TableSource:
         """What errors say of where something is wrong."""
         return f"table {'.'.join(self._table)}"
 
-    def answer(self, question: Question) -> Generator[Notification, None, None]:
+    def answer(self, question: SourceQuery) -> Generator[Notification, None, None]:
         """See `DataSource`. Cost: a connection, and some microseconds for each row that comes."""
         with self._opened() as database:
             columns = self._columns(database)

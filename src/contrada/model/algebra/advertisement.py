@@ -67,7 +67,10 @@ class Advertisement(HeldProduct):
 
 
 class Query(HeldProduct):
-    """A question to data sources: a point or any set for each named attribute. Immutable.
+    """A conjunctive query to data sources: a point or any set for each attribute. Immutable.
+
+    `Service.query` takes it. `contrada.SourceQuery` is what sources receive: alternatives of such
+    queries, with variables between attributes.
 
     Source: CU-CS-948-03 §5, figure 2; equation 3.
     """
@@ -85,6 +88,10 @@ class Query(HeldProduct):
 
     def __hash__(self) -> int:
         return hash((Query, Filter.of_sets(self._sets)))
+
+    def to_filters(self) -> Filter:
+        """The filter that matches the items which answer, so that services accept a query."""
+        return Filter.of_sets(self._sets)
 
 
 def _united(

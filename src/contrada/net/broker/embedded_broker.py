@@ -126,7 +126,7 @@ class EmbeddedBroker(EmbeddedService):
         self._changed.set()
         for subscription in list(self.subscriptions):
             subscription.end()
-        self._market.end()
+        self._offers.end()
         host = self._opened_host()
         if host is not None:
             host.end_readers()

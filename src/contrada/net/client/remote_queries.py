@@ -32,7 +32,7 @@ class RemoteQueryEngine(QueryEngine):
         self._client, self._reconnection = client, reconnection
 
     def require_open(self) -> None:
-        """See `QuestionPort`."""
+        """See `QueryTransport`."""
         self._reconnection.check()
 
     async def describe(self, message: Describe | Undescribe) -> None:
@@ -52,7 +52,7 @@ class RemoteQueryEngine(QueryEngine):
         await self._client.ready()
         await self._client.request(encode_message(question))
 
-    def say(self, message: Answer | More | Cancel) -> None:
+    def send(self, message: Answer | More | Cancel) -> None:
         """Say something of a question, where a connection is there."""
         if not self._client.is_there:
             return
@@ -66,17 +66,17 @@ class RemoteQueryEngine(QueryEngine):
         """A frame has come. Raises FrameError for one that says nothing."""
         try:
             if isinstance(frame, QuestionDelivery):
-                self.answerer.asked(frame.sources, decode_question(frame.message))
+                self.responder.answer(frame.sources, decode_question(frame.message))
                 return
             for each in frame.messages:
-                self.told(decode_query_message(each))
+                self.receive(decode_query_message(each))
         except ContradaError as error:
             raise FrameError("malformed", f"of a question: {error}") from None
 
     async def resume(self) -> None:
         """Offer all sources at the broker of the new connection. Raises ConnectionFailedError."""
         asked = [
-            (each, self._client.request(encode_message(each))) for each in self.answerer.in_force()
+            (each, self._client.request(encode_message(each))) for each in self.responder.in_force()
         ]
         async for message, error in refusals_of(asked):
             _LOG.warning(

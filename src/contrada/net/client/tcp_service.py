@@ -9,7 +9,7 @@ ConnectionFailedError: it is never sent twice. What is promised goes on
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,36 +70,34 @@ from contrada.net.wire.payload_codec import encode_content, encoding_of
 from contrada.net.wire.tokens import publisher_under
 from contrada.routing.router_messages import Unsubscribe
 from contrada.service import (
-    Advertisements,
     ConnectionState,
     Item,
-    Offered,
-    Offering,
     ServiceStatistics,
     WhenFull,
     dissemination_of,
     is_promised,
     notification_of,
-    offer_of,
     promised,
     publication_of,
     trace_spans,
 )
+from contrada.service.base_service import BaseService
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.dissemination_service import BatchSorter, DisseminatingService, check_standing
 from contrada.service.envelope_factory import EnvelopeFactory, identified, runs_of, stamp_of
 from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
-from contrada.service.offers import FollowedOffers, HeldOffering
+from contrada.service.merged_subscription import BatchSorter
 from contrada.service.security.signatures import Signer
-from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, QUEUE_FULL
+from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL
 
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
     from contrada.net.client.durable_client import DurableClient
     from contrada.net.client.remote_queries import RemoteQueryEngine
 
 
-class TcpService(DisseminatingService):
+class TcpService(BaseService):
     """An access point to a broker."""
+
+    _offers: RemoteOfferBoard
 
     credit_bytes = CREDIT_BYTES  # Delivered for a subscription before its subscriber has read it.
 
@@ -118,6 +116,7 @@ class TcpService(DisseminatingService):
 
         Raises AddressError, ServiceError.
         """
+        super().__init__()
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
         self._stamp = _envelopes_of(publisher, options.token)
@@ -158,15 +157,6 @@ class TcpService(DisseminatingService):
         await self._reconnection.aclose()
         if self._durable is not None:
             self._durable.give_up(ServiceClosedError("the service is closed"))
-
-    @property
-    def connection(self) -> ConnectionState:
-        """How it is connected at this moment."""
-        return self._states.current
-
-    def connection_states(self) -> AsyncIterator[ConnectionState]:
-        """How it is connected at this moment, then each change; ends after "closed"."""
-        return self._states.follow()
 
     async def publish(
         self,
@@ -251,22 +241,8 @@ class TcpService(DisseminatingService):
             taken += len(run)
         return taken
 
-    def subscribe(
-        self,
-        subject: Any = None,
-        where: Any = None,
-        *,
-        when_full: WhenFull = BLOCK,
-        **standing: Any,
-    ) -> Any:
-        """A subscription, in force inside `async with`; see `Service.subscribe`."""
-        if standing:
-            from contrada.service.durable_reader import standing_subscription
-
-            check_standing(subject)
-            return standing_subscription(self, subject, where, when_full, standing)
-        merged = self._merged(subject, where, when_full, partial(new_subscription, self))
-        return merged or new_subscription(self, subject, where, when_full)
+    def _new_subscription(self, subject: Any, where: Any, when_full: WhenFull) -> TcpSubscription:
+        return new_subscription(self, subject, where, when_full)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription; see `Service.unsubscribe`."""
@@ -285,15 +261,7 @@ class TcpService(DisseminatingService):
         """A name that no other reader has, at whatever client."""
         return self.delivery().name_of_request()
 
-    def advertise(self, offered: Offered) -> Offering:
-        """An advertisement, in force inside `async with`; see `Service.advertise`."""
-        return HeldOffering(self._offers, offer_of(offered))
-
-    def advertisements(self) -> Advertisements:
-        """What is on offer at the broker, as it changes."""
-        return FollowedOffers(self._offers)
-
-    def _questioning(self) -> "RemoteQueryEngine":
+    def _query_engine(self) -> "RemoteQueryEngine":
         if self._queries is None:
             from contrada.net.client.remote_queries import RemoteQueryEngine
 
@@ -443,7 +411,7 @@ class TcpService(DisseminatingService):
             case Offers():
                 self._offers.on_offers(frame)
             case QuestionDelivery() | AboutQuestions():
-                self._questioning().received(frame)
+                self._query_engine().received(frame)
             case LogReply() if self._durable is not None:
                 self._durable.on_reply(frame)
             case LogDelivery() if self._durable is not None:

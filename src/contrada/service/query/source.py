@@ -6,8 +6,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from contrada.errors import ServiceError
 from contrada.model import Filter, Notification
 from contrada.routing.router_messages import Offer
-from contrada.service.query.question import Question
 from contrada.service.query.source_description import FRESH_S, Fresh, described
+from contrada.service.query.source_query import SourceQuery
 from contrada.service.requests import notification_of
 from contrada.service.subjects import Item, Offered
 
@@ -20,7 +20,7 @@ a generator that is not gone through to its end; who awaits others decides each 
 class DataSource(Protocol):
     """What answers questions."""
 
-    def answer(self, question: Question) -> ItemStream:
+    def answer(self, question: SourceQuery) -> ItemStream:
         """The items that answer the question, lazily. Raises a ContradaError with the place."""
         ...
 
@@ -55,7 +55,7 @@ class RecordSource:
             lambda: described(map(notification_of, records)), description, fresh_s
         )
 
-    def answer(self, question: Question) -> Iterator[Notification]:
+    def answer(self, question: SourceQuery) -> Iterator[Notification]:
         """See `DataSource`. Cost: some microseconds for each record."""
         return question.select(self._records)
 
@@ -74,7 +74,7 @@ class FunctionSource:
 
     def __init__(
         self,
-        function: Callable[[Question], ItemStream],
+        function: Callable[[SourceQuery], ItemStream],
         *,
         description: Offered | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class FunctionSource:
         self._function = function
         self._description = Fresh(lambda: Filter({}), description, FRESH_S)
 
-    def answer(self, question: Question) -> Iterator[Notification] | AsyncIterable[Item]:
+    def answer(self, question: SourceQuery) -> Iterator[Notification] | AsyncIterable[Item]:
         """See `DataSource`."""
         given = self._function(question)
         return given if isinstance(given, AsyncIterable) else question.select(given)

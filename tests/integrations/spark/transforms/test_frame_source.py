@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import contrada as ct
 from contrada.errors import InputError
 from contrada.integrations.spark import FrameSource, answer
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 from tests.asynchronous import on_loop
 
 ROWS: list[tuple[Any, ...]] = [
@@ -44,7 +44,7 @@ def frame(spark: SparkSession) -> Any:
 def expected(question: str) -> list[int]:
     """The numbers of the rows that answer, one by one."""
     names = ("origin", "dest", "number", "value", "at")
-    asked = Question(question)
+    asked = SourceQuery(question)
     items = [
         {name: value for name, value in zip(names, row, strict=True) if value is not None}
         for row in ROWS
@@ -80,7 +80,7 @@ def test_a_column_that_is_no_attribute_is_refused(spark: SparkSession) -> None:
 
 def test_a_question_travels_to_workers() -> None:
     """Workers would decide another question."""
-    asked = Question("a = $x and b = $x")
+    asked = SourceQuery("a = $x and b = $x")
     again = pickle.loads(pickle.dumps(asked))
     assert again == asked
     assert again.answers({"a": 1, "b": 1.0})

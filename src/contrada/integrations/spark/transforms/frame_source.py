@@ -19,8 +19,8 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.model.rule import Rule
 from contrada.routing.router_messages import Offer
 from contrada.service import Offered
-from contrada.service.query.question import Question
 from contrada.service.query.source_description import FRESH_S, Fresh
+from contrada.service.query.source_query import SourceQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,10 +33,10 @@ def answer(
 ) -> Transform:
     """The rows that answer a question, whole and as they are.
 
-    The question is what `Service.query` takes, or a `Question`. `zone` and `drop` as for `match`.
-    Raises as `Question`, and InputError where a column that it asks for is no attribute.
+    The query is as for `Service.query`, or a `SourceQuery`. `zone` and `drop` are as for `match`.
+    Raises as `SourceQuery`, and InputError where a column that it asks for is no attribute.
     """
-    asked = question if isinstance(question, Question) else Question(question, where)
+    asked = question if isinstance(question, SourceQuery) else SourceQuery(question, where)
     has_more = asked.residue is not None or any(each.same for each in asked.alternatives)
     wanted: FilterSet | Rule = asked.filters
     if has_more:
@@ -71,7 +71,7 @@ class FrameSource:
         self.fresh_s = fresh_s
         self._description = Fresh(self._described, description, fresh_s)
 
-    def answer(self, question: Question) -> Iterator[Notification]:
+    def answer(self, question: SourceQuery) -> Iterator[Notification]:
         """The answers, a partition at a time. Cost: a job of Spark."""
         rows = self._frame.transform(answer(question, zone=self._zone, drop=self._drop))
         reading = ReadOptions(zone=self._zone, drop=frozenset(self._drop))

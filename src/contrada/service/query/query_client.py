@@ -1,9 +1,9 @@
 """What a service asks: one question each, and what comes of it.
 
-    query ==> Ask ==> port;  Answer ==> what waits ==> reader ==> More
+    query ==> Ask ==> transport;  Answer ==> queue ==> reader ==> More
 
-The embedded service and a client at a broker have one port each (`QuestionPort`). Who reads slowly
-lets sources wait: no more comes than was asked for by `More`.
+The embedded service and a client at a broker have a `QueryTransport` each. Sources wait for a slow
+reader: they send no more items than it granted by `More`.
 
 Source: CU-CS-948-03 §2 (query, advertise, and respond: "that client can then collate").
 """
@@ -51,7 +51,7 @@ from contrada.routing.router_messages import (
     Undescribe,
 )
 from contrada.service.loop_guards import check_loop, running_loop
-from contrada.service.query.question import Question
+from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import QUESTION_WAIT_S, Answers, Computed
 from contrada.service.requests import reader_of
 
@@ -69,7 +69,7 @@ UNTOLD: Final = "@service"
 _LOG: Final = logging.getLogger("contrada.service")
 
 
-class QuestionPort(Protocol):
+class QueryTransport(Protocol):
     """Where a service asks, and is asked."""
 
     @property
@@ -89,16 +89,16 @@ class QuestionPort(Protocol):
         """Ask. Raises as `Answers.open`."""
         ...
 
-    def say(self, message: Answer | More | Cancel) -> None:
+    def send(self, message: Answer | More | Cancel) -> None:
         """Say something of a question; nothing, where there is no connection."""
         ...
 
 
-class Asker:
+class QueryClient:
     """The questions of one service that are under way."""
 
-    def __init__(self, port: QuestionPort) -> None:
-        self.port = port
+    def __init__(self, transport: QueryTransport) -> None:
+        self.transport = transport
         # Whoever drops a question does not wait for it any more: see `HeldAnswers.__del__`.
         self._under_way: WeakValueDictionary[str, HeldAnswers[Any]] = WeakValueDictionary()
 
@@ -117,7 +117,7 @@ class Asker:
         """See `Service.query`."""
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ServiceError(f"limit = {limit!r}: expected 1 answer or more, or None")
-        question = Question(subject, where)
+        question = SourceQuery(subject, where)
         read = AnswerReader(reader_of(subject), question.residue, distinct=distinct)
         asked = _ask(question, timeout_s, hops, asker)
         if not sort:
@@ -144,7 +144,7 @@ class Asker:
         asker: str = "",
     ) -> "HeldAnswers[dict[str, Any]]":
         """See `Service.compute`."""
-        question = Question(subject, where)
+        question = SourceQuery(subject, where)
         if question.residue is not None:
             reason = "its predicate asks for more than filters can (`plan` says what); use `query`"
             raise InvalidCombinationError(subject, reason)
@@ -155,26 +155,26 @@ class Asker:
 
     async def begin(self, answers: "HeldAnswers[Any]") -> None:
         """Ask. Raises as `Answers.open`."""
-        self.port.require_open()
+        self.transport.require_open()
         identity = answers.asked.identity
         self._under_way[identity] = answers
         try:
-            await self.port.ask(answers.asked)
+            await self.transport.ask(answers.asked)
         except BaseException as error:
             self.forget(identity)
             if isinstance(error, asyncio.CancelledError):
-                self.port.say(Cancel(answers.asked.asker, identity))  # It may be under way.
+                self.transport.send(Cancel(answers.asked.asker, identity))  # It may be under way.
             raise
 
     def forget(self, identity: str) -> None:
         """Nothing comes of a question any more."""
         self._under_way.pop(identity, None)
 
-    def told(self, message: Answer) -> None:
+    def receive(self, message: Answer) -> None:
         """Something has come of a question."""
         answers = self._under_way.get(message.identity)
         if answers is not None:
-            answers.told(message)
+            answers.receive(message)
 
     def expire(self, identity: str) -> None:
         """The time of a question is over."""
@@ -234,9 +234,9 @@ class AnswerReader:
 class HeldAnswers(Answers[T]):
     """A question of a service, and what has come of it."""
 
-    def __init__(self, asker: Asker, asked: Ask) -> None:
+    def __init__(self, client: QueryClient, asked: Ask) -> None:
         self.asked = asked
-        self._asker = asker
+        self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asking = asyncio.Lock()
         self._ready: deque[Any] = deque()
@@ -282,12 +282,12 @@ class HeldAnswers(Answers[T]):
             self._loop = running_loop()
             timeout_s = self.asked.timeout_us / 1e6
             # By its name, so that the loop does not keep what everybody else has dropped.
-            expire, identity = self._asker.expire, self.asked.identity
+            expire, identity = self._client.expire, self.asked.identity
             self._deadline = self._loop.call_later(timeout_s, expire, identity)
             until = asyncio.timeout(timeout_s)
             try:
                 async with until:
-                    await self._asker.begin(self)
+                    await self._client.begin(self)
             except BaseException as error:
                 if isinstance(error, TimeoutError) and until.expired():
                     self.end(SourceState.TIMED_OUT, is_told=True)
@@ -303,9 +303,9 @@ class HeldAnswers(Answers[T]):
         """Who asked has dropped it: sources need not go on."""
         loop = self._loop
         if not self._ended and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(_given_up, self._asker, self.asked, self._deadline)
+            loop.call_soon_threadsafe(_given_up, self._client, self.asked, self._deadline)
 
-    def told(self, message: Answer) -> None:
+    def receive(self, message: Answer) -> None:
         """Something has come."""
         for report in message.reports:
             if report.state is SourceState.ASKED:
@@ -337,9 +337,9 @@ class HeldAnswers(Answers[T]):
         self._reports += [SourceReport(it, state, reason=reason) for it in left.elements()]
         if not self._has_last:  # More may have been asked than anybody has told of.
             self._reports.append(SourceReport(UNTOLD, state, reason=reason))
-        self._asker.forget(self.asked.identity)
+        self._client.forget(self.asked.identity)
         if not is_told and self._loop is not None:
-            self._asker.port.say(Cancel(self.asked.asker, self.asked.identity))
+            self._client.transport.send(Cancel(self.asked.asker, self.asked.identity))
         self._came.set()
 
     async def __anext__(self) -> T:
@@ -360,14 +360,16 @@ class HeldAnswers(Answers[T]):
 
     def _more(self, count: int) -> None:
         if not self._ended:
-            self._asker.port.say(More(self.asked.asker, self.asked.identity, count))
+            self._client.transport.send(More(self.asked.asker, self.asked.identity, count))
 
 
 class AnswersInTurn(HeldAnswers[Any]):
     """Answers as they come. They are read when they are asked for."""
 
-    def __init__(self, asker: Asker, asked: Ask, read: AnswerReader, limit: int | None) -> None:
-        super().__init__(asker, asked)
+    def __init__(
+        self, client: QueryClient, asked: Ask, read: AnswerReader, limit: int | None
+    ) -> None:
+        super().__init__(client, asked)
         self._read = read
         self._left = limit
         self._since_more = 0
@@ -412,7 +414,7 @@ class SortedAnswers(_AnswersAtEnd):
 
     def __init__(
         self,
-        asker: Asker,
+        client: QueryClient,
         asked: Ask,
         read: AnswerReader,
         name: str,
@@ -420,7 +422,7 @@ class SortedAnswers(_AnswersAtEnd):
         *,
         is_descending: bool,
     ) -> None:
-        super().__init__(asker, asked)
+        super().__init__(client, asked)
         self._read = read
         self._name = name
         self._limit = limit
@@ -461,8 +463,8 @@ class SortedAnswers(_AnswersAtEnd):
 class BestAnswers(_AnswersAtEnd):
     """The first few in an order, which servers pick on the way."""
 
-    def __init__(self, asker: Asker, asked: Ask, read: AnswerReader) -> None:
-        super().__init__(asker, asked)
+    def __init__(self, client: QueryClient, asked: Ask, read: AnswerReader) -> None:
+        super().__init__(client, asked)
         self._read = read
 
     def _finish(self, partial: bytes) -> None:
@@ -498,7 +500,7 @@ def _read(read: AnswerReader, item: Notification) -> Any:
         return _NOTHING
 
 
-def _ask(question: Question, timeout_s: float, hops: int, asker: str) -> Ask:
+def _ask(question: SourceQuery, timeout_s: float, hops: int, asker: str) -> Ask:
     given: object = timeout_s
     most = QUESTION_TIME_MAX_US / 1e6
     if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= most:
@@ -518,8 +520,8 @@ def _ask(question: Question, timeout_s: float, hops: int, asker: str) -> Ask:
     )
 
 
-def _given_up(asker: Asker, asked: Ask, deadline: asyncio.TimerHandle | None) -> None:
+def _given_up(client: QueryClient, asked: Ask, deadline: asyncio.TimerHandle | None) -> None:
     if deadline is not None:
         deadline.cancel()
-    asker.forget(asked.identity)
-    asker.port.say(Cancel(asked.asker, asked.identity))
+    client.forget(asked.identity)
+    client.transport.send(Cancel(asked.asker, asked.identity))

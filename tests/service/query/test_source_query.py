@@ -1,4 +1,4 @@
-"""Holds `Question`: what a text, a filter or a class asks for, and which items answer it."""
+"""Holds `SourceQuery`: what a text, a filter or a class asks for, and which items answer it."""
 
 import math
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from contrada.errors import (
 from contrada.integrations.dialects.cesql import read as read_cesql
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.relations import meets
-from contrada.service.query import question as module
-from contrada.service.query.question import Question
+from contrada.service.query import source_query as module
+from contrada.service.query.source_query import SourceQuery
 from tests.strategies import filter_sets, notifications
 
 
@@ -29,9 +29,13 @@ def test_a_filter_set_is_a_question(filters: FilterSet, item: Notification) -> N
     """What answers would not be what is subscribed by the same."""
     if filters.is_empty:
         with pytest.raises(UnsatisfiableFilterError):
-            Question(filters)
+            SourceQuery(filters)
         return
-    for asked in (Question(filters), Question(str(filters)), Question(str(Question(filters)))):
+    for asked in (
+        SourceQuery(filters),
+        SourceQuery(str(filters)),
+        SourceQuery(str(SourceQuery(filters))),
+    ):
         assert asked.answers(item) == filters.matches(item)
         assert asked.filters == filters
 
@@ -72,27 +76,27 @@ TEXTS: dict[str, Callable[[dict[str, int]], bool]] = {
 @pytest.mark.parametrize("text", TEXTS)
 def test_variables(text: str) -> None:
     """A variable would mean something else than that values are equal, somewhere in a text."""
-    asked = Question(text)
+    asked = SourceQuery(text)
     values = (None, 0, 1, 2)
     for a in values:
         for b in values:
             for c in values:
                 item = {n: v for n, v in zip("abc", (a, b, c), strict=True) if v is not None}
                 assert asked.answers(item) == TEXTS[text](item), item
-                assert Question(str(asked)).answers(item) == asked.answers(item)
+                assert SourceQuery(str(asked)).answers(item) == asked.answers(item)
                 if asked.answers(item):
                     assert asked.filters.matches(item)
 
 
 def test_routing_sees_what_both_may_be() -> None:
     """A question would go to sources where the values cannot be equal."""
-    asked = Question("origin = $x and dest = $x and origin in ('JFK', 'LGA') and dest >= 'K'")
+    asked = SourceQuery("origin = $x and dest = $x and origin in ('JFK', 'LGA') and dest >= 'K'")
     (one,) = asked.alternatives
     assert one.same == (("dest", "origin"),)
     assert meets(one.query, Filter("dest = 'LGA'"))
     assert not meets(one.query, Filter("origin = 'JFK'"))
     with pytest.raises(UnsatisfiableFilterError):
-        Question("origin = $x and dest = $x and origin = 'JFK' and dest = 'LGA'")
+        SourceQuery("origin = $x and dest = $x and origin = 'JFK' and dest = 'LGA'")
 
 
 def test_a_sign_in_a_text_is_no_variable() -> None:
@@ -105,8 +109,8 @@ def test_a_sign_in_a_text_is_no_variable() -> None:
         "b$x = 1 and d = $x",
         "d = $x # and a = $x",
     ):
-        assert Question(text).answers(item), text
-    assert not Question("a = $x and d = $x").answers(item)
+        assert SourceQuery(text).answers(item), text
+    assert not SourceQuery("a = $x and d = $x").answers(item)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +130,13 @@ def test_a_sign_in_a_text_is_no_variable() -> None:
 def test_errors_say_the_place(text: str, column: int) -> None:
     """Who asks would not find what is wrong."""
     with pytest.raises(ParseError) as caught:
-        Question(text)
+        SourceQuery(text)
     assert (caught.value.line, caught.value.column) == (1, column)
 
 
 def test_values_are_equal_as_in_the_model() -> None:
     """Equality would be Python's."""
-    asked = Question("a = $x and b = $x")
+    asked = SourceQuery("a = $x and b = $x")
     assert asked.answers({"a": 5, "b": 5.0})
     assert asked.answers({"a": math.nan, "b": math.nan})
     assert not asked.answers({"a": 1, "b": True})
@@ -152,24 +156,24 @@ class Fare(ct.Obvent):
 def test_classes_and_predicates() -> None:
     """A class, a filter or a predicate would ask for something else than when subscribed."""
     fares = [Fare("A", "A", 1.0), Fare("A", "B", 5.0), Fare("B", "B", 9.0)]
-    assert [n["price"] for n in Question(Fare).select(fares)] == [1.0, 5.0, 9.0]
-    assert [n["price"] for n in Question(Fare, "price > 2").select(fares)] == [5.0, 9.0]
+    assert [n["price"] for n in SourceQuery(Fare).select(fares)] == [1.0, 5.0, 9.0]
+    assert [n["price"] for n in SourceQuery(Fare, "price > 2").select(fares)] == [5.0, 9.0]
     same = "origin = $x and dest = $x"
-    assert [n["price"] for n in Question(Fare, same).select(fares)] == [1.0, 9.0]
-    lifted = Question(Fare, lambda fare: fare.price > 2)
+    assert [n["price"] for n in SourceQuery(Fare, same).select(fares)] == [1.0, 9.0]
+    lifted = SourceQuery(Fare, lambda fare: fare.price > 2)
     assert lifted.residue is None
     assert [n["price"] for n in lifted.select(fares)] == [5.0, 9.0]
-    left = Question(Fare, lambda fare: fare.price > 2 and hash(fare.origin) == hash("B"))
+    left = SourceQuery(Fare, lambda fare: fare.price > 2 and hash(fare.origin) == hash("B"))
     assert [n["price"] for n in left.select(fares)] == [9.0]
-    assert not Question(Fare).answers({"origin": "A", "dest": "A", "price": 1.0})
+    assert not SourceQuery(Fare).answers({"origin": "A", "dest": "A", "price": 1.0})
     with pytest.raises(InvalidObventError):
-        Question(Fare, "color = 'red'")
+        SourceQuery(Fare, "color = 'red'")
 
 
 def test_rules_have_a_residue() -> None:
     """What filters cannot say of a rule would be forgotten."""
     rule = read_cesql("LENGTH(a) = 2 AND b = 1")
-    asked = Question(rule)
+    asked = SourceQuery(rule)
     assert asked.residue is not None
     assert asked.answers({"a": "xx", "b": 1})
     assert not asked.answers({"a": "xxx", "b": 1})
@@ -177,38 +181,38 @@ def test_rules_have_a_residue() -> None:
 
 def test_a_question_as_it_came() -> None:
     """A source would decide something else than what was asked."""
-    asked = Question("(a = $x and b = $x and c < 3) or d = 1")
-    assert Question.of(asked.alternatives) == asked
-    assert hash(Question.of(asked.alternatives)) == hash(asked)
-    assert Question("a = 1") != asked
+    asked = SourceQuery("(a = $x and b = $x and c < 3) or d = 1")
+    assert SourceQuery.of(asked.alternatives) == asked
+    assert hash(SourceQuery.of(asked.alternatives)) == hash(asked)
+    assert SourceQuery("a = 1") != asked
 
 
 def test_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no question would be asked."""
     for wrong in (3, ["a = 1"], Notification({})):
         with pytest.raises(ServiceError):
-            Question(wrong)  # type: ignore[arg-type]
+            SourceQuery(wrong)  # type: ignore[arg-type]
     for text in ("nothing", "a = 1 and a = 2"):
         with pytest.raises(UnsatisfiableFilterError):
-            Question(text)
+            SourceQuery(text)
     with pytest.raises(UnsatisfiableFilterError):
-        Question.of([])
-    asked = Question("a = 1")
+        SourceQuery.of([])
+    asked = SourceQuery("a = 1")
     with pytest.raises(AttributeError):
         asked.residue = None
     with pytest.raises(InvalidNotificationError):
         asked.answers({"a": object()})
     monkeypatch.setattr(module, "ALTERNATIVES_MAX", 3)
-    assert len(Question("a = 1 or b = 1 or c = 1").alternatives) == 3
+    assert len(SourceQuery("a = 1 or b = 1 or c = 1").alternatives) == 3
     with pytest.raises(LimitError, match="ALTERNATIVES_MAX"):
-        Question("a = 1 or b = 1 or c = 1 or d = 1")
+        SourceQuery("a = 1 or b = 1 or c = 1 or d = 1")
     with pytest.raises(LimitError, match="ALTERNATIVES_MAX"):
-        Question(Filter("a = 1") | Filter("b = 1"), Filter("c = 1") | Filter("d = 1"))
+        SourceQuery(Filter("a = 1") | Filter("b = 1"), Filter("c = 1") | Filter("d = 1"))
 
 
 def test_terms_are_values() -> None:
     """A term with variables would not be asked for, or routing be narrower than the source."""
-    asked = Question("route unifies 'leg(_X, rome)' and a = $x and b = $x")
+    asked = SourceQuery("route unifies 'leg(_X, rome)' and a = $x and b = $x")
     items = [
         {"route": "leg(paris, rome)", "a": 1, "b": 1},
         {"route": "leg(_Y, rome)", "a": 1, "b": 1},

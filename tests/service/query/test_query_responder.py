@@ -22,9 +22,9 @@ from contrada.routing.router_messages import (
     SourceState,
     Undescribe,
 )
-from contrada.service.query import answerer as answering
-from contrada.service.query.answerer import Answerer
-from contrada.service.query.question import Question
+from contrada.service.query import query_responder as answering
+from contrada.service.query.query_responder import QueryResponder
+from contrada.service.query.source_query import SourceQuery
 from tests.asynchronous import on_loop, until
 
 
@@ -48,7 +48,7 @@ class Notes:
     async def ask(self, question: Ask) -> None:
         raise NotImplementedError
 
-    def say(self, message: Answer | More | Cancel) -> None:
+    def send(self, message: Answer | More | Cancel) -> None:
         self.said.append(message)
 
     @property
@@ -66,13 +66,13 @@ def question(window: int = 1_000) -> Ask:
 
 
 @asynccontextmanager
-async def answerer_at(notes: Notes) -> AsyncIterator[Answerer]:
+async def responder_at(notes: Notes) -> AsyncIterator[QueryResponder]:
     """Sources at these notes."""
-    answerer = Answerer(notes)
+    responder = QueryResponder(notes)
     try:
-        yield answerer
+        yield responder
     finally:
-        await answerer.aclose()
+        await responder.aclose()
 
 
 @on_loop
@@ -83,9 +83,9 @@ async def test_a_refusal_comes_after_the_news_of_who_is_asked(
     monkeypatch.setattr(answering, "QUESTIONS_ANSWERED_MAX", 0)
     notes = Notes()
     notes.allowed.set()
-    async with answerer_at(notes) as answerer:
-        await answerer.offer("a any", lambda _: [{"a": 1}], name="s").open()
-        answerer.asked(["s"], question())
+    async with responder_at(notes) as responder:
+        await responder.offer("a any", lambda _: [{"a": 1}], name="s").open()
+        responder.answer(["s"], question())
         assert notes.said == [], "the server still tells whom it asks"
         await asyncio.sleep(0)
         ((name, state, reason),) = notes.ends()
@@ -99,44 +99,44 @@ async def test_a_question_that_cannot_be_worked_on_is_refused() -> None:
     """What comes from elsewhere and says nothing would end the connection, or never be answered."""
     notes = Notes()
     notes.allowed.set()
-    async with answerer_at(notes) as answerer:
-        await answerer.offer("a any", lambda _: [{"a": 1}], name="s").open()
-        answerer.asked(["s"], Ask((), "", "q", 60_000_000, 1))
+    async with responder_at(notes) as responder:
+        await responder.offer("a any", lambda _: [{"a": 1}], name="s").open()
+        responder.answer(["s"], Ask((), "", "q", 60_000_000, 1))
         await asyncio.sleep(0)
         assert [each[:2] for each in notes.ends()] == [("s", SourceState.FAILED)]
         assert notes.answers[-1].is_last
-        assert not answerer.is_waited_for(question())
+        assert not responder.is_waited_for(question())
 
 
 @on_loop
 async def test_what_is_offered_just_now_is_not_in_force() -> None:
     """On another connection it would be described by nothing, which no server takes."""
     notes = Notes()
-    async with answerer_at(notes) as answerer:
-        held = answerer.offer("a any", lambda _: [], name="s")
+    async with responder_at(notes) as responder:
+        held = responder.offer("a any", lambda _: [], name="s")
         opening = asyncio.ensure_future(held.open())
         await until(lambda: bool(notes.described))
-        assert answerer.in_force() == []
+        assert responder.in_force() == []
         notes.allowed.set()
         await opening
-        assert answerer.in_force() == notes.described
+        assert responder.in_force() == notes.described
 
 
 @on_loop
 async def test_who_gives_up_offering_leaves_nothing_behind() -> None:
     """A source would be asked that nobody offers, and its name would be taken."""
     notes = Notes()
-    async with answerer_at(notes) as answerer:
-        opening = asyncio.ensure_future(answerer.offer("a any", lambda _: [], name="s").open())
+    async with responder_at(notes) as responder:
+        opening = asyncio.ensure_future(responder.offer("a any", lambda _: [], name="s").open())
         await until(lambda: bool(notes.described))
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
         assert notes.described[-1] == Undescribe("s"), "it may have been in force already"
         notes.allowed.set()
-        await answerer.offer("a any", lambda _: [], name="s").open()
+        await responder.offer("a any", lambda _: [], name="s").open()
         with pytest.raises(ServiceError, match="name of another source"):
-            await answerer.offer("a any", lambda _: [], name="s").open()
+            await responder.offer("a any", lambda _: [], name="s").open()
 
 
 @on_loop
@@ -151,19 +151,19 @@ async def test_what_is_awaited_is_worked_off_in_pieces() -> None:
             given.append(n)
             yield {"a": n}
 
-    async def source(_: Question) -> Any:
+    async def source(_: SourceQuery) -> Any:
         return items()
 
     notes = Notes()
     notes.allowed.set()
-    async with answerer_at(notes) as answerer:
-        await answerer.offer("a any", source, name="s").open()
-        answerer.asked(["s"], question(window=10))
+    async with responder_at(notes) as responder:
+        await responder.offer("a any", source, name="s").open()
+        responder.answer(["s"], question(window=10))
         await until(lambda: bool(notes.answers))
         assert sum(len(each.items) for each in notes.answers) == 10
         assert len(given) <= 2 * answering.ITEMS_PER_STEP
         assert threading.main_thread() not in threads
-        answerer.told(More("", "q", 20_000))
+        responder.receive(More("", "q", 20_000))
         await until(lambda: notes.answers[-1].is_last)
         found = [each["a"] for answer in notes.answers for each in answer.items]
         assert found == list(range(10_000))
@@ -174,15 +174,15 @@ async def test_what_gives_asynchronously_without_waiting_lets_others_run() -> No
     """Its whole service would stand still while it gives."""
     turns = 0
 
-    async def restless(_: Question) -> AsyncIterator[ct.Notification]:
+    async def restless(_: SourceQuery) -> AsyncIterator[ct.Notification]:
         for _each in range(answering.ITEMS_PER_ANSWER * 20):
             yield ct.Notification({"b": 1})  # What is no answer waits for no room.
 
     notes = Notes()
     notes.allowed.set()
-    async with answerer_at(notes) as answerer:
-        await answerer.offer("a any", restless, name="s").open()
-        answerer.asked(["s"], question())
+    async with responder_at(notes) as responder:
+        await responder.offer("a any", restless, name="s").open()
+        responder.answer(["s"], question())
         while not notes.answers:
             await asyncio.sleep(0)
             turns += 1

@@ -1,25 +1,23 @@
-"""How a service uses the disseminations that are registered with it.
+"""`MergedSubscription`: a subscription at a service and at the disseminations of that service.
 
-Obvents whose class chose a dissemination are published there alone. A subscription that such
-obvents may match is entered there, too, narrowed to them. `MergedSubscription` merges what comes
-from there and from the service.
+Obvents whose class chose a dissemination are published there alone. So a subscription that may
+match such obvents is entered there, too, with filters narrowed to them, and the notifications of
+all ways are merged. `BatchSorter` publishes those obvents of a batch on their dissemination.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from contrada.errors import ContradaError, ServiceError
-from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.errors import ContradaError
+from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.sets import eq
 from contrada.routing.duplicates import Duplicates
-from contrada.service.dissemination import dissemination_of, not_registered
 from contrada.service.interface import Disseminates, Subscription, SubscriptionStatistics, WhenFull
-from contrada.service.loop_guards import checked_when_full
-from contrada.service.query.querying_service import QueryingService
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
+    dissemination_of,
     filters_of,
     narrowing_of,
     notification_of,
@@ -29,89 +27,12 @@ from contrada.service.requests import (
 from contrada.service.subjects import Item
 from contrada.service.subscription_queue import SubscriptionQueue, entry_of
 
-DISSEMINATIONS_MAX: Final = 64
-"""Disseminations that are registered with a service. Beyond it: ServiceError."""
-
 _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})
 """The notifications of the class `Disseminated`."""
 
 MERGED_WAITING_MAX: Final = 256
 """Notifications that wait where several ways are merged. Beyond it: the others wait on their ways,
 where what is dropped is decided as `when_full` says."""
-
-
-class DisseminatingService(QueryingService):
-    """A service with which disseminations can be registered."""
-
-    _disseminations: dict[str, Disseminates] | None = None
-
-    def register_dissemination(self, name: str, dissemination: Disseminates) -> None:
-        """What a class chooses by a name; see `Service.register_dissemination`."""
-        if not name:
-            raise ServiceError(f"name = {name!r}: expected the name of a dissemination")
-        held = {} if self._disseminations is None else self._disseminations
-        if name in held:
-            raise ServiceError(f"the dissemination {name!r} is registered already")
-        if len(held) >= DISSEMINATIONS_MAX:
-            raise ServiceError(f"{len(held)} disseminations are registered, and no more can be")
-        self._disseminations = {**held, name: dissemination}
-
-    def _dissemination(self, name: str) -> Disseminates:
-        found = (self._disseminations or {}).get(name)
-        if found is None:
-            raise not_registered(name)
-        return found
-
-    async def _publish_elsewhere(
-        self, name: str, notification: Notification, delivery: str | None
-    ) -> Envelope:
-        """Publishes on a dissemination. Raises ServiceError, also for a class above best effort."""
-        if delivery is not None:
-            reason = f"what goes by the dissemination {name!r} is published at best effort"
-            raise ServiceError(f"delivery = {delivery!r}: {reason}")
-        return await self._dissemination(name).publish(notification)
-
-    def _merged(
-        self,
-        subject: Any,
-        where: Any,
-        when_full: WhenFull,
-        subscribe: Callable[[Filter | FilterSet, None, WhenFull], Subscription[Notification]],
-    ) -> Any:
-        """A subscription that is entered at disseminations, too.
-
-        None where no dissemination is registered, or the subject is a pattern. `subscribe` enters a
-        subscription at the service alone. Raises ServiceError where a class chose a dissemination
-        that is not registered.
-        """
-        name = _asked(subject)
-        if name is not None:
-            self._dissemination(name)
-        if not self._disseminations or isinstance(subject, Pattern):
-            return None
-        checked_when_full(when_full)
-        where = narrowing_of(subject, where)
-        filters = filters_of(subject, where)
-        elsewhere = _narrowed(filters)
-        carried = [
-            each.subscribe(
-                elsewhere, when_full="drop-newest" if when_full == "block" else when_full
-            )
-            for each in self._disseminations.values()
-            if not elsewhere.is_empty
-        ]
-        own = subscribe(filters, None, when_full)
-        return MergedSubscription(
-            own, carried, filters, reader_of(subject), residue_of(subject, where)
-        )
-
-
-def check_standing(subject: Any) -> None:
-    """Raises ServiceError for a class whose obvents cannot be kept for a durable subscription."""
-    name = _asked(subject)
-    if name is not None:
-        reason = f"goes by the dissemination {name!r}, which keeps nothing for who is away"
-        raise ServiceError(f"{subject.__qualname__} {reason}: subscribe without options")
 
 
 class BatchSorter:
@@ -240,11 +161,27 @@ class MergedSubscription(QueuedSubscription[Any]):
         return 0, 0
 
 
-def _asked(subject: Any) -> str | None:
-    """The dissemination that a class chose which is subscribed."""
-    if not isinstance(subject, type) or not hasattr(subject, "chosen_dissemination"):
-        return None
-    return getattr(subject, "dissemination", None)
+def merged_subscription(
+    disseminations: Iterable[Disseminates],
+    subject: Any,
+    where: Any,
+    when_full: WhenFull,
+    subscribe: Callable[[Any, Any, WhenFull], Subscription[Any]],
+) -> MergedSubscription:
+    """A subscription at a service and at each dissemination. Raises as `Service.subscribe`.
+
+    `subscribe` makes the part at the service.
+    """
+    where = narrowing_of(subject, where)
+    filters = filters_of(subject, where)
+    elsewhere = _narrowed(filters)
+    carried = [
+        each.subscribe(elsewhere, when_full="drop-newest" if when_full == "block" else when_full)
+        for each in disseminations
+        if not elsewhere.is_empty
+    ]
+    own = subscribe(filters, None, when_full)
+    return MergedSubscription(own, carried, filters, reader_of(subject), residue_of(subject, where))
 
 
 def _narrowed(filters: Filter | FilterSet) -> Filter | FilterSet:

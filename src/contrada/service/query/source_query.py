@@ -1,4 +1,4 @@
-"""`Question`: what is asked of sources, as text or as anything that can be subscribed.
+"""`SourceQuery`: what is asked of sources, as text or as anything that can be subscribed.
 
 Text is the language of filters, in which `=` may be followed by a variable: attributes that equal
 one variable have equal values. On the way a question is its filters, which are wider; a source
@@ -13,17 +13,18 @@ from typing import Any
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification
+from contrada.model.rule import Rule
 from contrada.model.syntax.query_syntax import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.disjuncts import Disjunct, alternative
-from contrada.service.requests import filters_of, narrowing_of, notification_of, residue_of
+from contrada.service.requests import all_of, filters_of, narrowing_of, notification_of
 from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
-class Question:
+class SourceQuery:
     """What is asked: items that meet one of the alternatives. Immutable.
 
-    `Question("origin = $x and dest = $x and price < 100")`; a filter, a filter set, a mapping, a
+    `SourceQuery("origin = $x and dest = $x and price < 100")`; a filter, a filter set, a mapping, a
     class of obvents or another subject asks for what it would subscribe; `where` narrows it, by a
     text with variables of its own too, or by a predicate over the objects of a type.
 
@@ -42,7 +43,7 @@ class Question:
     residue: Callable[[Notification], bool] | None
     """What a rule or a predicate asks beside its filters: known to who asked alone, or None."""
 
-    def __init__(self, asked: Subscribable, where: Any = None) -> None:
+    def __init__(self, asked: "Subscribable | SourceQuery", where: Any = None) -> None:
         narrowing = narrowing_of(asked, where)
         found = _bindings(asked)
         if narrowing is not None:
@@ -52,10 +53,13 @@ class Question:
             if len(found) * len(narrower) > ALTERNATIVES_MAX:
                 raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(found) * len(narrower))
             found = [_both(one, other) for one in found for other in narrower]
-        self._hold((alternative(*each) for each in found), residue_of(asked, narrowing))
+        rules = [each for each in (asked, narrowing) if isinstance(each, Rule)]
+        residues = [asked.residue] if isinstance(asked, SourceQuery) else []
+        residues += [each.residue_holds for each in rules]
+        self._hold((alternative(*each) for each in found), all_of(residues))
 
     @classmethod
-    def of(cls, alternatives: Iterable[Disjunct], asker: str = "") -> "Question":
+    def of(cls, alternatives: Iterable[Disjunct], asker: str = "") -> "SourceQuery":
         """The question of these alternatives, as it came. Raises as the class."""
         new = cls.__new__(cls)
         new._hold((alternative(each.query.sets, each.same) for each in alternatives), None, asker)
@@ -102,7 +106,7 @@ class Question:
 
     def __eq__(self, other: object) -> bool:
         """Whether the alternatives are the same, in the same order; not whether answers are."""
-        if not isinstance(other, Question):
+        if not isinstance(other, SourceQuery):
             return NotImplemented
         return (self.alternatives, self.residue) == (other.alternatives, other.residue)
 
@@ -110,7 +114,7 @@ class Question:
         return hash((self.alternatives, self.residue))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Question cannot be changed")
+        raise AttributeError("a SourceQuery cannot be changed")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.alternatives, self.residue, self.asker)
@@ -120,21 +124,23 @@ class Question:
         return " or ".join(map(_written, self.alternatives))
 
     def __repr__(self) -> str:
-        return f"Question({str(self)!r})"
+        return f"SourceQuery({str(self)!r})"
 
 
 def _restored(
     alternatives: tuple[Disjunct, ...],
     residue: Callable[[Notification], bool] | None,
     asker: str,
-) -> Question:
-    made = Question.of(alternatives, asker)
+) -> SourceQuery:
+    made = SourceQuery.of(alternatives, asker)
     object.__setattr__(made, "residue", residue)
     return made
 
 
-def _bindings(subject: Subscribable) -> list[Binding]:
-    """The conjunctions that a subject asks for. Raises as the class."""
+def _bindings(subject: Subscribable | SourceQuery) -> list[Binding]:
+    """The conjunctions of which an answer meets one. Raises as the class."""
+    if isinstance(subject, SourceQuery):
+        return [Binding(it.query.sets, (*map(frozenset, it.same),)) for it in subject.alternatives]
     if isinstance(subject, str):
         found = list(parse_question(subject))
         if not found:

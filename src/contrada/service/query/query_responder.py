@@ -39,9 +39,9 @@ from contrada.routing.router_messages import (
     failed,
 )
 from contrada.service.envelope_factory import wall_clock_us
-from contrada.service.query.asker import QuestionPort
-from contrada.service.query.question import Question
+from contrada.service.query.query_client import QueryTransport
 from contrada.service.query.source_description import FRESH_S
+from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import Description, SourceLike, SourceOffer
 from contrada.service.requests import filters_of
 
@@ -76,11 +76,11 @@ FRESH_LEAST_S: Final = 0.01
 _LOG: Final = logging.getLogger("contrada.service")
 
 
-class Answerer:
+class QueryResponder:
     """The sources of one service, and the questions that they work on."""
 
-    def __init__(self, port: QuestionPort) -> None:
-        self.port = port
+    def __init__(self, transport: QueryTransport) -> None:
+        self.transport = transport
         self._sources: dict[str, HeldSource] = {}
         self._working: dict[tuple[str, str], _AnsweringWork] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -100,7 +100,7 @@ class Answerer:
 
     async def enter(self, held: "HeldSource", offers: tuple[Offer, ...]) -> None:
         """A source may be asked from now on, or is described otherwise."""
-        self.port.require_open()
+        self.transport.require_open()
         known = self._sources.get(held.name)
         if known not in (None, held):
             raise ServiceError(f"{held.name!r} is the name of another source of this service")
@@ -108,12 +108,12 @@ class Answerer:
             raise LimitError("SERVICE_SOURCES_MAX", SERVICE_SOURCES_MAX)
         self._sources[held.name] = held
         try:
-            await self.port.describe(Describe(held.name, offers))
+            await self.transport.describe(Describe(held.name, offers))
         except BaseException as error:
             if known is None:
                 del self._sources[held.name]
                 if isinstance(error, asyncio.CancelledError):  # It may be in force.
-                    await self.port.describe(Undescribe(held.name))
+                    await self.transport.describe(Undescribe(held.name))
             raise
 
     async def leave(self, held: "HeldSource") -> None:
@@ -121,14 +121,14 @@ class Answerer:
         if self._sources.pop(held.name, None) is not None:
             for each in list(self._working.values()):
                 each.stop(held.name)
-            await self.port.describe(Undescribe(held.name))
+            await self.transport.describe(Undescribe(held.name))
 
     def in_force(self) -> list[Describe]:
         """What describes the sources, to be said again on another connection."""
         held = self._sources.values()  # One that is offered just now is not described yet.
         return [Describe(each.name, each.described) for each in held if each.described]
 
-    def asked(self, sources: Iterable[str], question: Ask) -> None:
+    def answer(self, sources: Iterable[str], question: Ask) -> None:
         """A question has come for some of the sources."""
         key = (question.asker, question.identity)
         known = [self._sources[each] for each in sources if each in self._sources]
@@ -149,9 +149,9 @@ class Answerer:
         """Tells for each that it has failed; later, since who asks here must hear of them first."""
         reports = (SourceReport(each.name, SourceState.FAILED, reason=reason) for each in sources)
         last = Answer(question.asker, question.identity, reports=(*reports,), is_last=True)
-        asyncio.get_running_loop().call_soon(self.port.say, last)
+        asyncio.get_running_loop().call_soon(self.transport.send, last)
 
-    def told(self, message: More | Cancel) -> None:
+    def receive(self, message: More | Cancel) -> None:
         """Who asked takes more, or does not wait any longer."""
         work = self._working.get((message.asker, message.identity))
         if work is None:
@@ -198,12 +198,12 @@ class HeldSource(SourceOffer):
 
     def __init__(
         self,
-        answerer: Answerer,
+        responder: QueryResponder,
         offers: tuple[Offer, ...] | None,
         source: SourceLike,
         name: str,
     ) -> None:
-        self._answerer = answerer
+        self._responder = responder
         self._offers = offers
         self._name = name
         self._changing = asyncio.Lock()
@@ -211,7 +211,7 @@ class HeldSource(SourceOffer):
         self._refreshing: asyncio.Task[None] | None = None
         self._ended = False
         self._source = source
-        self.answer: Callable[[Question], Any] = getattr(source, "answer", source)  # type: ignore[arg-type]
+        self.answer: Callable[[SourceQuery], Any] = getattr(source, "answer", source)  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class HeldSource(SourceOffer):
                 raise ServiceClosedError("this source was withdrawn; offer it anew")
             if not self._described:
                 if not self._name:  # Its user may publish under it, whoever that is.
-                    self._name = f"{self._answerer.port.publisher}/{secrets.token_urlsafe(9)}"
+                    self._name = f"{self._responder.transport.publisher}/{secrets.token_urlsafe(9)}"
                 await self._describe(self._offers)
 
     async def describe(self, description: Any = None) -> None:
@@ -252,7 +252,7 @@ class HeldSource(SourceOffer):
             self._refreshing = None
 
     async def _put(self, offers: tuple[Offer, ...]) -> None:
-        await self._answerer.enter(self, offers)
+        await self._responder.enter(self, offers)
         self._described = offers
 
     async def _worked_out(self) -> tuple[Offer, ...]:
@@ -260,7 +260,7 @@ class HeldSource(SourceOffer):
         describe = getattr(self._source, "describe", None)
         if describe is None:
             raise ServiceError(f"{self._name}: say by a description what it can be asked about")
-        loop, threads = asyncio.get_running_loop(), self._answerer.threads
+        loop, threads = asyncio.get_running_loop(), self._responder.threads
         return offers_of(await loop.run_in_executor(threads, describe, wall_clock_us()))
 
     async def _refresh(self) -> None:
@@ -290,16 +290,16 @@ class HeldSource(SourceOffer):
         async with self._changing:
             if self._described:
                 self._described = ()
-                await self._answerer.leave(self)
+                await self._responder.leave(self)
 
 
 class _AnsweringWork:
     """One question at the sources of one service."""
 
-    def __init__(self, answerer: Answerer, question: Ask) -> None:
-        self._answerer = answerer
+    def __init__(self, responder: QueryResponder, question: Ask) -> None:
+        self._responder = responder
         self._ask = question
-        self._question = Question.of(question.alternatives, question.asker)
+        self._question = SourceQuery.of(question.alternatives, question.asker)
         self._room = question.window
         self._has_room = asyncio.Event()
         self._partial = None if question.combination is None else Partial(question.combination)
@@ -327,7 +327,7 @@ class _AnsweringWork:
 
     def cancel(self) -> None:
         """Nobody waits for what comes."""
-        self._answerer.done(self._ask)
+        self._responder.done(self._ask)
         for task in self._left.values():
             task.cancel()
 
@@ -385,7 +385,7 @@ class _AnsweringWork:
 
     async def _steps(self, source: HeldSource) -> AsyncGenerator[tuple[Iterable[Any], bool]]:
         """What a source gives, a part at a time, and whether more may come."""
-        loop, threads = asyncio.get_running_loop(), self._answerer.threads
+        loop, threads = asyncio.get_running_loop(), self._responder.threads
         if inspect.iscoroutinefunction(source.answer) or inspect.isasyncgenfunction(source.answer):
             given = source.answer(self._question)
         else:
@@ -437,7 +437,7 @@ class _AnsweringWork:
     def _end(self, report: SourceReport, items: Iterable[Notification] = ()) -> None:
         """A source has ended; the last one ends the question here."""
         del self._left[report.name]
-        if not self._answerer.is_waited_for(self._ask):
+        if not self._responder.is_waited_for(self._ask):
             return
         if self._partial is None:
             self._say(items, [report], is_last=not self._left)
@@ -446,7 +446,7 @@ class _AnsweringWork:
             if not self._left:
                 self._say(reports=self._reports, is_last=True)
         if not self._left:
-            self._answerer.done(self._ask)
+            self._responder.done(self._ask)
 
     def _say(
         self,
@@ -463,7 +463,7 @@ class _AnsweringWork:
                 self._failure = str(error)
             if self._failure:
                 reports = failed(reports, self._failure)
-        self._answerer.port.say(
+        self._responder.transport.send(
             Answer(ask.asker, ask.identity, tuple(items), tuple(reports), packed, is_last)
         )
 

@@ -1,0 +1,175 @@
+"""`BaseService`: the methods that the embedded service and the client of a broker share.
+
+They hand queries to the service's `QueryEngine`, advertisements to its `OfferBoard`, durable
+subscriptions to a `DurableReader`, and obvents whose class chose a dissemination to the one
+registered under its name. Modules that few programs need are loaded at first use.
+
+Source: EPFL 2503 §5.2.2 (a class of obvents says how these are transmitted), §6.
+"""
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from contrada.errors import ServiceError
+from contrada.model import Envelope, Notification, Pattern
+from contrada.service.advertisements import Advertisements, Offering
+from contrada.service.connection_states import ConnectionStates
+from contrada.service.interface import (
+    ConnectionState,
+    Disseminates,
+    Service,
+    Subscription,
+    WhenFull,
+)
+from contrada.service.loop_guards import checked_when_full
+from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
+from contrada.service.query_interface import Answers, Computed, Description, SourceLike, SourceOffer
+from contrada.service.requests import offer_of
+from contrada.service.subjects import Offered
+from contrada.service.subscription_queue import BLOCK
+
+if TYPE_CHECKING:
+    from contrada.service.delivery_host import LogHost
+    from contrada.service.query.query_engine import QueryEngine
+
+DISSEMINATIONS_MAX: Final = 64
+"""Disseminations that are registered with a service. Beyond it: ServiceError."""
+
+
+class BaseService(Service):
+    """A service with queries, advertisements, durable subscriptions and disseminations."""
+
+    now_us: Callable[[], int]
+    _states: ConnectionStates
+    _offers: OfferBoard
+
+    def __init__(self) -> None:
+        self._disseminations: dict[str, Disseminates] = {}
+
+    @abstractmethod
+    def _query_engine(self) -> "QueryEngine":
+        """The engine of this service's queries and sources, made at first use."""
+
+    @abstractmethod
+    def _new_subscription(self, subject: Any, where: Any, when_full: WhenFull) -> Subscription[Any]:
+        """A subscription at this service alone. Raises as `subscribe`."""
+
+    @abstractmethod
+    def delivery(self) -> "LogHost":
+        """The host of durable logs, made at first use. Raises unless the service is open."""
+
+    @abstractmethod
+    def name_of_request(self) -> str:
+        """A new name for a subscription or a reader, unique in the network."""
+
+    # --- queries and advertisements -----------------------------------------------------------
+
+    def offer(
+        self, description: Description | None, source: SourceLike, *, name: str = ""
+    ) -> SourceOffer:
+        """Offers a source that answers queries; see `Service.offer`."""
+        return self._query_engine().responder.offer(description, source, name=name)
+
+    def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
+        """Queries all sources that may have an answer; see `Service.query`."""
+        return self._query_engine().client.query(subject, where, **options)
+
+    def compute(
+        self,
+        aggregates: Computed | Iterable[Computed],
+        subject: Any,
+        where: Any = None,
+        **options: Any,
+    ) -> Answers[dict[str, Any]]:
+        """Queries for aggregates of all answers; see `Service.compute`."""
+        return self._query_engine().client.compute(aggregates, subject, where, **options)
+
+    def advertise(self, offered: Offered) -> Offering:
+        """An advertisement, in force inside `async with`; see `Service.advertise`."""
+        return HeldOffering(self._offers, offer_of(offered))
+
+    def advertisements(self) -> Advertisements:
+        """The advertisements on offer, with changes; see `Service.advertisements`."""
+        return FollowedOffers(self._offers)
+
+    # --- subscriptions ------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        subject: Any = None,
+        where: Any = None,
+        *,
+        when_full: WhenFull = BLOCK,
+        **durable: Any,
+    ) -> Any:
+        """A subscription, in force inside `async with`; see `Service.subscribe`."""
+        checked_when_full(when_full)
+        chosen = _chosen_by(subject)
+        if durable:
+            if chosen is not None:
+                reason = f"goes by the dissemination {chosen!r}, which keeps no log for readers"
+                raise ServiceError(f"{subject.__qualname__} {reason}: subscribe without options")
+            from contrada.service.durable_reader import durable_reader_of
+
+            return durable_reader_of(self, subject, where, when_full, durable)
+        if chosen is not None:
+            self._dissemination(chosen)
+        if not self._disseminations or isinstance(subject, Pattern):
+            return self._new_subscription(subject, where, when_full)
+        from contrada.service.merged_subscription import merged_subscription
+
+        ways = self._disseminations.values()
+        return merged_subscription(ways, subject, where, when_full, self._new_subscription)
+
+    # --- disseminations -----------------------------------------------------------------------
+
+    def register_dissemination(self, name: str, dissemination: Disseminates) -> None:
+        """Registers a dissemination under the name by which classes choose it.
+
+        See `Service.register_dissemination`.
+        """
+        if not name:
+            raise ServiceError(f"name = {name!r}: expected the name of a dissemination")
+        if name in self._disseminations:
+            raise ServiceError(f"the dissemination {name!r} is registered already")
+        count = len(self._disseminations)
+        if count >= DISSEMINATIONS_MAX:
+            raise ServiceError(f"{count} disseminations are registered, and no more can be")
+        self._disseminations[name] = dissemination
+
+    def _dissemination(self, name: str) -> Disseminates:
+        found = self._disseminations.get(name)
+        if found is None:
+            raise ServiceError(
+                f"the dissemination {name!r} is not registered with this service: "
+                f"service.register_dissemination({name!r}, node)"
+            )
+        return found
+
+    async def _publish_elsewhere(
+        self, name: str, notification: Notification, delivery: str | None
+    ) -> Envelope:
+        """Publishes on a dissemination. Raises ServiceError, also for a class above best effort."""
+        if delivery is not None:
+            reason = f"the dissemination {name!r} publishes at best effort only"
+            raise ServiceError(f"delivery = {delivery!r}: {reason}")
+        return await self._dissemination(name).publish(notification)
+
+    # --- the connection -----------------------------------------------------------------------
+
+    @property
+    def connection(self) -> ConnectionState:
+        """The state of the connection now."""
+        return self._states.current
+
+    def connection_states(self) -> AsyncIterator[ConnectionState]:
+        """The state of the connection now, then each change; ends after "closed"."""
+        return self._states.follow()
+
+
+def _chosen_by(subject: Any) -> str | None:
+    """The name of the dissemination that a subscribed class of obvents chose."""
+    if not isinstance(subject, type) or not hasattr(subject, "chosen_dissemination"):
+        return None
+    return getattr(subject, "dissemination", None)
