@@ -100,7 +100,7 @@ async def test_answers_come_of_all_that_may_know(name: str) -> None:
 async def test_query_objects_are_accepted(name: str) -> None:
     """A query made for the algebra or for a source could not be sent."""
     async with library(name) as service:
-        product = ct.Query({"author": "Joyce", "edition": ct.lt(2)})
+        product = ct.Query("author = 'Joyce' and edition < 2")
         assert [each["title"] for each in await all_of(service.query(product))] == ["Ulysses"]
         assert len(await all_of(service.query(product, "title prefix 'U'"))) == 1
         assert await all_of(service.compute("count", product)) == [{"count": 1}]
