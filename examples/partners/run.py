@@ -22,7 +22,7 @@ import httpx
 
 import contrada as ct
 from contrada.errors import NotPermittedError
-from contrada.integrations.http import Gateway, beside
+from contrada.integrations.http import Gateway, local_services
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire.tokens import new_token
@@ -95,7 +95,7 @@ async def share() -> tuple[Shared, Shared]:
     came: Counter[tuple[str, str]] = Counter()
     async with AsyncExitStack() as running:
         broker = await running.enter_async_context(Broker(port=0, users=known))
-        gateway = await running.enter_async_context(Gateway(beside(broker), port=0))
+        gateway = await running.enter_async_context(Gateway(local_services(broker), port=0))
         reading = []
         for carrier in CARRIERS:
             service = await running.enter_async_context(

@@ -32,7 +32,7 @@ import msgspec
 import contrada as ct
 from contrada.delivery.delivery_messages import CloseLog
 from contrada.errors import ContradaError, NotPermittedError, ServiceError
-from contrada.integrations.http import Gateway, beside
+from contrada.integrations.http import Gateway, local_services
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.value_set import ABSENT
@@ -199,7 +199,7 @@ class World:
             port=0, users=users, network=member("near") if is_network else None, store=store
         )
         self.brokers = [await stack.enter_async_context(near)]
-        gateway = await stack.enter_async_context(Gateway(beside(near), port=0))
+        gateway = await stack.enter_async_context(Gateway(local_services(near), port=0))
         self.http = await stack.enter_async_context(
             httpx.AsyncClient(base_url=gateway.address, timeout=20)
         )

@@ -301,12 +301,12 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
     from contrada.integrations.http import (  # An extra brings what it needs.
         CarriedArrivals,
         Gateway,
-        beside,
+        local_services,
     )
 
     host, port = settings.http.place()
     gateway = Gateway(
-        beside(broker),
+        local_services(broker),
         host,
         port,
         tls=settings.tls.tls(),

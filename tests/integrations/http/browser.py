@@ -1,7 +1,7 @@
-"""A browser without a window: `python browser.py ADDRESS PATH` follows an event stream in a page.
+"""A headless browser: `python browser.py ADDRESS PATH` reads an event stream in a page.
 
-It prints what the page's EventSource gets, a JSON object per line, until it is killed. The engine
-is Chromium, as Qt has it.
+It prints the messages of the page's EventSource, a JSON object per line, until it is killed. The
+engine is Chromium, from Qt.
 """
 
 import os
@@ -22,7 +22,7 @@ source.addEventListener("dropped", message => tell("dropped", message));
 
 
 def main(address: str, path: str) -> None:
-    """See the module."""
+    """Shows the page until the process is killed."""
     from PyQt6.QtCore import QUrl
     from PyQt6.QtWebEngineCore import QWebEnginePage
     from PyQt6.QtWidgets import QApplication

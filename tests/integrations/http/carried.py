@@ -1,4 +1,4 @@
-"""An HTTP port that takes connections to a broker over WebSocket, and nothing else."""
+"""`http_port`: an HTTP port with the WebSocket endpoint of a broker, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 @dataclass
 class Port:
-    """Where it listens, and its server."""
+    """A listening uvicorn server."""
 
     number: int
     server: uvicorn.Server
@@ -28,18 +28,18 @@ class Port:
 
     @property
     def address(self) -> str:
-        """As clients name it."""
+        """The address for clients of Contrada."""
         return f"{self.scheme}://{HOST}:{self.number}{PATH_DEFAULT}"
 
     @property
     def url(self) -> str:
-        """As others do."""
+        """The address for other WebSocket clients."""
         return f"ws://{HOST}:{self.number}{PATH_DEFAULT}"
 
 
 @asynccontextmanager
 async def http_port(broker: Broker, port: int = 0, tls: Tls | None = None) -> AsyncIterator[Port]:
-    """The HTTP port of a broker, on this event loop."""
+    """Serves the HTTP port of a broker on this event loop."""
     routes = [WebSocketRoute(PATH_DEFAULT, CarriedArrivals(broker).arrive)]
     server = uvicorn.Server(
         uvicorn.Config(

@@ -1,4 +1,4 @@
-"""A gateway on a broker, both in the test's own event loop, and clients of HTTP."""
+"""A gateway and its broker in the event loop of the test, and HTTP clients."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from contrada.integrations.http import Gateway, beside
+from contrada.integrations.http import Gateway, local_services
 from contrada.integrations.http.local_client import local_service
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.users import Users
@@ -16,7 +16,7 @@ from contrada.net.client.tcp_service import TcpService
 
 
 class Served(NamedTuple):
-    """A broker, its gateway, a client of each."""
+    """A broker, its gateway, an HTTP client and a client of the broker."""
 
     broker: Broker
     gateway: Gateway
@@ -25,7 +25,7 @@ class Served(NamedTuple):
 
 
 def event(number: int = 0, **given: Any) -> dict[str, Any]:
-    """A CloudEvent in its JSON format."""
+    """Returns a CloudEvent in the JSON format."""
     plain = {
         "specversion": "1.0",
         "id": f"e{number}",
@@ -41,10 +41,10 @@ def event(number: int = 0, **given: Any) -> dict[str, Any]:
 async def serving(
     store: Path | None = None, users: Users | None = None, token: str = "", **options: Any
 ) -> AsyncIterator[Served]:
-    """All of it, until the end of the `async with`; the client of the broker shows a token."""
+    """Serves a broker and its gateway within the context; the broker's client shows `token`."""
     async with (
         Broker(port=0, store=store, users=users) as broker,
-        Gateway(beside(broker), port=0, users=broker, **options) as gateway,
+        Gateway(local_services(broker), port=0, users=broker, **options) as gateway,
         httpx.AsyncClient(base_url=gateway.address, timeout=30) as client,
         local_service(broker, token) as service,
     ):
@@ -58,7 +58,7 @@ class Lines:
         self._lines = response.aiter_lines()
 
     async def next(self) -> tuple[str, str, str]:
-        """The next one; comments are passed over."""
+        """Returns the next event; comments are skipped."""
         told: dict[str, str] = {}
         async with asyncio.timeout(20):
             async for line in self._lines:

@@ -1,4 +1,4 @@
-"""Strangers who send slowly, too much or garbage: refused in bounded time and memory."""
+"""Slow, oversized and malformed requests are refused in bounded time and memory."""
 
 import asyncio
 import json
@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
-from contrada.integrations.http import (
-    event_ingest,
-    event_stream,
-    gateway,
-    http_port,
-    request_filters,
-    token_services,
-)
+from contrada.integrations.http import GatewayLimits, gateway, request_filters
 from contrada.model import FilterSet
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Served, event, serving
@@ -31,7 +24,7 @@ async def connected(it: Served) -> Stream:
 
 
 async def answered(stream: Stream, data: bytes = b"") -> bytes:
-    """All that is answered until it is closed."""
+    """Returns all bytes of the answer until the connection is closed."""
     reader, writer = stream
     writer.write(data)
     try:
@@ -50,10 +43,9 @@ async def left(writer: asyncio.StreamWriter) -> None:
 
 
 @on_loop
-async def test_a_head_that_drips_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dripping_head_is_cut() -> None:
     """Slow loris: a few bytes now and then would hold a connection for ever."""
-    monkeypatch.setattr(http_port, "HEAD_WAIT_S", 0.2)
-    async with serving() as it:
+    async with serving(limits=GatewayLimits(head_wait_s=0.2)) as it:
         for begin in (b"", b"GET / HTTP/1.1\r\nhost: localhost\r\n", b"\r\n"):
             reader, writer = await connected(it)
             writer.write(begin)
@@ -70,10 +62,9 @@ async def test_a_head_that_drips_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @on_loop
-async def test_a_second_request_has_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_head_is_timed_too() -> None:
     """After one good request a client could drip for ever."""
-    monkeypatch.setattr(http_port, "HEAD_WAIT_S", 0.2)
-    async with serving() as it:
+    async with serving(limits=GatewayLimits(head_wait_s=0.2)) as it:
         stream = await connected(it)
         stream[1].write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert (await stream[0].readuntil(b'"ok"}')).startswith(b"HTTP/1.1 200")
@@ -90,7 +81,7 @@ async def test_a_second_request_has_its_time_too(monkeypatch: pytest.MonkeyPatch
 
 
 @on_loop
-async def test_requests_that_come_before_the_answers() -> None:
+async def test_pipelined_requests_are_answered() -> None:
     """A client that does not wait for answers would be cut off."""
     async with serving() as it:
         body = json.dumps(event(1)).encode()
@@ -109,8 +100,8 @@ async def test_requests_that_come_before_the_answers() -> None:
 
 
 @on_loop
-async def test_a_body_that_nobody_reads_ends_its_connection() -> None:
-    """It could drip for ever behind its answer."""
+async def test_an_unread_body_ends_its_connection() -> None:
+    """The body could drip for ever behind the answer."""
     async with serving() as it:
         stream = await connected(it)
         head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nxx"
@@ -120,8 +111,8 @@ async def test_a_body_that_nobody_reads_ends_its_connection() -> None:
 @pytest.mark.parametrize(
     "rest", [b"content-length: 5\r\n\r\nabcde", b"x-a: " + b"a" * 20_000 + b"\r\n\r\n"]
 )
-def test_what_asks_for_no_websocket_is_answered(rest: bytes) -> None:
-    """It would stay, without an answer, as long as it likes."""
+def test_a_malformed_upgrade_is_answered(rest: bytes) -> None:
+    """The connection would stay open for any time without an answer."""
     asked = b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
 
     @on_loop
@@ -135,17 +126,16 @@ def test_what_asks_for_no_websocket_is_answered(rest: bytes) -> None:
     ask()
 
 
-@pytest.mark.parametrize("count", [1, http_port.PIPELINED_MAX])
-def test_who_takes_no_answers_is_cut(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection would stay as long as it likes, and with enough of them nobody could come."""
-    monkeypatch.setattr(http_port, "HEAD_WAIT_S", 0.1)
-    monkeypatch.setattr(http_port, "UNTAKEN_WAIT_S", 0.1)
-    monkeypatch.setattr(http_port, "SENT_BYTES_MAX", 4_096)
+@pytest.mark.parametrize("count", [1, GatewayLimits().pipelined_max])
+def test_a_client_that_reads_no_answers_is_cut(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection would stay open for any time, and many of them would exhaust the port."""
     monkeypatch.setattr(gateway, "json_answer", lambda _: Response(b"x" * 400_000))
 
     @on_loop
     async def ask() -> None:
-        async with serving() as it:
+        async with serving(
+            limits=GatewayLimits(head_wait_s=0.1, unsent_wait_s=0.1, sent_bytes_max=4_096)
+        ) as it:
             host, _, number = it.gateway.address.removeprefix("http://").partition(":")
             with socket.socket() as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -158,10 +148,9 @@ def test_who_takes_no_answers_is_cut(count: int, monkeypatch: pytest.MonkeyPatch
 
 
 @on_loop
-async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that drips would hold a connection, and a connection to the broker, for ever."""
-    monkeypatch.setattr(event_ingest, "BODY_WAIT_S", 0.1)
-    async with serving() as it:
+async def test_a_late_body_is_refused() -> None:
+    """A dripping body would hold a connection, and a connection to the broker, for ever."""
+    async with serving(limits=GatewayLimits(body_wait_s=0.1)) as it:
         stream = await connected(it)
         head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
         assert (await answered(stream, head)).startswith(b"HTTP/1.1 408")
@@ -180,8 +169,8 @@ async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
         b"GET /" + b"y" * 40_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
-def test_heads_that_are_too_large(head: bytes) -> None:
-    """A head of any size would be held, and its parts looked at."""
+def test_oversized_heads_are_refused(head: bytes) -> None:
+    """A head of any size would be held and parsed."""
 
     @on_loop
     async def send() -> None:
@@ -200,8 +189,10 @@ POSTED = (
 
 
 @pytest.mark.parametrize("begin", [b"0\r\nA: ", b"0\r\n", b"1;a=", b"1\r\nx\r\n0\r\nA: "])
-def test_what_stands_around_a_body_is_bounded(begin: bytes) -> None:
-    """A trailer without end would be copied with each piece of it: one connection stops all."""
+def test_the_framing_of_a_body_is_bounded(begin: bytes) -> None:
+    """An endless trailer would be copied with each of its pieces: one connection would block
+    all.
+    """
 
     @on_loop
     async def send() -> None:
@@ -223,8 +214,8 @@ def test_what_stands_around_a_body_is_bounded(begin: bytes) -> None:
 
 
 @on_loop
-async def test_a_body_in_small_chunks_is_taken() -> None:
-    """What a client writes byte by byte is no attack."""
+async def test_a_body_in_small_chunks_is_accepted() -> None:
+    """A client that writes byte by byte would be refused as an attacker."""
     async with serving() as it:
         body = json.dumps(event(1, data="x" * 10_000)).encode()
         chunks = b"".join(b"1\r\n%c\r\n" % each for each in body)
@@ -239,8 +230,8 @@ async def test_a_body_in_small_chunks_is_taken() -> None:
 
 
 @pytest.mark.parametrize("body", [b"transfer-encoding: chunked", b"content-length: 1000000000"])
-def test_the_request_of_a_stream_has_no_body(body: bytes) -> None:
-    """It could go on as long as the stream does, and nothing would bound it."""
+def test_a_stream_request_with_a_body_is_refused(body: bytes) -> None:
+    """The body could last as long as the stream, without any bound."""
 
     @on_loop
     async def ask() -> None:
@@ -253,10 +244,10 @@ def test_the_request_of_a_stream_has_no_body(body: bytes) -> None:
 
 
 @on_loop
-async def test_requests_that_wait_for_an_answer_are_bounded(
+async def test_pipelined_requests_are_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Behind a stream, whose answer never ends, requests without end would be held."""
+    """Any number of requests would be held behind a stream, whose answer never ends."""
     async with serving() as it:
         reader, writer = await connected(it)
         writer.write(ASKED + b"\r\n")
@@ -271,14 +262,11 @@ async def test_requests_that_wait_for_an_answer_are_bounded(
 
 
 @on_loop
-async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its subscription would stand for ever, and each event would be written to nobody."""
-    monkeypatch.setattr(
-        event_stream, "STREAM_QUIET_S", 0.01
-    )  # Nothing is read: so writing tells it.
-    async with serving() as it:
+async def test_a_stream_ends_with_its_connection_despite_pipelined_requests() -> None:
+    """Its subscription would stay in force for ever, and each event would be written to a closed
+    connection.
+    """
+    async with serving(limits=GatewayLimits(stream_quiet_s=0.01)) as it:
         reader, writer = await connected(it)
         writer.write(ASKED + b"\r\n")
         await reader.readuntil(b"retry:")
@@ -293,7 +281,7 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
 
 @on_loop
 async def test_garbage_behind_a_stream_is_not_answered_within_it() -> None:
-    """What reads the stream would take the refusal for a part of it."""
+    """The reader of the stream would parse the refusal as a part of it."""
     async with serving() as it:
         reader, writer = await connected(it)
         writer.write(ASKED + b"\r\n")
@@ -304,7 +292,7 @@ async def test_garbage_behind_a_stream_is_not_answered_within_it() -> None:
 
 @on_loop
 async def test_a_head_in_pieces_counts_once() -> None:
-    """The same head would be taken or refused, as the network cuts it."""
+    """The same head would be accepted or refused depending on its packets."""
     async with serving() as it:
         stream = await connected(it)
         head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
@@ -335,7 +323,7 @@ async def test_a_head_in_pieces_counts_once() -> None:
     ids=map(str, range(11)),
 )
 def test_garbage_is_refused(garbage: bytes) -> None:
-    """It would be taken for a request, or hold up its connection."""
+    """Garbage would be parsed as a request, or block its connection."""
 
     @on_loop
     async def send() -> None:
@@ -347,8 +335,8 @@ def test_garbage_is_refused(garbage: bytes) -> None:
 
 
 @on_loop
-async def test_bodies_that_are_too_large() -> None:
-    """A body of any size would be held, said to be so or not."""
+async def test_oversized_bodies_are_refused() -> None:
+    """A body of any size would be held, with or without a declared length."""
     async with serving() as it:
         head = b"POST /events HTTP/1.1\r\nhost: localhost\r\n"
         said = b"content-length: 999999999999\r\n\r\n"
@@ -369,10 +357,9 @@ async def test_bodies_that_are_too_large() -> None:
 
 
 @on_loop
-async def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many clients with bodies that end late would take all memory."""
-    monkeypatch.setattr(event_ingest, "HTTP_BODIES_BYTES_MAX", 100_000)
-    async with serving() as it:
+async def test_all_bodies_together_are_bounded() -> None:
+    """Many clients with slow bodies would exhaust the memory."""
+    async with serving(limits=GatewayLimits(http_bodies_bytes_max=100_000)) as it:
         head = b"POST /events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
         head += b"content-length: 90001\r\n\r\n"
         first = await connected(it)
@@ -386,10 +373,9 @@ async def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 @on_loop
-async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever connects often enough would take all of the broker's files."""
-    monkeypatch.setattr(http_port, "HTTP_CONNECTIONS_MAX", 3)
-    async with serving() as it:
+async def test_connections_are_bounded() -> None:
+    """One client could exhaust the file descriptors of the broker."""
+    async with serving(limits=GatewayLimits(http_connections_max=3)) as it:
         there = [await connected(it) for _ in range(3)]
         await until(lambda: it.gateway._port.connections == 3)
         assert (await answered(await connected(it))).startswith(b"HTTP/1.1 503")
@@ -400,10 +386,9 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @on_loop
-async def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each token that somebody thinks of would take a connection of the broker."""
-    monkeypatch.setattr(token_services, "GATEWAY_TOKENS_MAX", 3)
-    async with serving() as it:
+async def test_tokens_are_bounded() -> None:
+    """Each invented token would hold a connection to the broker."""
+    async with serving(limits=GatewayLimits(gateway_tokens_max=3)) as it:
 
         def ask(number: int, path: str = "/metrics", **options: Any) -> Any:
             shown = {"authorization": f"Bearer user{number}.x"}
@@ -423,12 +408,9 @@ async def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @on_loop
-async def test_connections_to_the_broker_that_nobody_uses_are_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unused_connections_to_the_broker_are_closed() -> None:
     """Each token that was ever shown would keep its connection."""
-    monkeypatch.setattr(token_services, "GATEWAY_IDLE_S", 0.01)
-    async with serving() as it:
+    async with serving(limits=GatewayLimits(gateway_idle_s=0.01)) as it:
         assert (await it.http.get("/metrics")).status_code == 200
         await until(lambda: len(it.gateway._accesses) == 0)
         await until(lambda: it.broker.statistics().connections == 1)
@@ -436,7 +418,7 @@ async def test_connections_to_the_broker_that_nobody_uses_are_closed(
 
 @on_loop
 async def test_costly_filters_are_refused() -> None:
-    """One request would hold up all others."""
+    """One request would block all others."""
     async with serving() as it:
         text = " or ".join(f"a{n} matches '(x+x+)+y{n}'" for n in range(400))
         answer = await it.http.get("/subscribe", params={"filter": text})
@@ -444,20 +426,22 @@ async def test_costly_filters_are_refused() -> None:
 
 
 @on_loop
-async def test_while_a_long_filter_is_read_others_are_answered(
+async def test_other_requests_are_answered_while_a_long_filter_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A rule of some kilobytes takes half a second to read: the whole broker would stand still."""
+    """A rule of some kilobytes takes half a second to parse: the whole broker would stop for that
+    time.
+    """
     begun, is_answered, was_held_up = threading.Event(), threading.Event(), list[bool]()
 
-    def read(text: str, dialect: str) -> FilterSet:
+    def parse(text: str, dialect: str) -> FilterSet:
         begun.set()
         was_held_up.append(not is_answered.wait(20))
         return FilterSet(text)
 
-    monkeypatch.setattr(request_filters, "_read", read)
+    monkeypatch.setattr(request_filters, "_parse", parse)
     async with serving() as it:
-        text = "a = 1" + " " * request_filters.READ_AT_ONCE_CHARACTERS
+        text = "a = 1" + " " * request_filters.PARSED_AT_ONCE_CHARACTERS
         stream = it.http.stream("GET", "/subscribe", params={"filter": text})
         opening = asyncio.ensure_future(stream.__aenter__())
         await until(begun.is_set)
@@ -470,7 +454,7 @@ async def test_while_a_long_filter_is_read_others_are_answered(
 
 @on_loop
 async def test_deep_and_wide_events_are_refused() -> None:
-    """Reading one would take a stack, or minutes."""
+    """Decoding one would exhaust the stack, or take minutes."""
     async with serving() as it:
         headers = {"content-type": "application/cloudevents+json"}
         plain = json.dumps(event(0))[:-1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contrada.integrations.http import event_stream
+from contrada.integrations.http import GatewayLimits
 from tests.asynchronous import on_loop, until
 from tests.integrations.http import browser
 from tests.integrations.http.conftest import serving
@@ -20,12 +20,11 @@ HAS_BROWSER = find_spec("PyQt6") is not None and find_spec("PyQt6.QtWebEngineCor
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_BROWSER, reason="needs PyQt6-WebEngine, which has the browser")
 @on_loop
-async def test_a_page_follows_a_durable_stream_over_a_break(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A page would get nothing, or miss what came while its connection was broken."""
-    monkeypatch.setattr(event_stream, "RETRY_MS", 50)
-    async with serving(tmp_path / "events.db", durable=True) as it:
+async def test_a_page_resumes_a_durable_stream_after_a_broken_connection(tmp_path: Path) -> None:
+    """A page would receive no events, or miss those published while its connection was broken."""
+    async with serving(
+        tmp_path / "events.db", durable=True, limits=GatewayLimits(stream_retry_ms=50)
+    ) as it:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             browser.__file__,

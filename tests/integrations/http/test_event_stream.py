@@ -1,4 +1,4 @@
-"""Event streams: durable ones, slow readers, and who has left."""
+"""Event streams: durable subscriptions, slow readers, and clients that leave."""
 
 import asyncio
 import json
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from contrada.integrations.http import event_stream
+from contrada.integrations.http import GatewayLimits
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Lines, serving
 
 
 @on_loop
-async def test_a_durable_stream_goes_on_after_the_last_event(tmp_path: Path) -> None:
-    """A browser that connects again would miss events, or get some twice."""
+async def test_a_durable_stream_resumes_after_the_last_event_id(tmp_path: Path) -> None:
+    """A browser that reconnects would miss events, or receive some twice."""
     async with serving(tmp_path / "events.db", durable=True) as it:
         asked = {"filter": "n >= 0", "durable": "desk"}
         async with it.http.stream("GET", "/subscribe", params=asked) as response:
@@ -35,8 +35,8 @@ async def test_a_durable_stream_goes_on_after_the_last_event(tmp_path: Path) -> 
 
 
 @on_loop
-async def test_a_durable_stream_takes_the_place_of_the_one_that_broke(tmp_path: Path) -> None:
-    """Two would share what comes, while the first is nobody's any more."""
+async def test_a_durable_stream_replaces_a_broken_one(tmp_path: Path) -> None:
+    """Two streams would share the events, and those of the broken one would be lost."""
     async with serving(tmp_path / "events.db", durable=True) as it:
         asked = {"filter": "n >= 0", "durable": "desk"}
         async with it.http.stream("GET", "/subscribe", params=asked) as first:
@@ -52,12 +52,11 @@ async def test_a_durable_stream_takes_the_place_of_the_one_that_broke(tmp_path: 
 
 
 @on_loop
-async def test_what_is_not_kept_any_more_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that was away for long would believe that it has all."""
-    monkeypatch.setattr(event_stream, "STREAM_REPLAY_MAX", 3)
-    async with serving(tmp_path / "events.db", durable=True) as it:
+async def test_deleted_events_are_reported(tmp_path: Path) -> None:
+    """A client that was away for long would believe that it has all events."""
+    async with serving(
+        tmp_path / "events.db", durable=True, limits=GatewayLimits(stream_replay_max=3)
+    ) as it:
         asked = {"filter": "n >= 0", "durable": "desk"}
         async with it.http.stream("GET", "/subscribe", params=asked) as response:
             lines = Lines(response)
@@ -75,8 +74,8 @@ async def test_what_is_not_kept_any_more_is_told(
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "9" * 30, "77"])
-def test_positions_that_there_are_not(after: str, tmp_path: Path) -> None:
-    """A stream would begin somewhere else than was asked."""
+def test_invalid_positions_are_refused(after: str, tmp_path: Path) -> None:
+    """A stream would begin at another position than requested."""
 
     @on_loop
     async def ask() -> None:
@@ -94,8 +93,8 @@ def test_positions_that_there_are_not(after: str, tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_parameter_that_there_is_not_is_refused() -> None:
-    """A slip would be passed over, and the stream not be durable."""
+async def test_an_unknown_parameter_is_refused() -> None:
+    """A typing error would be ignored, and the stream would not be durable."""
     async with serving() as it:
         answer = await it.http.get("/subscribe", params={"filter": "n = 1", "duarble": "desk"})
         assert answer.status_code == 400
@@ -109,7 +108,7 @@ async def test_a_parameter_that_there_is_not_is_refused() -> None:
 
 
 async def _slow_reader(address: str, query: str) -> socket.socket:
-    """One that asks and never reads."""
+    """Opens a stream and never reads."""
     host, _, port = address.removeprefix("http://").partition(":")
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -123,12 +122,11 @@ async def _slow_reader(address: str, query: str) -> socket.socket:
 
 
 @on_loop
-async def test_a_slow_reader_holds_up_nobody_and_is_told_what_it_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Publishers would wait for it, its events take any memory, or be lost in silence."""
-    monkeypatch.setattr(event_stream, "STREAM_QUIET_S", 1_000.0)
-    async with serving() as it:
+async def test_a_slow_reader_delays_no_publisher_and_sees_its_losses() -> None:
+    """Publishers would wait for it, its queue would grow without bound, or events would be lost
+    silently.
+    """
+    async with serving(limits=GatewayLimits(stream_quiet_s=1_000.0)) as it:
         sock = await _slow_reader(it.gateway.address, "filter=n>=0")
         await until(lambda: it.gateway.counts.streams == 1)
         for _ in range(12):
@@ -144,10 +142,9 @@ async def test_a_slow_reader_holds_up_nobody_and_is_told_what_it_lost(
 
 
 @on_loop
-async def test_one_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who never reads would keep a connection and its memory for ever."""
-    monkeypatch.setattr(event_stream, "STREAM_WAIT_S", 0.05)
-    async with serving() as it:
+async def test_a_reader_that_stops_is_cut() -> None:
+    """A client that never reads would keep a connection and its memory for ever."""
+    async with serving(limits=GatewayLimits(stream_wait_s=0.05)) as it:
         sock = await _slow_reader(it.gateway.address, "filter=n>=0")
         await until(lambda: it.gateway.counts.streams == 1)
         await it.service.publish_batch({"n": n, "text": "x" * 1_000} for n in range(2_000))
@@ -158,11 +155,13 @@ async def test_one_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @on_loop
-async def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy would take it for dead."""
-    monkeypatch.setattr(event_stream, "STREAM_QUIET_S", 0.01)
+async def test_a_quiet_stream_sends_comments() -> None:
+    """A proxy would close it as idle."""
     asked = {"filter": "n >= 0"}
-    async with serving() as it, it.http.stream("GET", "/subscribe", params=asked) as response:
+    async with (
+        serving(limits=GatewayLimits(stream_quiet_s=0.01)) as it,
+        it.http.stream("GET", "/subscribe", params=asked) as response,
+    ):
         lines = response.aiter_lines()
         found = [await anext(lines) for _ in range(6)]
         assert found[0] == "retry: 2000"
@@ -170,8 +169,8 @@ async def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPa
 
 
 @on_loop
-async def test_whoever_leaves_leaves_nothing_behind() -> None:
-    """Streams of clients that are gone would fill the broker."""
+async def test_a_client_that_leaves_frees_its_resources() -> None:
+    """Streams of disconnected clients would fill the broker."""
     async with serving() as it:
         for _ in range(20):
             async with it.http.stream("GET", "/subscribe", params={"filter": "n >= 0"}):

@@ -1,4 +1,4 @@
-"""CloudEvents and the notifications that they are, both ways."""
+"""CloudEvents as notifications, and notifications as CloudEvents."""
 
 import base64
 import json
@@ -56,7 +56,7 @@ DATA = st.one_of(
 
 @st.composite
 def cloud_events(draw: st.DrawFn) -> dict[str, Any]:
-    """Events in their JSON format."""
+    """Events in the JSON format."""
     own = draw(st.dictionaries(NAMES, st.one_of(TEXT, st.booleans(), st.integers(-9, 9))))
     required = {name: draw(TEXT) for name in ("id", "source", "type")}
     if draw(st.booleans()):
@@ -67,8 +67,8 @@ def cloud_events(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(cloud_events())
-def test_an_event_comes_back_as_it_was(event: dict[str, Any]) -> None:
-    """An event would be another one after its way, or mean something else to filters."""
+def test_an_event_round_trips(event: dict[str, Any]) -> None:
+    """An event would change on its way, or mean something else to filters."""
     made = event_translation.notification_of(json.loads(json.dumps(event)))
     assert json.loads(event_translation.event_json(made)) == event
     again = cloudevents.notification(event)
@@ -77,8 +77,8 @@ def test_an_event_comes_back_as_it_was(event: dict[str, Any]) -> None:
 
 
 @given(cloud_events().filter(lambda event: "\x7f" not in json.dumps(event)))
-def test_an_event_comes_back_in_binary_mode(event: dict[str, Any]) -> None:
-    """A sink would be sent another event than was published."""
+def test_an_event_round_trips_in_binary_mode(event: dict[str, Any]) -> None:
+    """A sink would receive another event than was published."""
     made = event_translation.notification_of(event)
     attributes, body = event_translation.binary_event_of(made)
     headers = Headers(dict(binary_headers(attributes)))
@@ -107,8 +107,8 @@ def test_an_event_comes_back_in_binary_mode(event: dict[str, Any]) -> None:
         {"Subject": "x"},
     ],
 )
-def test_what_is_wrong_is_told_after_what_was_right(wrong: dict[str, Any]) -> None:
-    """Names that are known to be good would let pass what is wrong about their values."""
+def test_malformed_events_are_refused_after_good_ones(wrong: dict[str, Any]) -> None:
+    """Names that are known to be valid would let malformed values pass."""
     right = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"n": 1}}
     right |= {"time": "2026-11-24T02:10:03Z", "subject": "x"}
     for _ in range(2):
@@ -118,8 +118,8 @@ def test_what_is_wrong_is_told_after_what_was_right(wrong: dict[str, Any]) -> No
 
 
 @given(st.binary(max_size=40))
-def test_data_that_came_as_bytes_stay_these_bytes(data: bytes) -> None:
-    """A signature over the data would not hold any more."""
+def test_binary_data_keep_their_bytes(data: bytes) -> None:
+    """A signature over the data would become invalid."""
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
     given_ = Headers({**headers, "content-type": "application/json"})
     (made,) = notifications_in(given_, data)
@@ -129,7 +129,7 @@ def test_data_that_came_as_bytes_stay_these_bytes(data: bytes) -> None:
 
 
 def test_a_plain_notification_is_an_event() -> None:
-    """What is no event could not be shown to clients of HTTP."""
+    """HTTP clients could not see notifications of other clients."""
     envelope = Envelope("an id", "desk/7 ü", 1, 1_700_000_000_123_456)
     for attributes in ({"a": 1, "b": [1, 2]}, {"id": "x", "specversion": "1.0", "A": 1.5}):
         made = Notification(attributes, envelope=envelope)
@@ -141,8 +141,8 @@ def test_a_plain_notification_is_an_event() -> None:
         cloudevents.notification(found)
 
 
-def test_data_with_half_a_pair_of_surrogates_go_out_as_they_came() -> None:
-    """One such event would end all streams that it is for."""
+def test_data_with_lone_surrogates_keep_their_bytes() -> None:
+    """One such event would end all streams that it matches."""
     least = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
     headers = {f"ce-{name}": value for name, value in least.items()}
     data = rb'{"a": "\ud800"}'
@@ -157,15 +157,15 @@ def test_data_with_half_a_pair_of_surrogates_go_out_as_they_came() -> None:
     assert json.loads(event_translation.event_json(made))["data"] == made["data"]
 
 
-def test_no_header_is_the_data() -> None:
-    """An event would have data beside its body."""
+def test_a_data_header_is_refused() -> None:
+    """An event would have data in addition to its body."""
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
     with pytest.raises(RefusedRequestError, match="no attribute has this name"):
         list(notifications_in(Headers({**headers, "ce-data": "z"}), b""))
 
 
-def test_attributes_that_no_data_have_are_shown() -> None:
-    """An event that was published otherwise than over HTTP would lose them in silence."""
+def test_attributes_outside_the_data_are_shown() -> None:
+    """An event from another client than HTTP would lose them silently."""
     least = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
     found = json.loads(event_translation.event_json(Notification({**least, "data.price": 5})))
     assert found["type"] == event_translation.NOTIFICATION_TYPE
@@ -176,8 +176,8 @@ def _message(event: dict[str, Any]) -> HTTPMessage:
     return HTTPMessage({"content-type": "application/cloudevents+json"}, json.dumps(event).encode())
 
 
-def test_the_sdk_of_cloudevents_reads_and_is_read() -> None:
-    """Programs that use it could not speak with this."""
+def test_the_cloudevents_sdk_interoperates() -> None:
+    """Programs with the SDK could not exchange events with this port."""
     event = {
         "specversion": "1.0",
         "id": "ü 1",

@@ -1,4 +1,4 @@
-"""Events in and out over HTTP, and what is answered to requests that cannot be done."""
+"""Events in and out over HTTP, and the answers to failed requests."""
 
 import json
 
@@ -19,8 +19,8 @@ BATCH = {"content-type": "application/cloudevents-batch+json"}
 
 
 @on_loop
-async def test_events_come_and_go() -> None:
-    """Nothing would come of what is posted, or not to whoever asks for it."""
+async def test_events_are_published_and_streamed() -> None:
+    """Posted events would be lost, or would not reach their subscribers."""
     async with serving() as it, it.service.subscribe("type = 'com.example.order'") as events:
         asked = {"filter": "data.n >= 1"}
         async with it.http.stream("GET", "/subscribe", params=asked) as response:
@@ -48,7 +48,7 @@ async def test_events_come_and_go() -> None:
 
 @on_loop
 async def test_a_plain_notification_goes_out_as_an_event() -> None:
-    """What other clients publish would not be seen by clients of HTTP."""
+    """HTTP clients would not see the notifications of other clients."""
     async with serving() as it:
         asked = {"filter": "price > 3"}
         async with it.http.stream("GET", "/subscribe", params=asked) as response:
@@ -63,7 +63,7 @@ async def test_a_plain_notification_goes_out_as_an_event() -> None:
 
 @on_loop
 async def test_filters_of_other_dialects() -> None:
-    """A browser could not ask as its CloudEvents do."""
+    """A browser could not filter in the dialect of its CloudEvents."""
     async with serving() as it:
         asked = {"filter": "subject LIKE 'a%' AND type = 'com.example.order'", "dialect": "cesql"}
         async with it.http.stream("GET", "/subscribe", params=asked) as response:
@@ -84,7 +84,7 @@ async def test_filters_of_other_dialects() -> None:
         (CLOUD_EVENT, json.dumps(event(0, Bad="x")), 400, "Bad"),
         (CLOUD_EVENT, '{"id": "a", "id": "b"}', 400, "id"),
         (BATCH, "{}", 400, "expected an array"),
-        (BATCH, json.dumps([event(0)] * 10_001), 400, "HTTP_EVENTS_MAX"),
+        (BATCH, json.dumps([event(0)] * 10_001), 400, "http_events_max"),
         ({"content-type": "application/cloudevents+avro"}, "", 415, "avro"),
         ({"content-type": "application/cloudevents+json; charset=latin-1"}, "{}", 415, "UTF-8"),
         ({"content-type": "application/json"}, "{}", 415, "ce-specversion"),
@@ -97,10 +97,10 @@ async def test_filters_of_other_dialects() -> None:
         ({"host": "evil.example"}, "", 421, "evil.example"),
     ],
 )
-def test_what_is_no_event_is_refused(
+def test_malformed_events_are_refused(
     headers: dict[str, str], body: str, status: int, said: str
 ) -> None:
-    """Garbage would be published, or answered by a fault of the server."""
+    """Garbage would be published, or answered as a server error."""
 
     @on_loop
     async def post() -> None:
@@ -114,8 +114,8 @@ def test_what_is_no_event_is_refused(
 
 
 @on_loop
-async def test_one_bad_event_refuses_its_batch_and_is_told() -> None:
-    """Its sender would not know which one, or which were published."""
+async def test_one_malformed_event_refuses_its_batch_with_its_index() -> None:
+    """The sender would not know which event is malformed, or which were published."""
     async with serving() as it:
         batch = [event(0), event(1), event(2, source=""), event(3)]
         answer = await it.http.post("/events", content=json.dumps(batch), headers=BATCH)
@@ -137,8 +137,10 @@ async def test_one_bad_event_refuses_its_batch_and_is_told() -> None:
         ({"filter": "a = 1", "durable": "desk"}, 409, "no store"),
     ],
 )
-def test_streams_that_cannot_be(asked: dict[str, str], status: int, said: str) -> None:
-    """Who asks for what there is not would wait for ever."""
+def test_malformed_stream_requests_are_refused(
+    asked: dict[str, str], status: int, said: str
+) -> None:
+    """A client with a wrong request would wait for ever."""
 
     @on_loop
     async def get() -> None:
@@ -164,8 +166,8 @@ async def test_streams_end_when_the_gateway_stops() -> None:
 
 
 @on_loop
-async def test_a_port_that_is_taken_is_told() -> None:
-    """A broker would start without the port that it was told to have."""
+async def test_a_port_in_use_is_reported() -> None:
+    """A broker would start without its configured port."""
     async with serving() as it:
         port = int(it.gateway.address.rpartition(":")[2])
         with pytest.raises(ConnectionFailedError, match="cannot listen"):
@@ -175,7 +177,7 @@ async def test_a_port_that_is_taken_is_told() -> None:
 
 @on_loop
 async def test_healthz_and_cors() -> None:
-    """A page that may use it could not, or one that may not could."""
+    """An allowed page would be refused, or another page served."""
     async with serving(origins=["https://desk.example"]) as it:
         good = {"origin": "https://desk.example"}
         answer = await it.http.get("/healthz", headers=good)
@@ -198,8 +200,8 @@ async def test_healthz_and_cors() -> None:
 
 
 @on_loop
-async def test_what_there_is_not_is_answered_as_all_errors_are() -> None:
-    """A program would find text where it reads JSON."""
+async def test_unknown_paths_are_answered_in_json() -> None:
+    """A program that expects JSON would find plain text."""
     async with serving() as it:
         answer = await it.http.get("/event")
         assert (answer.status_code, "docs/http.md" in answer.json()["error"]) == (404, True)
@@ -214,8 +216,8 @@ async def test_what_there_is_not_is_answered_as_all_errors_are() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])
-def test_no_other_name_stands_for_this_machine(host: str) -> None:
-    """A page could be served by a name that stands for it afterwards, and read what is here."""
+def test_a_foreign_host_name_is_refused_on_loopback(host: str) -> None:
+    """DNS rebinding: a page could read the port by a name that is moved to this host later."""
 
     @on_loop
     async def ask() -> None:
@@ -228,8 +230,8 @@ def test_no_other_name_stands_for_this_machine(host: str) -> None:
 
 
 @on_loop
-async def test_a_gateway_of_a_broker_elsewhere() -> None:
-    """It would stand only beside its broker."""
+async def test_a_gateway_of_a_remote_broker() -> None:
+    """A gateway would need its broker in the same process."""
     async with Broker(port=0) as broker:
         gateway = Gateway(lambda _, peer: TcpService(broker.address), port=0)
         async with gateway, httpx.AsyncClient(base_url=gateway.address) as client:
@@ -238,8 +240,8 @@ async def test_a_gateway_of_a_broker_elsewhere() -> None:
             assert broker.statistics().published == 1
 
 
-def test_tokens() -> None:
-    """Another token would go on to the broker than the one that was shown."""
+def test_tokens_are_read_from_headers_and_queries() -> None:
+    """Another token would be passed on to the broker than the client has shown."""
 
     def token(query: str = "", scheme: str = "https", host: str = "", **headers: str) -> str:
         packed = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -256,8 +258,8 @@ def test_tokens() -> None:
         token("access_token=ann.secret", "http", "192.0.2.1")
 
 
-def test_what_brokers_refuse_has_a_status() -> None:
-    """Who may not would be told that the server is at fault."""
+def test_broker_refusals_have_a_status() -> None:
+    """A missing permission would be answered as a server error."""
     unknown = ConnectionFailedError("x", "no such user", fault="not permitted")
     assert refusal_of(unknown).status == 401
     assert refusal_of(unknown).headers["WWW-Authenticate"].startswith("Bearer")

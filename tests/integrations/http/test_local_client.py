@@ -16,7 +16,7 @@ from tests.asynchronous import on_loop, until
 
 @on_loop
 async def test_a_local_service_is_a_client_like_any_other() -> None:
-    """What is in front of a broker would need a port, or a way in of its own."""
+    """A component beside a broker would need a port, or an interface of its own."""
     async with Broker(port=0) as broker:
         async with local_service(broker) as near, near.subscribe("a > 1") as events:
             await near.publish_batch([{"a": n} for n in range(10)])
@@ -27,7 +27,7 @@ async def test_a_local_service_is_a_client_like_any_other() -> None:
 
 
 @on_loop
-async def test_one_that_is_lost_is_made_anew() -> None:
+async def test_a_lost_connection_is_made_again() -> None:
     """Streams of a gateway would end with each connection that its broker cuts."""
     async with (
         Broker(port=0) as broker,
@@ -43,7 +43,7 @@ async def test_one_that_is_lost_is_made_anew() -> None:
 
 
 @on_loop
-async def test_credit_bounds_what_waits_at_a_client() -> None:
+async def test_credit_bounds_the_queue_of_a_client() -> None:
     """A thousand slow readers of a gateway would each hold megabytes there."""
     async with (
         Broker(port=0) as broker,
@@ -58,7 +58,7 @@ async def test_credit_bounds_what_waits_at_a_client() -> None:
 
 @on_loop
 async def test_deliveries_are_counted_by_age() -> None:
-    """Whoever watches a broker would not see that it is slow."""
+    """An operator would not see that a broker is slow."""
     async with Broker(port=0) as broker, local_service(broker) as near:
         async with near.subscribe("a >= 0") as events:
             long_ago_us = time.time_ns() // 1000 - 3_000_000
@@ -82,12 +82,12 @@ async def test_deliveries_are_counted_by_age() -> None:
     ],
 )
 def test_the_time_of_packed_notifications(notification: Notification) -> None:
-    """Latencies would be of other times than those of the envelopes."""
+    """Latencies would be measured from another time than that of the envelope."""
     assert published_us(bytes(to_msgpack(notification))) == notification.envelope.at_us
 
 
 def test_latencies_by_bounds() -> None:
-    """A histogram would have observations in the wrong buckets, or none of the slowest."""
+    """A histogram would have observations in the wrong buckets, or would miss the slowest."""
     found = Latencies()
     for time_us in (0, 250_000_000_000_000_000):
         found.observe(bytes(to_msgpack(Notification({}, envelope=Envelope(time_us=time_us)))))
@@ -96,7 +96,7 @@ def test_latencies_by_bounds() -> None:
 
 
 @on_loop
-async def test_a_broker_that_stopped_takes_no_local_service() -> None:
+async def test_a_stopped_broker_refuses_local_services() -> None:
     """Opening one would hang."""
     broker = Broker(port=0)
     async with broker:

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them."""
+"""`GET /metrics` in the text format of Prometheus."""
 
 from time import time
 
@@ -9,7 +9,7 @@ from tests.integrations.http.conftest import Served, serving
 
 
 async def metrics(it: Served) -> dict[tuple[str, str], float]:
-    """The samples by name and label."""
+    """Returns the samples by name and label."""
     answer = await it.http.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -23,8 +23,8 @@ async def metrics(it: Served) -> dict[tuple[str, str], float]:
 
 
 @on_loop
-async def test_metrics_are_what_the_broker_counts() -> None:
-    """Prometheus would read nothing, or other numbers than there are."""
+async def test_metrics_equal_the_counts_of_the_broker() -> None:
+    """Prometheus would read no metrics, or wrong numbers."""
     begun_s = time()
     async with serving() as it, it.service.subscribe("n >= 0") as events:
         await it.service.publish_batch({"n": n} for n in range(300))

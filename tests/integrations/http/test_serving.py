@@ -1,4 +1,4 @@
-"""`contrada serve --http`, with curl as its client; and the examples of docs/http.md."""
+"""`contrada serve --http` with curl as its client, and the examples of docs/http.md."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "http.md"
 
 @contextmanager
 def serving(*options: str, cwd: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of a broker and of its HTTP port."""
+    """Yields the addresses of a broker and of its HTTP port."""
     command = [*CONTRADA, "serve", "--port", "0", "--http", "0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
@@ -50,7 +50,7 @@ def curl(*options: str) -> str:
 
 
 def examples() -> list[list[str]]:
-    """The commands of curl on the page, as a shell would split them."""
+    """Returns the curl commands of the page, split as by a shell."""
     blocks = re.findall(r"(?:^    .*\n)+", PAGE.read_text("utf-8"), re.MULTILINE)
     texts = [text for block in blocks for text in re.split(r"\n(?=    curl )", block)]
     return [
@@ -60,7 +60,7 @@ def examples() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_the_examples_of_the_page(tmp_path: Path) -> None:
-    """Whoever does what the page says would get something else."""
+    """A reader of the page would see other results."""
     with serving("--store", "events.db", cwd=tmp_path) as (_, address):
 
         def at(options: list[str]) -> list[str]:
@@ -106,8 +106,8 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_over_https_with_the_files_of_the_broker(tmp_path: Path) -> None:
-    """Tokens would go over the network as they are."""
+def test_https_with_the_certificate_of_the_broker(tmp_path: Path) -> None:
+    """Tokens would cross the network unencrypted."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
@@ -120,8 +120,8 @@ def test_over_https_with_the_files_of_the_broker(tmp_path: Path) -> None:
         assert json.loads(answer) == {"status": "ok"}
 
 
-def test_where_the_http_port_listens() -> None:
-    """It would be open to others although nobody said so."""
+def test_the_default_host_is_loopback() -> None:
+    """The port would be open to the network by default."""
     assert HttpSettings("8080").place() == ("127.0.0.1", 8080)
     assert HttpSettings("0.0.0.0:80").place() == ("0.0.0.0", 80)
     assert HttpSettings("[::1]:80").place() == ("::1", 80)
@@ -130,7 +130,7 @@ def test_where_the_http_port_listens() -> None:
             settings_of(None, {"http": {"listen": text}})
 
 
-def test_others_reach_it_only_where_it_asks_who_they_are() -> None:
+def test_other_hosts_need_authentication() -> None:
     """A broker on loopback would be open to all by its HTTP port."""
     told: dict[str, Any] = {"http": {"listen": "0.0.0.0:80"}}
     with pytest.raises(ServiceError, match=r"at 0\.0\.0\.0 others"):
@@ -139,8 +139,8 @@ def test_others_reach_it_only_where_it_asks_who_they_are() -> None:
     assert settings_of(None, {**told, "users": "users.toml"}).users == "users.toml"
 
 
-def test_where_subscriptions_to_sinks_are_kept() -> None:
-    """Two brokers would share a file, or a database's address be taken for one."""
+def test_the_file_of_subscriptions_to_sinks() -> None:
+    """Two brokers would share a file, or a database address would be used as a file name."""
     kept = {
         None: "contrada.db.sinks.json",
         "/a/b.db": "/a/b.db.sinks.json",
@@ -151,8 +151,8 @@ def test_where_subscriptions_to_sinks_are_kept() -> None:
     assert BrokerSettings(store="memory:").sinks_file() is None
 
 
-def test_what_is_missing_is_one_line() -> None:
-    """Without the extra a person would be shown a traceback."""
+def test_a_missing_extra_is_reported_on_one_line() -> None:
+    """A user without the extra would see a traceback."""
     code = (
         "import sys; sys.modules['starlette'] = None\n"
         "from contrada_command import main; sys.argv[1:] = "
@@ -168,8 +168,8 @@ def test_what_is_missing_is_one_line() -> None:
 
 @pytest.mark.slow
 @on_loop
-async def test_clients_and_links_come_to_the_http_port(tmp_path: Path) -> None:
-    """What is behind HTTP only could be no client and no neighbour."""
+async def test_clients_and_links_connect_to_the_http_port(tmp_path: Path) -> None:
+    """A program behind an HTTP proxy could be no client and no neighbour."""
     options = ("--store", "memory:")
     with serving(*options, "--name", "a", cwd=tmp_path) as (direct, http):
         way = http.replace("http://", "contrada+ws://")

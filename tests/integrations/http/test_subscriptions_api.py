@@ -1,4 +1,6 @@
-"""The Subscriptions API: what matches is pushed to a sink, which may fail, and must be public."""
+"""The Subscriptions API: matching events are pushed to sinks, which may fail, and must be
+public.
+"""
 
 import asyncio
 import json
@@ -12,18 +14,19 @@ from typing import Any
 import pytest
 
 from contrada.errors import InputError, InvalidValueError
-from contrada.integrations.http import push_service
+from contrada.integrations.http import GatewayLimits, push_service
+from contrada.integrations.http.push_service import Pushes
 from contrada.integrations.http.sinks import PushAnswer, Sinks, is_public
 from contrada.service import backoff
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import event, serving
 
 Answering = Callable[[int], bytes]
-"""What a sink answers to its n-th request."""
+"""The answer of a sink to its n-th request."""
 
 
 class Sink:
-    """A server that keeps what is posted to it."""
+    """An HTTP server that records the requests."""
 
     def __init__(self, answer: Answering) -> None:
         self._answer = answer
@@ -60,7 +63,7 @@ async def sink(answer: Answering = lambda _: status(204)) -> AsyncIterator[Sink]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again at once."""
+    """Failed pushes are retried at once."""
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.01)
 
@@ -72,8 +75,8 @@ async def post(it: Any, *events: dict[str, Any]) -> None:
 
 
 @on_loop
-async def test_what_matches_is_pushed_in_order() -> None:
-    """A sink would get nothing, or something else than was published."""
+async def test_matching_events_are_pushed_in_order() -> None:
+    """A sink would receive no events, or others than were published."""
     async with sink() as to, serving(private_sinks=True) as it:
         wanted = {
             "sink": to.address,
@@ -106,8 +109,8 @@ async def test_what_matches_is_pushed_in_order() -> None:
 
 
 @on_loop
-async def test_a_sink_that_fails_is_tried_again() -> None:
-    """An event would be lost by one bad answer, or pushed for ever although it is refused."""
+async def test_a_failed_push_is_retried() -> None:
+    """One bad answer would lose an event, or a refused event would be pushed for ever."""
     answers = [status(500), status(429, "Retry-After: 0"), b"garbage\r\n\r\n", status(200)]
     answers += [status(400), status(200)]
     async with sink(lambda n: answers[n - 1]) as to, serving(private_sinks=True) as it:
@@ -122,16 +125,16 @@ async def test_a_sink_that_fails_is_tried_again() -> None:
 
 
 @on_loop
-async def test_a_sink_says_how_long_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that is busy would be asked again and again."""
+async def test_retry_after_delays_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy sink would receive requests without a pause."""
     waits: list[float] = []
-    real = push_service._wait_s
+    real = Pushes._wait_s
 
     def wait_s(*said: Any) -> float:
         waits.append(real(*said))
         return 0.0
 
-    monkeypatch.setattr(push_service, "_wait_s", wait_s)
+    monkeypatch.setattr(Pushes, "_wait_s", wait_s)
     answers = [status(503, "Retry-After: 17"), status(503, "Retry-After: 999999"), status(200)]
     async with sink(lambda n: answers[n - 1]) as to, serving(private_sinks=True) as it:
         await it.http.post("/subscriptions", json={"sink": to.address})
@@ -142,7 +145,7 @@ async def test_a_sink_says_how_long_it_is_left_alone(monkeypatch: pytest.MonkeyP
 
 @on_loop
 async def test_a_sink_that_is_gone_ends_its_subscription() -> None:
-    """What nobody wants any more would be pushed until somebody ends it."""
+    """Unwanted events would be pushed until a person ends the subscription."""
     async with sink(lambda _: status(410)) as to, serving(private_sinks=True) as it:
         await it.http.post("/subscriptions", json={"sink": to.address})
         await post(it, event(1), event(2))
@@ -152,8 +155,8 @@ async def test_a_sink_that_is_gone_ends_its_subscription() -> None:
 
 
 @on_loop
-async def test_they_outlive_the_broker(tmp_path: Path) -> None:
-    """What is published while the gateway is away, or the subscription itself, would be lost."""
+async def test_subscriptions_survive_a_restart(tmp_path: Path) -> None:
+    """Events published while the gateway is down, or the subscription itself, would be lost."""
     kept = tmp_path / "sinks.json"
     options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
     answers = [status(200), status(503)]
@@ -177,8 +180,8 @@ async def test_they_outlive_the_broker(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
-    """All subscriptions would be gone in silence, and the file overwritten."""
+async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
+    """All subscriptions would be lost silently, and the file overwritten."""
     kept = tmp_path / "sinks.json"
     kept.write_text('[{"id": "x"')
     with pytest.raises(InputError, match=r"sinks\.json"):
@@ -220,8 +223,8 @@ async def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_subscription(wanted: Any, said: str) -> None:
-    """It would be kept, and fail later, or reach what only this side can reach."""
+def test_malformed_subscriptions_are_refused(wanted: Any, said: str) -> None:
+    """A subscription would be stored and fail later, or reach private addresses."""
 
     @on_loop
     async def ask() -> None:
@@ -235,10 +238,10 @@ def test_what_is_no_subscription(wanted: Any, said: str) -> None:
 
 
 @on_loop
-async def test_names_of_private_addresses_are_refused_when_they_are_called(
+async def test_names_of_private_addresses_are_refused_on_connecting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A name that stands for a private address would reach it."""
+    """A host name with a private address would reach it."""
     async with sink() as to, serving() as it:
         address = to.address.replace("127.0.0.1", "sink.example")
         loop = asyncio.get_running_loop()
@@ -256,8 +259,8 @@ async def test_names_of_private_addresses_are_refused_when_they_are_called(
 
 
 @on_loop
-async def test_what_no_header_can_have_holds_up_nothing() -> None:
-    """One event that cannot be sent as it is would end its subscription, or block it for a day."""
+async def test_values_that_no_header_can_hold_block_no_events() -> None:
+    """One event that cannot be sent unchanged would end its subscription, or block it for a day."""
     types = ("text/plain; x=\u2603", "text/plain\r\nX-Evil: 1", " a\x00b ", "text/plain; x=é")
     async with sink() as to, serving(private_sinks=True) as it:
         address = to.address.replace("/in", "?a=1")
@@ -271,8 +274,8 @@ async def test_what_no_header_can_have_holds_up_nothing() -> None:
 
 
 @on_loop
-async def test_its_owner_sees_how_it_gets_on() -> None:
-    """A sink that fails for a day would look like one that nothing comes for."""
+async def test_the_status_shows_the_progress() -> None:
+    """A sink that fails for a day would look like one without events."""
     answers = [status(204), status(404), status(503), b"garbage\r\n\r\n"]
     async with sink(lambda n: answers[min(n, 4) - 1]) as to, serving(private_sinks=True) as it:
         begun = await it.http.post("/subscriptions", json={"sink": to.address})
@@ -300,7 +303,7 @@ async def test_its_owner_sees_how_it_gets_on() -> None:
 
 @on_loop
 async def test_a_sink_that_leads_back_makes_no_loop() -> None:
-    """One event would be published again and again, as fast as this side can."""
+    """One event would be published again and again without a pause."""
     async with serving(private_sinks=True) as it:
         await it.http.post("/subscriptions", json={"sink": f"{it.gateway.address}/events"})
         await post(it, event(1))
@@ -312,9 +315,8 @@ async def test_a_sink_that_leads_back_makes_no_loop() -> None:
 
 
 @on_loop
-async def test_one_user_leaves_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has many sinks that answer slowly would hold up those of all others."""
-    monkeypatch.setattr(push_service, "PUSHES_AT_ONCE_PER_USER_MAX", 2)
+async def test_pushes_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user with many slow sinks would delay those of all others."""
     most, running, go = 0, 0, asyncio.Event()
 
     async def push(sinks: Sinks, *_: Any) -> PushAnswer:
@@ -326,7 +328,9 @@ async def test_one_user_leaves_connections_to_others(monkeypatch: pytest.MonkeyP
         return PushAnswer(204)
 
     monkeypatch.setattr(Sinks, "push", push)
-    async with serving(private_sinks=True) as it:
+    async with serving(
+        private_sinks=True, limits=GatewayLimits(pushes_at_once_per_user_max=2)
+    ) as it:
         for _ in range(4):
             await it.http.post("/subscriptions", json={"sink": "http://127.0.0.1:9/"})
         other = {"authorization": "Bearer other.x"}
@@ -339,10 +343,10 @@ async def test_one_user_leaves_connections_to_others(monkeypatch: pytest.MonkeyP
 
 
 @on_loop
-async def test_a_fault_of_a_subscription_is_told_and_does_not_end_it(
+async def test_a_fault_is_logged_and_does_not_end_the_subscription(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would push nothing more, and nobody would know."""
+    """It would stop pushing, and no log would show it."""
     async with sink() as to, serving(private_sinks=True) as it:
         await it.http.post("/subscriptions", json={"sink": to.address})
         with monkeypatch.context() as broken:
@@ -384,7 +388,9 @@ async def test_a_fault_of_a_subscription_is_told_and_does_not_end_it(
     ],
 )
 def test_addresses_that_are_not_public(address: str) -> None:
-    """A stranger could have this side ask what only it can reach."""
+    """Server-side request forgery: a stranger could reach services that only this host can
+    reach.
+    """
     assert not is_public(ip_address(address))
 
 
@@ -394,7 +400,7 @@ def test_addresses_that_are_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
-def test_sinks_that_are_none() -> None:
+def test_malformed_sinks_are_refused() -> None:
     """A sink would be another address than a person reads there."""
     for text in (
         "http://example.com/\x00",

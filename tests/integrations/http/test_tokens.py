@@ -1,4 +1,4 @@
-"""Tokens: what a request may do is what its token's user may do at the broker."""
+"""Tokens: a request has the permissions of its token's user."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import websockets
 
-from contrada.integrations.http import token_services
+from contrada.integrations.http import GatewayLimits
 from contrada.integrations.http.sinks import PushAnswer, Sinks
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire import tokens as net_tokens
@@ -25,7 +25,7 @@ BATCH = {"content-type": "application/cloudevents-batch+json"}
 
 @cache
 def known() -> tuple[Users, dict[str, dict[str, str]], dict[str, str]]:
-    """Users, and the headers and tokens that each shows."""
+    """Returns users, and for each the headers and the token."""
     tokens = {name: new_token(name) for name in ("shop", "desk", "root")}
     order = "type = 'com.example.order'"
     said = {
@@ -38,8 +38,8 @@ def known() -> tuple[Users, dict[str, dict[str, str]], dict[str, str]]:
 
 
 @on_loop
-async def test_what_may_not_be_published_is_told_and_costs_the_others_nothing() -> None:
-    """One event would refuse its batch, or be published although it may not."""
+async def test_forbidden_events_are_reported_and_the_others_published() -> None:
+    """One event would refuse its batch, or be published without permission."""
     users, shown, tokens = known()
     async with (
         serving(users=users, token=tokens["root"]) as it,
@@ -59,8 +59,8 @@ async def test_what_may_not_be_published_is_told_and_costs_the_others_nothing() 
 
 
 @on_loop
-async def test_who_is_not_known_is_told_so() -> None:
-    """A wrong token would be answered as a fault of the server, or let in."""
+async def test_an_unknown_token_is_answered_with_401() -> None:
+    """A wrong token would be answered as a server error, or accepted."""
     users, shown, _ = known()
     wrong = {"authorization": shown["desk"]["authorization"] + "x"}
     async with serving(users=users, token=known()[2]["root"]) as it:
@@ -75,8 +75,8 @@ async def test_who_is_not_known_is_told_so() -> None:
 
 
 @on_loop
-async def test_a_websocket_that_is_refused_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever has no token could fill the logs with faults of this server."""
+async def test_a_refused_websocket_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients without a token could fill the logs with server errors."""
     users, shown, tokens = known()
     wrong = {"authorization": shown["desk"]["authorization"] + "x"}
     async with serving(users=users, token=tokens["root"]) as it:
@@ -88,14 +88,11 @@ async def test_a_websocket_that_is_refused_is_no_fault(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_wrong_tokens_hold_up_nobody_who_was_known(
+def test_wrong_tokens_do_not_block_known_ones(
     is_kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever thinks of many tokens would lock out all users."""
+    """A client with many invented tokens would lock out all users."""
     users, _, tokens = known()
-    monkeypatch.setattr(token_services, "GATEWAY_TOKENS_MAX", 2)
-    monkeypatch.setattr(token_services, "GATEWAY_UNPROVEN_MAX", 4)
-    monkeypatch.setattr(token_services, "GATEWAY_OPENING_MAX", 2)
     checks = threading.Event()
 
     def slowly(token: str, record: str) -> bool:
@@ -105,7 +102,13 @@ def test_wrong_tokens_hold_up_nobody_who_was_known(
 
     @on_loop
     async def ask() -> None:
-        async with serving(users=users, token=tokens["root"]) as it:
+        async with serving(
+            users=users,
+            token=tokens["root"],
+            limits=GatewayLimits(
+                gateway_tokens_max=2, gateway_unproven_max=4, gateway_opening_max=2
+            ),
+        ) as it:
 
             async def asked(token: str) -> int:
                 headers = {"authorization": f"Bearer {token}"}
@@ -133,8 +136,8 @@ def test_wrong_tokens_hold_up_nobody_who_was_known(
 
 
 @on_loop
-async def test_a_token_that_is_not_right_any_more_is_not_known() -> None:
-    """Of one who was removed it would be thought for ever that he may pass the others."""
+async def test_a_revoked_token_is_not_known() -> None:
+    """A removed user would keep the priority of known tokens for ever."""
     users, shown, tokens = known()
     async with serving(users=users, token=tokens["root"]) as it:
         assert (await it.http.get("/subscriptions", headers=shown["desk"])).status_code == 200
@@ -147,8 +150,8 @@ async def test_a_token_that_is_not_right_any_more_is_not_known() -> None:
 
 
 @on_loop
-async def test_each_sees_what_its_user_may() -> None:
-    """A filter over HTTP would read what the token may not."""
+async def test_filters_are_checked_against_permissions() -> None:
+    """A filter over HTTP would read events without permission."""
     users, shown, tokens = known()
     async with serving(users=users, token=tokens["root"]) as it:
         wide = await it.http.get(
@@ -167,8 +170,8 @@ async def test_each_sees_what_its_user_may() -> None:
 
 
 @on_loop
-async def test_who_is_removed_gets_no_more() -> None:
-    """A stream that is open would go on for a user who may not come any more."""
+async def test_streams_of_a_removed_user_end() -> None:
+    """An open stream would go on for a removed user."""
     users, shown, tokens = known()
     async with serving(users=users, token=tokens["root"]) as it:
         asked = {"filter": "type = 'com.example.order'"}
@@ -187,7 +190,7 @@ async def test_who_is_removed_gets_no_more() -> None:
 
 @on_loop
 async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
-    """One user would read, or end, what another has."""
+    """One user would read, or end, the subscription of another."""
     users, shown, tokens = known()
     async with serving(users=users, token=tokens["root"], private_sinks=True) as it:
         wanted = {"sink": "http://127.0.0.1:9/", "types": ["com.example.order"]}
@@ -207,8 +210,8 @@ async def test_subscriptions_to_sinks_are_seen_by_their_owner_alone() -> None:
 
 
 @on_loop
-async def test_what_is_refused_is_logged_with_who_asked(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever reads logs could not tell who does what he may not; nor could the client, where."""
+async def test_refusals_are_logged_with_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the log nor the answer would show who was refused, and where."""
     users, shown, tokens = known()
     caplog.set_level(logging.INFO, "contrada")
     async with serving(users=users, token=tokens["root"]) as it:
@@ -222,22 +225,22 @@ async def test_what_is_refused_is_logged_with_who_asked(caplog: pytest.LogCaptur
 
 
 def logs_of(it: Served) -> int:
-    """How many durable subscriptions the broker keeps."""
+    """Returns the number of durable subscriptions of the broker."""
     return len(it.broker.logs.host.server.standing())
 
 
 def replaced(users: Users, name: str) -> tuple[Users, dict[str, str]]:
-    """The same users, one of them with another token, and what he shows now."""
+    """Returns the users with a new token for one of them, and its header."""
     token, record = new_token(name)
     shown = {"authorization": f"Bearer {token}"}
     return Users(users.principals, {**users.records, name: record}), shown
 
 
 @pytest.mark.parametrize("path", ["/subscriptions", "/subscribe?filter=nothing", "delete"])
-def test_a_sink_goes_on_with_the_token_that_took_the_place_of_another(
+def test_a_sink_uses_the_new_token_of_its_owner(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would push nothing more, in silence; and who ends it would leave its log behind."""
+    """It would stop pushing silently; or ending it would leave its log behind."""
     monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     users, shown, tokens = known()
     kept = tmp_path / "sinks.json"
@@ -276,8 +279,8 @@ def test_a_sink_goes_on_with_the_token_that_took_the_place_of_another(
 
 @pytest.mark.parametrize("is_under_way", [False, True])
 @on_loop
-async def test_the_sinks_of_a_user_who_is_gone_end(is_under_way: bool, tmp_path: Path) -> None:
-    """Their logs would grow, and nobody could end them; or what is tried again come to them yet."""
+async def test_the_sinks_of_a_removed_user_end(is_under_way: bool, tmp_path: Path) -> None:
+    """Their logs would grow without an owner; or retried events would still be pushed."""
     users, shown, tokens = known()
     kept = tmp_path / "sinks.json"
     options: dict[str, Any] = {"subscriptions": kept, "durable": True, "private_sinks": True}
@@ -297,8 +300,10 @@ async def test_the_sinks_of_a_user_who_is_gone_end(is_under_way: bool, tmp_path:
 
 
 @on_loop
-async def test_sinks_of_those_who_show_no_token(tmp_path: Path) -> None:
-    """Anonymous could have none where there is a store; and who may not is not told why."""
+async def test_sinks_of_the_anonymous_user(tmp_path: Path) -> None:
+    """Anonymous users could have none with a store; or a refusal would not name the missing
+    permission.
+    """
     users, shown, tokens = known()
     said = {
         "anonymous": UserSettings(subscribe=True),

@@ -1,4 +1,4 @@
-"""WebSockets: subscriptions and events as JSON."""
+"""`/ws`: subscriptions and events as JSON messages."""
 
 import json
 import re
@@ -31,7 +31,7 @@ async def say(socket: ClientConnection, **said: Any) -> Any:
 
 @on_loop
 async def test_subscribing_publishing_and_leaving() -> None:
-    """A page could not take part over one connection."""
+    """A page could not subscribe and publish over one connection."""
     async with serving() as it, talking(it) as socket:
         assert await say(socket, type="subscribe", id="s", filter="data.n > 0") == {
             "type": "ack",
@@ -49,7 +49,7 @@ async def test_subscribing_publishing_and_leaving() -> None:
 
 @on_loop
 async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page would wait for what never comes."""
+    """A page would wait for events in vain."""
 
     def faulty(of: Notification) -> Any:
         raise ZeroDivisionError(of)
@@ -90,8 +90,10 @@ def id_of(said: str) -> str:
         (json.dumps({"type": "unsubscribe", "id": "x" * 129}), "WEBSOCKET_ID"),
     ],
 )
-def test_what_cannot_be_done_is_told_and_it_goes_on(said: str, expected: str) -> None:
-    """One bad message would end a page's connection, or be passed over in silence."""
+def test_a_failed_message_is_answered_and_the_conversation_goes_on(
+    said: str, expected: str
+) -> None:
+    """One bad message would end a page's connection, or be ignored silently."""
 
     @on_loop
     async def talk() -> None:
@@ -109,7 +111,7 @@ def test_what_cannot_be_done_is_told_and_it_goes_on(said: str, expected: str) ->
 
 @on_loop
 async def test_a_durable_subscription_is_acknowledged_by_its_client(tmp_path: Path) -> None:
-    """What a page has not worked off would be lost with its connection."""
+    """Events that a page has not processed would be lost with its connection."""
     async with serving(tmp_path / "events.db", durable=True) as it:
         asked = {"type": "subscribe", "id": "s", "durable": "desk"}
         async with talking(it) as socket:
@@ -125,7 +127,7 @@ async def test_a_durable_subscription_is_acknowledged_by_its_client(tmp_path: Pa
 
 
 @on_loop
-async def test_it_ends_with_the_gateway() -> None:
+async def test_a_conversation_ends_with_the_gateway() -> None:
     """A page would wait for events for ever."""
     async with serving() as it, talking(it) as socket:
         await say(socket, type="subscribe", id="s", filter="n >= 0")
@@ -136,8 +138,8 @@ async def test_it_ends_with_the_gateway() -> None:
 
 
 @on_loop
-async def test_where_there_is_nothing_it_is_told_so() -> None:
-    """A wrong path would look as if one had no right."""
+async def test_a_websocket_at_an_unknown_path_is_answered_with_404() -> None:
+    """A wrong path would look like a missing permission."""
     async with serving() as it:
         with pytest.raises(websockets.InvalidStatus) as refused:
             async with connect(it.gateway.address.replace("http", "ws") + "/socket"):
@@ -150,7 +152,7 @@ async def test_where_there_is_nothing_it_is_told_so() -> None:
 
 
 @on_loop
-async def test_pages_of_other_origins_may_not() -> None:
+async def test_pages_of_other_origins_are_refused() -> None:
     """Any page that a person opens could read a broker on the same machine."""
     async with serving(origins=["https://desk.example"]) as it:
         with pytest.raises(websockets.InvalidStatus) as refused:
@@ -162,8 +164,8 @@ async def test_pages_of_other_origins_may_not() -> None:
 
 
 @on_loop
-async def test_messages_that_are_too_large_end_it() -> None:
-    """One client could have the gateway hold any number of bytes."""
+async def test_an_oversized_message_ends_the_websocket() -> None:
+    """One client could make the gateway hold any number of bytes."""
     async with serving() as it, talking(it, max_size=None) as socket:
         await socket.send("x" * (2**20 + 1))
         with pytest.raises(websockets.ConnectionClosed) as closed:
@@ -174,8 +176,8 @@ async def test_messages_that_are_too_large_end_it() -> None:
 
 
 @on_loop
-async def test_messages_of_many_parts_end_it() -> None:
-    """Parts of no bytes are bounded by no number of bytes."""
+async def test_a_message_of_many_frames_ends_the_websocket() -> None:
+    """The bound of bytes does not bound empty frames."""
     async with serving() as it, talking(it) as socket:
         with suppress(websockets.ConnectionClosed):
             await socket.send([""] * 5_000)
@@ -185,8 +187,8 @@ async def test_messages_of_many_parts_end_it() -> None:
 
 
 @on_loop
-async def test_positions_that_are_none_are_refused(tmp_path: Path) -> None:
-    """One number would end the WebSocket, and what others have on it."""
+async def test_invalid_positions_are_refused(tmp_path: Path) -> None:
+    """One number would end the WebSocket with all its subscriptions."""
     async with serving(tmp_path / "b.db") as it, talking(it) as socket:
         await say(socket, type="subscribe", id="s", filter="a > 1", durable="desk")
         for position in (2**70, -(2**70), -1, 2**63):

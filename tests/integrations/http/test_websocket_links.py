@@ -1,4 +1,4 @@
-"""Clients and links over WebSocket are what they are over TCP, and are bounded as there."""
+"""Clients and links over WebSocket behave like those over TCP, within the same bounds."""
 
 import asyncio
 from asyncio.subprocess import PIPE
@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect as connect_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from contrada.errors import ConnectionFailedError
-from contrada.integrations.http import websocket_links
+from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.model import Filter
 from contrada.model.codec import to_msgpack
 from contrada.net.broker import server
@@ -33,8 +33,8 @@ from tests.net.test_tls import Authority
 
 
 @on_loop
-async def test_what_is_published_over_websocket_comes_there() -> None:
-    """Who is behind a proxy of HTTP would get nothing, or a part of what is large."""
+async def test_publications_over_websocket_are_delivered() -> None:
+    """A client behind an HTTP proxy would receive no events, or only parts of large ones."""
     async with (
         Broker(port=0) as broker,
         http_port(broker) as port,
@@ -53,7 +53,7 @@ async def test_what_is_published_over_websocket_comes_there() -> None:
 
 @on_loop
 async def test_clients_speak_tls_beneath_websocket(tmp_path: Path) -> None:
-    """What is published could be read by whoever stands between."""
+    """Any host on the network path could read the events."""
     authority = Authority(tmp_path)
     async with Broker(port=0) as broker, http_port(broker, tls=authority.tls()) as port:
         with pytest.raises(ConnectionFailedError, match="is not trusted"):
@@ -66,7 +66,7 @@ async def test_clients_speak_tls_beneath_websocket(tmp_path: Path) -> None:
 
 @on_loop
 async def test_links_over_websocket_are_made_again() -> None:
-    """A network through a proxy would part for ever at the first fault."""
+    """A network through a proxy would be split for ever by the first fault."""
     async with AsyncExitStack() as stack:
         north = await stack.enter_async_context(Broker(port=0, network=Membership("north")))
         port = await stack.enter_async_context(http_port(north))
@@ -89,8 +89,8 @@ async def test_links_over_websocket_are_made_again() -> None:
 
 @pytest.mark.slow
 @on_loop
-async def test_commands_take_addresses_of_websocket() -> None:
-    """They would be for programs only."""
+async def test_commands_accept_websocket_addresses() -> None:
+    """Only programs could use WebSocket."""
     async with Broker(port=0, network=Membership("north")) as north, http_port(north) as port:
         serve = (*CONTRADA, "serve", "--name", "south", "--port", "0", "--store", "memory:")
         broker = await asyncio.create_subprocess_exec(
@@ -125,7 +125,7 @@ async def test_commands_take_addresses_of_websocket() -> None:
 
 
 @on_loop
-async def test_where_no_broker_takes_websocket_is_said() -> None:
+async def test_an_address_without_a_broker_is_reported() -> None:
     """A person would look for the fault in the network."""
     async with Broker(port=0) as broker, http_port(broker) as port:
         for other in (
@@ -139,8 +139,8 @@ async def test_where_no_broker_takes_websocket_is_said() -> None:
 
 
 @on_loop
-async def test_a_client_does_not_go_where_it_is_sent() -> None:
-    """Its token would come to whoever the one it trusts, or a proxy, names."""
+async def test_a_client_follows_no_redirect() -> None:
+    """Its token would be sent to any host that the server, or a proxy, names."""
 
     async def send_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -158,7 +158,7 @@ async def test_a_client_does_not_go_where_it_is_sent() -> None:
 
 @on_loop
 async def test_pages_of_a_browser_are_refused() -> None:
-    """Any page that a person visits could speak to the broker on their machine."""
+    """Any page that a person visits could connect to the broker on their machine."""
     async with Broker(port=0) as broker, http_port(broker) as port:
         with pytest.raises(InvalidStatus, match="HTTP 403"):
             await connect_websocket(port.url, origin="https://example.org", proxy=None)  # type: ignore[arg-type]
@@ -178,8 +178,8 @@ HELLO = encode(Hello(CLIENT))
     ids=["too big", "too big for the server", "text"],
 )
 @on_loop
-async def test_messages_that_are_none_end_the_connection(message: bytes | str, code: int) -> None:
-    """One message would take as much memory as the other side likes."""
+async def test_malformed_messages_end_the_connection(message: bytes | str, code: int) -> None:
+    """One message would take any amount of memory."""
     async with Broker(port=0) as broker, http_port(broker) as port:
         async with connect_websocket(port.url, proxy=None) as there:
             await there.send(HELLO)
@@ -193,8 +193,8 @@ async def test_messages_that_are_none_end_the_connection(message: bytes | str, c
 
 
 @on_loop
-async def test_who_says_no_hello_over_websocket_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that say nothing, or begin a message for ever, would fill the broker."""
+async def test_a_websocket_without_a_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent connections, or endless first messages, would fill the broker."""
     monkeypatch.setattr(connection, "HELLO_WAIT_S", 0.1)
     monkeypatch.setattr(server, "BROKER_TICK_S", 0.02)
     async with Broker(port=0) as broker, http_port(broker) as port:
@@ -219,9 +219,11 @@ async def test_who_says_no_hello_over_websocket_is_ended(monkeypatch: pytest.Mon
 
 
 @on_loop
-async def test_who_does_not_read_websocket_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for it would grow without end, and its socket would stay when it is given up."""
-    monkeypatch.setattr(websocket_links, "CARRIED_LINGER_S", 0.05)
+async def test_a_websocket_that_does_not_read_delays_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its queue would grow without end, and its socket would stay open after the close."""
+    monkeypatch.setattr(LingeringWebSocket, "linger_s", 0.05)
     async with Broker(port=0) as broker, http_port(broker) as port:
         there = await silent(port.url)
         await until(lambda: broker.statistics().subscriptions == 1)
@@ -241,7 +243,7 @@ async def test_who_does_not_read_websocket_stops_nobody(monkeypatch: pytest.Monk
 
 
 async def silent(url: str) -> ClientConnection:
-    """Who asks for everything, and reads nothing of it."""
+    """Opens a client that subscribes to everything and never reads."""
     there = await connect_websocket(
         url, max_queue=1, ping_interval=None, proxy=None, compression=None, max_size=2**24
     )
@@ -251,8 +253,8 @@ async def silent(url: str) -> ClientConnection:
 
 
 @on_loop
-async def test_a_broker_that_stops_says_goodbye_over_websocket() -> None:
-    """Its clients would take it for a fault of the network."""
+async def test_a_stopping_broker_sends_its_reason_over_websocket() -> None:
+    """Clients would report a fault of the network."""
     async with (
         Broker(port=0) as broker,
         http_port(broker) as port,

@@ -1,12 +1,14 @@
 """The HTTP port of a broker: CloudEvents, event streams, WebSockets, sinks, metrics.
 
-What it needs comes with the extra `http`.
+Its dependencies are in the extra `http`.
 """
 
 from contrada.errors import MissingRequirementError
 
 try:
-    from contrada.integrations.http.gateway import HTTP_PORT_DEFAULT, Gateway, beside
+    from contrada.integrations.http.gateway import HTTP_PORT_DEFAULT, Gateway
+    from contrada.integrations.http.gateway_limits import GatewayLimits
+    from contrada.integrations.http.local_client import local_services
     from contrada.integrations.http.websocket_links import CarriedArrivals
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("contrada"):
@@ -15,4 +17,4 @@ except ModuleNotFoundError as error:
         f"{error.name}, for the HTTP port", "pip install contrada[http]"
     ) from None
 
-__all__ = ["CarriedArrivals", "Gateway", "HTTP_PORT_DEFAULT", "beside"]
+__all__ = ["CarriedArrivals", "Gateway", "GatewayLimits", "HTTP_PORT_DEFAULT", "local_services"]

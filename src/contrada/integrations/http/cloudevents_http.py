@@ -1,8 +1,7 @@
-"""CloudEvents in requests of HTTP: binary, structured and batches.
+"""`notifications_in`: the CloudEvents of an HTTP request, in binary, structured or batched mode.
 
-An event that is wrong is told with its index and its reason, and then nothing of its request is
-published. Context attributes in headers are percent-encoded UTF-8, and texts, since headers have no
-types.
+A malformed event refuses its whole request, with its index and the reason. Context attributes in
+headers are percent-encoded UTF-8, and always texts, since headers have no types.
 
 Source: CloudEvents HTTP Protocol Binding 1.0.2 §3.
 """
@@ -23,10 +22,8 @@ from contrada.integrations.http.event_translation import (
     notification_of,
     notification_of_binary,
 )
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.model import Notification
-
-HTTP_EVENTS_MAX: Final = 10_000
-"""Events of one request, or of one message of a WebSocket. Beyond it: it is refused."""
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -35,15 +32,17 @@ _PREFIX: Final = "ce-"
 _FAMILY: Final = "application/cloudevents"
 _UTF_8: Final = ("", "utf-8", "utf8")
 _SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-"""What stands in headers as it is: printable ASCII but the quote and the percent sign."""
+"""Characters that a header holds unescaped: printable ASCII but the quote and the percent sign."""
 _SAFE_IN_TYPES: Final = _SAFE + ' "%'
-"""What stands in a content type as it is. The rest no header can have."""
+"""Characters that a content type holds unescaped. No header can hold the others."""
 
 
-def notifications_in(headers: Headers, body: bytes) -> Iterator[Notification]:
-    """The notifications of a request, made one by one, so that others may have a turn between.
+def notifications_in(
+    headers: Headers, body: bytes, limits: GatewayLimits = GatewayLimits()
+) -> Iterator[Notification]:
+    """Yields the notifications of a request one by one, so that the caller may pause between.
 
-    Raises RefusedRequestError, with the index of an event that is none; LimitError.
+    Raises RefusedRequestError with the index of a malformed event; LimitError.
     """
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
         reason = f"found the content encoding {coding[:40]!r}, expected none"
@@ -53,34 +52,39 @@ def notifications_in(headers: Headers, body: bytes) -> Iterator[Notification]:
     kind, _, parameters = given.partition(";")
     kind = kind.strip().lower()
     if not kind.startswith(_FAMILY):
-        yield from notifications_of([_binary(headers, given, body)], _of_binary)
+        yield from notifications_of([_binary(headers, given, body)], limits, _from_binary)
         return
     _check_charset(parameters)
     if kind == STRUCTURED:
-        yield from notifications_of([body], lambda text: notification_of(event_in(text)))
+        yield from notifications_of([body], limits, lambda text: notification_of(event_in(text)))
     elif kind == BATCH:
         try:
             events = events_in(body)
         except ContradaError as error:
             raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
-        yield from notifications_of(events)
+        yield from notifications_of(events, limits)
     else:
         reason = f"found {kind}, expected {STRUCTURED}, {BATCH}, or ce- headers with the data"
         raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
 
 
 def notifications_of(
-    events: Sequence[Any], made: Any = lambda event: notification_of(checked_event(event))
+    events: Sequence[Any],
+    limits: GatewayLimits,
+    convert: Any = lambda event: notification_of(checked_event(event)),
 ) -> Iterator[Notification]:
-    """What is made of events. Raises RefusedRequestError with the index of the first bad one."""
-    if len(events) > HTTP_EVENTS_MAX:
-        raise LimitError("HTTP_EVENTS_MAX", HTTP_EVENTS_MAX, len(events))
+    """Converts events one by one.
+
+    Raises RefusedRequestError with the index of the first malformed one; LimitError.
+    """
+    if len(events) > limits.http_events_max:
+        raise LimitError("http_events_max", limits.http_events_max, len(events))
     for index, event in enumerate(events):
         try:
-            found = made(event)
+            notification = convert(event)
         except ContradaError as error:
             raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error), index=index) from None
-        yield found
+        yield notification
 
 
 def _check_charset(parameters: str) -> None:
@@ -98,7 +102,7 @@ def _binary(headers: Headers, content_type: str, body: bytes) -> tuple[dict[str,
             attribute = name.removeprefix(_PREFIX)
             if attribute in attributes:
                 raise RefusedRequestError(HTTPStatus.BAD_REQUEST, f"two headers {name}", index=0)
-            attributes[attribute] = _decoded(name, value)
+            attributes[attribute] = _decode_header(name, value)
     if "specversion" not in attributes:
         reason = (
             f"this is no CloudEvent: expected ce- headers (ce-specversion: 1.0, ce-id, ce-source, "
@@ -110,18 +114,18 @@ def _binary(headers: Headers, content_type: str, body: bytes) -> tuple[dict[str,
     return attributes, body
 
 
-def _of_binary(event: tuple[dict[str, str], bytes]) -> Notification:
+def _from_binary(event: tuple[dict[str, str], bytes]) -> Notification:
     return notification_of_binary(*event)
 
 
-def _decoded(name: str, value: str) -> str:
-    """The text of a header, which Starlette reads as Latin-1."""
+def _decode_header(name: str, value: str) -> str:
+    """Returns the text of a header, which Starlette decodes as Latin-1."""
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = re.sub(r"\\(.)", r"\1", value[1:-1])
     if value.isascii() and "%" not in value:
         return value
     try:
-        # A percent sign that begins no escape stands for itself, as older senders write it.
+        # A percent sign without an escape is literal, as older senders write it.
         return unquote_to_bytes(value.encode("latin-1")).decode()
     except UnicodeDecodeError:
         reason = f"header {name}: not UTF-8"
@@ -129,7 +133,7 @@ def _decoded(name: str, value: str) -> str:
 
 
 def binary_headers(attributes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    """Context attributes as headers of a request in binary mode."""
+    """Yields context attributes as the headers of a request in binary mode."""
     for name, value in attributes.items():
         if name == "datacontenttype":
             yield "Content-Type", quote(value.strip(), safe=_SAFE_IN_TYPES)

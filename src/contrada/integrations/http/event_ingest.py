@@ -1,11 +1,12 @@
-"""`POST /events`: CloudEvents of one request, published.
+"""`POST /events`: publishes the CloudEvents of a request.
 
-What is malformed refuses its whole request, with the index of the first such event. What may not be
-published is told by index, and costs the others nothing. The answer is 202 with how many were
-published, when the broker has them.
+A malformed event refuses its whole request, with the index of the first such event. An event that
+the user may not publish does not affect the others: its index is reported. The answer is 202 with
+the number of published events, once the broker has them.
 """
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from itertools import islice
 from typing import Final
@@ -13,59 +14,61 @@ from typing import Final
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from contrada.errors import LimitError, RefusedRequestError
+from contrada.errors import ContradaError, LimitError, NotPermittedError, RefusedRequestError
 from contrada.integrations.http.cloudevents_http import notifications_in
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_responses import json_answer
-from contrada.integrations.http.request_publisher import publish
 from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
-
-HTTP_BODY_BYTES_MAX: Final = 4 * 2**20
-"""Bytes of the body of a request. Beyond it: 413, and nothing of it is published."""
-
-HTTP_BODIES_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of the bodies of all requests that are being read or published. Beyond it: 503, until there
-is room."""
-
-BODY_WAIT_S: Final = 30.0
-"""How long the body of a request may take to come. Beyond it: 408, and it is closed."""
+from contrada.net.client.publish_window import PUBLISH_BYTES_MAX, PUBLISH_NOTIFICATIONS_MAX
 
 EVENTS_PER_TURN: Final = 128
-"""Events of a request that are made notifications in one go. Beyond it: others have a turn."""
+"""Events that are decoded without a pause. Beyond it: other tasks run before the next ones."""
+
+REFUSED_INDICES_MAX: Final = 100
+"""Indices of refused events in an answer. Beyond it: further ones are left out."""
+
+_ENVELOPE_BYTES: Final = 800
+"""Upper bound of an encoded envelope and the framing around it."""
 
 
-class Bodies:
-    """What the bodies of requests hold."""
+class RequestBodies:
+    """The bodies of all running requests, bounded together."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: GatewayLimits) -> None:
+        self._limits = limits
         self.held_bytes = 0
-        self.reading = asyncio.Lock()
-        """Held while a body is decoded: what it becomes is many times as large."""
+        self.decoding = asyncio.Lock()
+        """Held while a body is decoded, since its notifications are many times as large."""
 
     async def read(self, request: Request) -> bytes:
-        """The body of a request; give it back with `release`. Raises RefusedRequestError."""
+        """Returns the body of a request; call `release` when it is published.
+
+        Raises RefusedRequestError, LimitError.
+        """
         declared = request.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > HTTP_BODY_BYTES_MAX:
-            raise _too_large(int(declared))
+        if declared.isdigit():
+            self._check_size(int(declared))
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(BODY_WAIT_S):
+            async with asyncio.timeout(self._limits.body_wait_s):
                 async for part in request.stream():
                     self.held_bytes += len(part)
                     size += len(part)
                     parts.append(part)
-                    if size > HTTP_BODY_BYTES_MAX:
-                        raise _too_large(size)
-                    if self.held_bytes > HTTP_BODIES_BYTES_MAX:
-                        raise LimitError("HTTP_BODIES_BYTES_MAX", HTTP_BODIES_BYTES_MAX)
+                    self._check_size(size)
+                    if self.held_bytes > self._limits.http_bodies_bytes_max:
+                        raise LimitError(
+                            "http_bodies_bytes_max", self._limits.http_bodies_bytes_max
+                        )
         except BaseException as error:
             self.held_bytes -= size
             if isinstance(error, TimeoutError):
-                reason = f"the body did not come within {BODY_WAIT_S:g} s"
-                closing = {"Connection": "close"}
                 raise RefusedRequestError(
-                    HTTPStatus.REQUEST_TIMEOUT, reason, headers=closing
+                    HTTPStatus.REQUEST_TIMEOUT,
+                    f"the body did not come within {self._limits.body_wait_s:g} s",
+                    headers={"Connection": "close"},
                 ) from None
             if isinstance(error, ClientDisconnect):
                 reason = "the client has left"
@@ -74,29 +77,78 @@ class Bodies:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def release(self, body: bytes) -> None:
-        """A body is done with."""
+        """Frees the bytes of a body."""
         self.held_bytes -= len(body)
 
+    def _check_size(self, size: int) -> None:
+        most = self._limits.http_body_bytes_max
+        if size > most:
+            raise RefusedRequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                str(LimitError("http_body_bytes_max", most, size)),
+                headers={"Connection": "close"},
+            )
 
-def _too_large(size: int) -> RefusedRequestError:
-    limit = LimitError("HTTP_BODY_BYTES_MAX", HTTP_BODY_BYTES_MAX, size)
-    return RefusedRequestError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(limit), headers={"Connection": "close"}
-    )
+    async def ingest(self, request: Request, access: TokenService) -> tuple[int, Response]:
+        """Publishes the events of a request; returns their number and the answer.
+
+        Raises ContradaError.
+        """
+        body = await self.read(request)
+        try:
+            notifications: list[Notification] = []
+            async with self.decoding:
+                decoded = notifications_in(request.headers, body, self._limits)
+                while some := list(islice(decoded, EVENTS_PER_TURN)):
+                    notifications += some
+                    if len(some) == EVENTS_PER_TURN:
+                        await asyncio.sleep(0)
+            published = await publish(access, notifications)
+        finally:
+            self.release(body)
+        return published, json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
 
-async def ingest(request: Request, access: TokenService, bodies: Bodies) -> tuple[int, Response]:
-    """Publishes the events of a request; how many, and the answer. Raises ContradaError."""
-    body = await bodies.read(request)
-    try:
-        made: list[Notification] = []
-        async with bodies.reading:
-            events = notifications_in(request.headers, body)
-            while some := list(islice(events, EVENTS_PER_TURN)):
-                made += some
-                if len(some) == EVENTS_PER_TURN:
-                    await asyncio.sleep(0)
-        published = await publish(access, made)
-    finally:
-        bodies.release(body)
-    return published, json_answer({"published": published}, HTTPStatus.ACCEPTED)
+async def publish(access: TokenService, notifications: Sequence[Notification]) -> int:
+    """Publishes the events of one request in order; returns their number.
+
+    Raises RefusedRequestError with the indices of events that the user may not publish, after all
+    others are published; ContradaError with `published`, the number of events published before it.
+    """
+    refused: list[int] = []
+    done, reason = 0, ""
+    async with access.publishing:
+        try:
+            for frame in _frames(notifications):
+                try:
+                    await access.service.publish_batch(frame)
+                except NotPermittedError as error:
+                    reason = reason or error.reason
+                    refused += (done + at for at in error.refused or range(len(frame)))
+                done += len(frame)
+        except ContradaError as error:
+            error.published = done - len(refused)
+            raise
+    if refused:
+        raise RefusedRequestError(
+            HTTPStatus.FORBIDDEN,
+            reason,
+            published=done - len(refused),
+            refused=refused[:REFUSED_INDICES_MAX],
+        )
+    return done
+
+
+def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
+    """Splits notifications into portions that the client sends in one frame each.
+
+    The broker refuses by frame, so a frame must hold events of one request only.
+    """
+    begin = size = 0
+    for at, each in enumerate(notifications):
+        if at - begin >= PUBLISH_NOTIFICATIONS_MAX or size >= PUBLISH_BYTES_MAX:
+            yield notifications[begin:at]
+            begin, size = at, 0
+        size += len(each.span) + len(each.body) + len(each.content_type) + _ENVELOPE_BYTES
+    if begin < len(notifications):
+        yield notifications[begin:]

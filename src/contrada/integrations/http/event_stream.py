@@ -1,10 +1,10 @@
-"""`GET /subscribe`: what matches, as server-sent events.
+"""`EventStream`: `GET /subscribe`, a subscription as server-sent events.
 
-Each event is a CloudEvent in its JSON format. On a durable subscription its `id` is the position in
-the log; `Last-Event-ID` reads again from the next one. What was lost is told as an event `dropped`.
+Each event is a CloudEvent in the JSON format. On a durable subscription its `id` is the position in
+the log, and `Last-Event-ID` resumes after that position. Losses are reported as an event `dropped`.
 
-A reader that is slow has at most STREAM_CREDIT_BYTES here and a queue at the broker; then
-`when_full` decides. One that takes nothing for STREAM_WAIT_S is cut.
+A slow reader has at most STREAM_CREDIT_BYTES here and a queue at the broker; then `when_full`
+decides. A client that does not read for `stream_wait_s` is cut.
 
 The format is that of the HTML Living Standard, §9.2 (server-sent events).
 """
@@ -31,38 +31,14 @@ from contrada.errors import (
     shortened,
 )
 from contrada.integrations.http.event_translation import event_json
-from contrada.integrations.http.gateway_counts import GatewayCounts
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
 from contrada.integrations.http.http_responses import refusal_of
-from contrada.integrations.http.request_filters import asked_for, checked_policy
+from contrada.integrations.http.metrics import GatewayCounts
+from contrada.integrations.http.request_filters import parse_policy, parse_request_filter
 from contrada.integrations.http.token_services import TokenService
 from contrada.model.rule import Rule
-from contrada.service import DurableRecord, WhenFull
-
-STREAM_CREDIT_BYTES: Final = 64 * 1024
-"""Bytes of events that a stream has here and has not written. Beyond it: the broker keeps the
-rest."""
-
-STREAM_REPLAY_MAX: Final = 10_000
-"""Events of a durable subscription that were written to a stream, and are kept to be read again:
-more than can be on their way. Beyond it: the oldest is gone, and told as dropped to whoever asks
-for it."""
-
-STREAM_QUIET_S: Final = 15.0
-"""Seconds without an event after which a comment is written, so that nobody takes the stream for
-dead. Beyond it: a comment comes."""
-
-STREAM_WAIT_S: Final = 60.0
-"""How long a stream waits for a client that takes nothing. Beyond it: the stream is cut."""
-
-STREAM_WRITE_BYTES: Final = 32 * 1024
-"""Bytes after which events that wait are written. Beyond it: the next write takes the rest."""
-
-WHEN_FULL_DEFAULT: Final[WhenFull] = "drop-oldest"
-"""Nobody waits for a browser."""
-
-RETRY_MS: Final = 2_000
-"""After so long a browser connects again; it is told so."""
+from contrada.service import DurableRecord
 
 _POSITION_DIGITS_MAX: Final = 18
 _HEADERS: Final = (
@@ -76,29 +52,33 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class EventStream(Response):
-    """The answer that goes on until one side ends it."""
+    """The answer that writes events until one side ends it."""
 
-    def __init__(self, events: Any, opened: AsyncExitStack, counts: GatewayCounts) -> None:
+    def __init__(
+        self, events: Any, opened: AsyncExitStack, counts: GatewayCounts, limits: GatewayLimits
+    ) -> None:
+        """`opened` holds the resources that the stream closes at its end."""
         self._events = events
         self._opened = opened
         self._counts = counts
+        self._limits = limits
         self._lost: dict[str, int] = {}
         self._cut: Callable[[], None] | None = None
         self.position: int | None = None
-        """After which it is read again, on a durable subscription."""
+        """The position after which a durable subscription resumes."""
         self.has_residue = False
-        """Whether what its filters match and is not asked for is passed over."""
+        """Whether the rule rejects some notifications that its filters match."""
         self.ended = asyncio.Event()
         self.background = None
         self.status_code = HTTPStatus.OK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write what comes until the client is gone, the subscription ends, or somebody cuts it."""
+        """Writes events until the client leaves, the subscription ends, or `cut` is called."""
         self._counts.streams += 1
         self._cut = scope["extensions"][CUT]
         writing = asyncio.ensure_future(self._write(send))
         try:
-            # When the last of the answer was written, that is told here too.
+            # The end of the answer is received as a disconnect, too.
             while (await receive())["type"] != "http.disconnect":
                 pass
         finally:
@@ -111,115 +91,119 @@ class EventStream(Response):
                 self.ended.set()
 
     def cut(self) -> None:
-        """The connection ends now, and with it the stream."""
+        """Ends the connection now, and with it the stream."""
         if self._cut is not None:
             self._cut()
 
     async def _write(self, send: Send) -> None:
-        told: dict[str, str] = {}
+        details: dict[str, str] = {}
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._send(send, b"retry: %d\n\n" % RETRY_MS)
+            await self._send(send, b"retry: %d\n\n" % self._limits.stream_retry_ms)
             try:
                 async for each in self._pieces():
                     await self._send(send, each)
             except ContradaError as error:
-                told = {"error": refusal_of(error).reason}
-            await self._send(send, _event("end", told))
+                details = {"error": refusal_of(error).reason}
+            await self._send(send, _event("end", details))
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             self._counts.dropped["too slow"] += 1
             self.cut()
-        except Exception:  # noqa: BLE001 - told, and it ends this stream alone
+        except Exception:  # noqa: BLE001 - logged, and it ends this stream alone
             self.cut()
             _LOG.exception("a fault of an event stream")
 
     async def _send(self, send: Send, body: bytes) -> None:
-        """Raises TimeoutError where the client takes nothing."""
-        async with asyncio.timeout(STREAM_WAIT_S):
+        """Raises TimeoutError for a client that does not read."""
+        async with asyncio.timeout(self._limits.stream_wait_s):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """The pieces that are written: waiting events, a report of lost ones, or a comment in
-        silence.
-        """
+        """Yields the writes: queued events, a report of lost ones, or a comment in silence."""
         events = self._events
         while True:
             try:
-                async with asyncio.timeout(STREAM_QUIET_S):
+                async with asyncio.timeout(self._limits.stream_quiet_s):
                     found = await anext(events)
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                yield self._dropped() or _QUIET
+                yield self._report_losses() or _QUIET
                 continue
-            pieces, size = [self._shown(found)], 0
-            while events.statistics().queued and size < STREAM_WRITE_BYTES:
-                pieces.append(self._shown(await anext(events)))
+            pieces, size = [self._encode(found)], 0
+            while events.statistics().queued and size < self._limits.stream_write_bytes:
+                pieces.append(self._encode(await anext(events)))
                 size += len(pieces[-1])
-            yield self._dropped() + b"".join(pieces)
+            yield self._report_losses() + b"".join(pieces)
 
-    def _shown(self, found: Any) -> bytes:
+    def _encode(self, found: Any) -> bytes:
         self._counts.delivered += 1
         if not isinstance(found, DurableRecord):
             return b"data: %b\n\n" % event_json(found)
         gap, position = b"", found.position
         if self.position is not None:
-            gap = self._gap(records_between(self.position, position))
+            gap = self._report_gap(records_between(self.position, position))
             self.position = None
         return b"%bid: %d\ndata: %b\n\n" % (gap, position, event_json(found.item))
 
-    def _gap(self, count: int) -> bytes:
-        """What is not kept any more of what was asked for again."""
+    def _report_gap(self, count: int) -> bytes:
+        """Returns the report of deleted records after `Last-Event-ID`."""
         if count == 0:
             return b""
         reason = "not kept, at most" if self.has_residue else "not kept"
         self._counts.dropped[reason] += count
         return _event("dropped", {reason: count})
 
-    def _dropped(self) -> bytes:
-        new = self._counts.lost(self._lost, self._events.statistics().dropped)
+    def _report_losses(self) -> bytes:
+        new = self._counts.add_lost(self._lost, self._events.statistics().dropped)
         return _event("dropped", new) if new else b""
 
 
-def _event(name: str, told: Mapping[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(told))
+def _event(name: str, details: Mapping[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(details))
 
 
 async def open_stream(
-    request: Request, access: TokenService, opened: AsyncExitStack, counts: GatewayCounts
+    request: Request,
+    access: TokenService,
+    opened: AsyncExitStack,
+    counts: GatewayCounts,
+    limits: GatewayLimits,
 ) -> EventStream:
-    """The stream that a request asks for, in force. Raises ContradaError."""
+    """Subscribes for a request; returns the stream, in force. Raises ContradaError."""
     _check_bodiless(request)
-    asked = request.query_params
-    if strange := sorted({*asked} - _PARAMETERS):
+    query = request.query_params
+    if strange := sorted({*query} - _PARAMETERS):
         known = ", ".join(sorted(_PARAMETERS))
         raise InvalidValueError(shortened(strange[0], 40), f"no parameter; there are {known}")
-    if twice := [name for name in asked if len(asked.getlist(name)) > 1]:
+    if twice := [name for name in query if len(query.getlist(name)) > 1]:
         raise InvalidValueError(twice[0], "the parameter is there twice")
-    text, durable = asked.get("filter"), asked.get("durable")
+    text, durable = query.get("filter"), query.get("durable")
     if text is None and durable is None:
-        reason = "say what to ask for: ?filter=price > 3, or everything; or ?durable=NAME"
+        reason = "expected ?filter=price > 3, ?filter=everything, or ?durable=NAME"
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
-    subject = None if text is None else await asked_for(text, asked.get("dialect", ""))
+    subject = None
+    if text is not None:
+        subject = await parse_request_filter(text, query.get("dialect", ""), limits)
     if durable is None:
-        when_full = checked_policy(asked.get("when_full"), WHEN_FULL_DEFAULT)
+        when_full = parse_policy(query.get("when_full"))
         events = access.service.subscribe(subject, when_full=when_full)
-        stream = EventStream(events, opened, counts)
+        stream = EventStream(events, opened, counts, limits)
         await opened.enter_async_context(events)
         return stream
     after = _last_event_of(request)
     options: dict[str, Any] = {"durable": durable}
     if after is not None:
-        # A connection that broke may still be thought to be there: two would share what comes.
+        # A broken connection may still look alive here, and two streams would share the events.
         for other in list(access.streams.get(durable, ())):
             other.cut()
             await other.ended.wait()
         options["from_position"] = after + 1
     elif subject is not None:
-        options["retention"] = Retention(replay_max=STREAM_REPLAY_MAX)
+        options["retention"] = Retention(replay_max=limits.stream_replay_max)
     events = access.service.subscribe(subject, **options)
-    stream = EventStream(events, opened, counts)
+    stream = EventStream(events, opened, counts, limits)
     stream.position = after
     stream.has_residue = isinstance(subject, Rule) and subject.residue_holds is not None
     try:
@@ -234,10 +218,10 @@ async def open_stream(
 
 
 def _check_bodiless(request: Request) -> None:
-    """A body would be read as long as the stream goes on. Raises RefusedRequestError."""
+    """Refuses a body, which would be read as long as the stream. Raises RefusedRequestError."""
     headers = request.headers
     if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
-        reason = "found a body, expected none: what a stream is to hold stands in the address"
+        reason = "found a body, expected none: the parameters of a stream are in the address"
         raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers={"Connection": "close"})
 
 
@@ -256,7 +240,7 @@ def _register(
 
 
 def _last_event_of(request: Request) -> int | None:
-    """The position after which a client goes on. Raises RefusedRequestError."""
+    """Returns the position after which a client resumes. Raises RefusedRequestError."""
     given = request.headers.get("last-event-id")
     if not given:
         return None

@@ -1,13 +1,13 @@
-"""CloudEvents as notifications and back: the only module that decides the translation.
+"""`notification_of` and `event_of`: the translation of CloudEvents to notifications and back.
 
-An event is a notification as `integrations.dialects.cloudevents` says: context attributes are
-attributes, the data is the body with its content type, and JSON data are attributes too, below
-`data`. So filters of CESQL and of subscriptions mean on the notification what they mean on the
-event, and the event that goes out is the one that came in: its data as the bytes that came, where
-they came as bytes, and else the same JSON.
+An event is a notification as in `integrations.dialects.cloudevents`: context attributes are
+attributes, the data is the body with its content type, and JSON data are attributes, too, below
+`data`. So CESQL and subscription filters have the same meaning on the notification as on the event.
+An event is delivered as it was published: binary data as the same bytes, JSON data as the same
+JSON.
 
-A notification that is no CloudEvent is translated to one all the same: its id and publisher are
-`id` and `source`, its type is NOTIFICATION_TYPE, and its data is what `sub --json` prints.
+Any other notification becomes an event, too: its id and publisher are `id` and `source`, its type
+is NOTIFICATION_TYPE, and its data is the output of `sub --json`.
 
 Source: CloudEvents 1.0.2, JSON Event Format 1.0.2.
 """
@@ -36,11 +36,11 @@ from contrada.integrations.files.json_output import shown_text
 from contrada.model import Notification
 
 NOTIFICATION_TYPE: Final = "contrada.notification"
-"""The type of the event that a plain notification goes out as."""
+"""The type of the event for a notification that is no CloudEvent."""
 
 EVENT_NAMES_KNOWN_MAX: Final = 4_096
-"""Names of events' attributes that are known to be good. Beyond it: all are forgotten, and checked
-anew."""
+"""Names of context attributes that were found valid. Beyond it: all are forgotten, and checked
+again."""
 
 _SOURCE: Final = "/publishers/"
 _REQUIRED: Final = frozenset(REQUIRED)
@@ -52,18 +52,18 @@ _known: Final[set[str]] = set()
 
 
 def notification_of(event: Mapping[str, Any]) -> Notification:
-    """The notification of an event in its JSON format, as `integrations.dialects.cloudevents` gives
-    it.
+    """Returns the notification of an event in the JSON format.
 
-    Cost: some microseconds where its attributes are texts and its data an object of plain values,
-    as most are. Raises InvalidNotificationError, EncodingError, LimitError.
+    Equal to `cloudevents.notification`, but in some microseconds for the common event: attributes
+    are texts, and data is an object of plain values. Raises InvalidNotificationError,
+    EncodingError, LimitError.
     """
     plain = _plain(event)
     return cloudevents.notification(event) if plain is None else plain
 
 
 def _plain(event: Mapping[str, Any]) -> Notification | None:
-    """The notification of a usual event; None for other events, and for malformed ones."""
+    """Returns the notification of a common event; None for other and malformed events."""
     attributes = dict(event)
     data = attributes.pop(DATA, None)
     if (
@@ -88,32 +88,32 @@ def _plain(event: Mapping[str, Any]) -> Notification | None:
             attributes[f"data.{name}"] = value
         return Notification(attributes, body=body, content_type=content_type)
     except (ContradaError, OverflowError, ValueError):
-        return None  # What no attribute can hold is in the body alone.
+        return None  # The slow path keeps such data in the body alone.
 
 
 def _learn(names: Mapping[str, Any]) -> None:
-    """Remembers which of these names an attribute of an event may have."""
+    """Remembers the valid names of context attributes among these."""
     if len(_known) + len(names) > EVENT_NAMES_KNOWN_MAX:
         _known.clear()
     _known.update(name for name in names if len(name) <= 64 and NAME.fullmatch(name))
 
 
 def notification_of_binary(attributes: Mapping[str, str], data: bytes) -> Notification:
-    """The notification of an event whose data came as bytes: they are the body.
+    """Returns the notification of an event in binary mode, with the data as its body.
 
     Raises InvalidNotificationError, LimitError.
     """
     if DATA in attributes:
         raise InvalidNotificationError(DATA, attributes[DATA], "no attribute has this name")
-    told = cloudevents.notification(attributes)
+    plain = cloudevents.notification(attributes)
     if not data:
-        return told
+        return plain
     content_type = attributes.get("datacontenttype", "")
-    return cloudevents.with_data(told, data, content_type or BINARY_TYPE)
+    return cloudevents.with_data(plain, data, content_type or BINARY_TYPE)
 
 
 def events_in(text: bytes) -> Sequence[Any]:
-    """The events of a batch in its JSON format, not looked into.
+    """Decodes a batch in the JSON format; its events are not checked.
 
     Raises EncodingError, LimitError.
     """
@@ -124,34 +124,34 @@ def events_in(text: bytes) -> Sequence[Any]:
 
 
 def event_in(text: bytes) -> Mapping[str, Any]:
-    """The event of a text in its JSON format. Raises EncodingError, LimitError."""
+    """Decodes an event in the JSON format. Raises EncodingError, LimitError."""
     return checked_event(decoded(text))
 
 
 def checked_event(found: Any) -> Mapping[str, Any]:
-    """What was found, where it may be an event. Raises EncodingError."""
+    """Returns an event that is a JSON object. Raises EncodingError."""
     if not isinstance(found, dict):
         raise EncodingError("CloudEvent", f"expected an object, found {type(found).__name__}")
     return found
 
 
 def event_json(of: Notification) -> bytes:
-    """The event that a notification is, or goes out as, in its JSON format on one line."""
+    """Returns the event for a notification in the JSON format, on one line."""
     return _encode(event_of(of))
 
 
 def event_of(of: Notification) -> dict[str, Any]:
-    """The event that a notification is, or goes out as; what it holds is for `msgspec.json`."""
+    """Returns the event for a notification, with values for `msgspec.json`."""
     if "specversion" in of:
         try:
             return cloudevents.event_of(of)
         except EncodingError:
-            pass  # It has attributes that no event has.
+            pass  # It has attributes that no event can have.
     return {**_envelope_of(of), DATA: msgspec.Raw(shown_text(of).encode())}
 
 
 def binary_event_of(of: Notification) -> tuple[dict[str, str], bytes]:
-    """The event in binary mode: its context attributes as texts, and its data unchanged."""
+    """Returns the event in binary mode: context attributes as texts, and the data unchanged."""
     if "specversion" in of:
         try:
             event = cloudevents.event_of(of)
@@ -169,12 +169,12 @@ _DATA: Final = frozenset((DATA, "data_base64"))
 
 
 def _text(value: str | int | bool) -> str:
-    """A value in the canonical text of its type."""
+    """Returns a value in the canonical text of its type."""
     return value if isinstance(value, str) else str(value).lower()
 
 
 def _envelope_of(of: Notification) -> dict[str, str]:
-    """The context attributes of a notification that is no event."""
+    """Returns the context attributes for a notification that is no CloudEvent."""
     envelope = of.envelope
     at = _EPOCH + timedelta(microseconds=envelope.at_us)
     return {

@@ -1,28 +1,34 @@
-"""The HTTP port of a broker.
+"""`Gateway`: the HTTP port of a broker.
 
-    async with Gateway(beside(broker), port=8080) as gateway:
+    async with Gateway(local_services(broker), port=8080) as gateway:
         print(gateway.address)
 
-It is a client of the broker and nothing more: the token of a request goes on to the broker as its
-own, and what that may do the broker decides.
+The gateway is only a client of the broker: it passes on the token of each request, and the broker
+decides about permissions.
 
-    POST /events          CloudEvents in: binary, structured, batches
-    GET /subscribe        what matches as server-sent events
+    POST /events          publish CloudEvents: binary, structured, batches
+    GET /subscribe        a subscription as server-sent events
     /ws                   both as JSON over a WebSocket
     /subscriptions        the CloudEvents Subscriptions API: push to a sink
-    GET /metrics          for Prometheus
-    GET /healthz          whether it is there
-    /contrada             clients and neighbours of the broker, by WebSocket
+    GET /metrics          counts for Prometheus
+    GET /healthz          health check
+    /contrada             clients and neighbours of the broker, over WebSocket
+
+A subscription to a sink belongs to the user of its token, and is invisible to other users. Its
+members `source`, `types`, `filters`, `sink`, `protocol` and `protocolsettings.headers` have an
+effect; `config` is only stored and shown. The gateway adds a member `status`.
+
+Source: CloudEvents Subscriptions API 1.0-wip §3.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -33,45 +39,38 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from contrada.errors import ContradaError, RefusedRequestError, shortened
-from contrada.integrations.http.event_ingest import Bodies, ingest
-from contrada.integrations.http.event_stream import STREAM_CREDIT_BYTES, open_stream
-from contrada.integrations.http.gateway_counts import GatewayCounts
+from contrada.integrations.dialects.json_text import decoded
+from contrada.integrations.http.event_ingest import RequestBodies
+from contrada.integrations.http.event_stream import open_stream
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import HttpPort
 from contrada.integrations.http.http_responses import answer_of, json_answer, token_of
-from contrada.integrations.http.local_client import local_service
-from contrada.integrations.http.metrics import metrics_answer
+from contrada.integrations.http.local_client import ServiceOfToken
+from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
 from contrada.integrations.http.push_service import Pushes, UserHost
+from contrada.integrations.http.push_subscription import SubscriptionRequest
+from contrada.integrations.http.request_filters import within_work
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
-from contrada.integrations.http.subscriptions_api import SubscriptionsApi
-from contrada.integrations.http.token_services import ServiceOfToken, TokenService, TokenServices
+from contrada.integrations.http.token_services import TokenService, TokenServices
 from contrada.integrations.http.websocket_api import Conversation
 from contrada.integrations.http.websocket_links import CarriedArrivals
-from contrada.net.broker.broker import Broker
 from contrada.net.wire.address import PATH_DEFAULT, Address, is_loopback
 from contrada.net.wire.tls import Tls
 
 HTTP_PORT_DEFAULT: Final = 8080
 
 
-def beside(broker: Broker) -> ServiceOfToken:
-    """Reaches a broker of this process, for each token by a connection of its own.
-
-    One that the broker ends, since its user may not come any more, is not made again by itself.
-    """
-    return partial(local_service, broker, credit_bytes=STREAM_CREDIT_BYTES, reconnect=False)
-
-
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 _SUBSCRIBE: Final = "/subscribe"
 _ELSEWHERE: Final = ("cross-site", "same-site")
-"""How a browser says (`Sec-Fetch-Site`) that the page of another origin makes it ask."""
+"""Values of the header `Sec-Fetch-Site` for a page of another origin."""
 
 RequestHandler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Gateway:
-    """Serves HTTP on one address, for a broker that `connect` reaches."""
+    """Serves HTTP on one address for the broker behind `connect`."""
 
     def __init__(
         self,
@@ -79,6 +78,7 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = HTTP_PORT_DEFAULT,
         *,
+        limits: GatewayLimits = GatewayLimits(),
         tls: Tls | None = None,
         origins: Sequence[str] = (),
         subscriptions: Path | None = None,
@@ -87,39 +87,44 @@ class Gateway:
         arrivals: CarriedArrivals | None = None,
         users: UserHost | None = None,
     ) -> None:
-        """Port 0 takes a free one. `connect` gives the service of a token, see `beside`.
+        """Port 0 takes a free one. `connect` returns the service of a token: see `local_services`.
 
-        With a certificate in `tls` it speaks HTTPS. Pages of `origins` may use it from a browser;
-        "*" is all. `subscriptions` is the file that keeps those to sinks; without it they end with
-        the gateway. They are `durable` where the broker has a store. `private_sinks` allows
-        sinks at addresses that are not public. `arrivals` takes clients and neighbours of a broker
-        that come by WebSocket. `users` is the broker, which knows whose subscriptions to sinks have
-        to end; without it they are tried for ever. Raises InputError.
+        With a certificate in `tls` the port speaks HTTPS. Pages of `origins` may use it from a
+        browser; "*" means all. `subscriptions` is the file of the subscriptions to sinks; without
+        it they end with the gateway. They are `durable` where the broker has a store.
+        `private_sinks` allows sinks at non-public addresses. `arrivals` accepts clients and
+        neighbours of the broker over WebSocket. `users` is the broker that ends the subscriptions
+        of removed users; without it they are retried for ever. Raises InputError.
         """
         self._host = host
         self._origins = tuple(origins)
         self._tls = tls
         self._context = tls.server_context(lambda _: None) if tls is not None else None
         self.counts = GatewayCounts()
-        self._accesses = TokenServices(connect)
-        self._bodies = Bodies()
+        self._limits = limits
+        self._accesses = TokenServices(connect, limits, lambda token: self._pushes.adopt(token))
+        self._bodies = RequestBodies(limits)
         self._is_stopping = False
         self._arrivals = arrivals
-        sinks = Sinks(is_private_allowed=private_sinks)
         self._pushes = Pushes(
-            self._accesses, sinks, self.counts, subscriptions, is_durable=durable, users=users
+            self._accesses,
+            Sinks(limits, is_private_allowed=private_sinks),
+            self.counts,
+            subscriptions,
+            limits=limits,
+            is_durable=durable,
+            users=users,
         )
-        self._api = SubscriptionsApi(self._pushes)
-        self._port = HttpPort(self._app(), host, port, self._context)
+        self._port = HttpPort(self._app(), host, port, self._context, limits=limits)
 
     async def start(self) -> None:
-        """Listen. Raises ConnectionFailedError, and InputError for a file that is damaged."""
+        """Listens. Raises ConnectionFailedError, and InputError for a damaged file."""
         self._pushes.load()
         await self._port.start()
         self._pushes.start()
 
     async def stop(self) -> None:
-        """Take no further requests, end streams, and answer what is under way. Twice is once."""
+        """Refuses further requests, ends streams, and answers running requests. Idempotent."""
         self._is_stopping = True
         self._port.close()
         await self._pushes.aclose()
@@ -130,11 +135,11 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Where it listens, as `http://host:port`."""
+        """The address of the port, as `http://host:port`."""
         return self._port.address
 
     def renew(self, tls: Tls) -> None:
-        """Shows for new connections what the files of `tls` hold now. Raises InputError."""
+        """Loads the certificate files of `tls` again for new connections. Raises InputError."""
         if self._context is not None:
             tls.load_certificate(self._context)
 
@@ -145,19 +150,20 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # ------------------------------------------------------------------------------------ ways
+    # ------------------------------------------------------------------------------- endpoints
 
     def _app(self) -> Starlette:
-        said: dict[str, dict[str, RequestHandler]] = {
+        handlers: dict[str, dict[str, RequestHandler]] = {
             "/events": {"POST": self._ingest},
             _SUBSCRIBE: {"GET": self._subscribe},
             "/metrics": {"GET": self._metrics},
             "/healthz": {"GET": self._healthz},
-            "/subscriptions": {"POST": self._begin, "GET": self._list},
-            "/subscriptions/{id}": {"GET": self._show, "DELETE": self._end},
+            "/subscriptions": {"POST": self._begin_push, "GET": self._list_pushes},
+            "/subscriptions/{id}": {"GET": self._show_push, "DELETE": self._end_push},
         }
         routes = [
-            Route(path, self._counted(path, ways), methods=[*ways]) for path, ways in said.items()
+            Route(path, self._counted(path, methods), methods=[*methods])
+            for path, methods in handlers.items()
         ]
         cors = Middleware(
             CORSMiddleware,
@@ -165,37 +171,37 @@ class Gateway:
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
         )
-        talks = [WebSocketRoute("/ws", self._converse)]
+        websockets = [WebSocketRoute("/ws", self._converse)]
         if self._arrivals is not None:
-            talks.append(WebSocketRoute(PATH_DEFAULT, self._arrivals.arrive))
-        talks.append(WebSocketRoute("/{path:path}", _no_talk))
+            websockets.append(WebSocketRoute(PATH_DEFAULT, self._arrivals.arrive))
+        websockets.append(WebSocketRoute("/{path:path}", _deny_websocket))
         return Starlette(
-            routes=[*routes, *talks],
-            exception_handlers={HTTPException: _nowhere},
+            routes=[*routes, *websockets],
+            exception_handlers={HTTPException: _not_found},
             middleware=[cors] if self._origins else [],
         )
 
-    def _counted(self, path: str, ways: dict[str, RequestHandler]) -> RequestHandler:
-        """The ways of a path by method, their errors answered, and counted."""
+    def _counted(self, path: str, methods: dict[str, RequestHandler]) -> RequestHandler:
+        """Returns the handler of a path, which answers errors and counts requests."""
 
-        async def answered(request: Request) -> Response:
+        async def answer(request: Request) -> Response:
             method = "GET" if request.method == "HEAD" else request.method
             try:
                 self._check_origin(request)
-                response = await ways[method](request)
+                response = await methods[method](request)
             except ContradaError as error:
                 response = answer_of(error)
-            self.counts.answered(f"{method} {path}", response.status_code)
+            self.counts.add_answer(f"{method} {path}", response.status_code)
             return response
 
-        return answered
+        return answer
 
     async def _ingest(self, request: Request) -> Response:
         if request.headers.get(PUSHED_BY) == self._pushes.sinks.identity:
-            reason = "this event was pushed from here: its sink leads back to where it comes from"
+            reason = "this port has pushed this event itself: its sink leads back to this port"
             raise RefusedRequestError(HTTPStatus.LOOP_DETECTED, reason)
         async with self._using(request) as access:
-            published, response = await ingest(request, access, self._bodies)
+            published, response = await self._bodies.ingest(request, access)
         self.counts.events += published
         return response
 
@@ -203,7 +209,7 @@ class Gateway:
         opened = AsyncExitStack()
         try:
             access: TokenService = await opened.enter_async_context(self._using(request))
-            return await open_stream(request, access, opened, self.counts)
+            return await open_stream(request, access, opened, self.counts, self._limits)
         except BaseException:
             await opened.aclose()
             raise
@@ -218,60 +224,72 @@ class Gateway:
             return json_answer({"status": "stopping"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return json_answer({"status": "ok"})
 
-    async def _begin(self, request: Request) -> Response:
+    async def _begin_push(self, request: Request) -> Response:
         token = token_of(request)
         body = await self._bodies.read(request)
         try:
             async with self._using(request):
-                return await self._api.begin(token, body)
+                most = self._limits.filter_characters_max
+                if len(body) > most:
+                    reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
+                    raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+                wanted = SubscriptionRequest.from_json(decoded(body))
+                self._pushes.sinks.check(wanted.sink)
+                rule = await within_work(wanted.rule, len(body))
+                push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)
         finally:
             self._bodies.release(body)
+        location = {"Location": f"/subscriptions/{push.id}"}
+        return json_answer(push.to_json(), HTTPStatus.CREATED, location)
 
-    async def _list(self, request: Request) -> Response:
+    async def _list_pushes(self, request: Request) -> Response:
         async with self._using(request):
-            return self._api.all_of(token_of(request))
+            return json_answer([push.to_json() for push in self._pushes.of(token_of(request))])
 
-    async def _show(self, request: Request) -> Response:
+    async def _show_push(self, request: Request) -> Response:
         async with self._using(request):
-            return self._api.one_of(token_of(request), request.path_params["id"])
+            push = self._pushes.one(token_of(request), request.path_params["id"])
+            return json_answer(push.to_json())
 
-    async def _end(self, request: Request) -> Response:
+    async def _end_push(self, request: Request) -> Response:
         async with self._using(request):
-            return await self._api.end(token_of(request), request.path_params["id"])
+            token = token_of(request)
+            await self._pushes.end(self._pushes.one(token, request.path_params["id"]), token)
+            return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _converse(self, websocket: WebSocket) -> None:
         try:
             self._check_origin(websocket)
             async with self._using(websocket) as access:
-                self.counts.answered("GET /ws", HTTPStatus.SWITCHING_PROTOCOLS)
-                await Conversation(websocket, access, self.counts).run()
+                self.counts.add_answer("GET /ws", HTTPStatus.SWITCHING_PROTOCOLS)
+                await Conversation(websocket, access, self.counts, self._limits).run()
         except ContradaError as error:
-            self.counts.refused("GET /ws", error)
+            self.counts.add_refusal("GET /ws", error)
             await websocket.send_denial_response(answer_of(error))
 
     def _using(self, request: HTTPConnection) -> AbstractAsyncContextManager[TokenService]:
-        """The connection to the broker of whoever asks. Raises ContradaError."""
+        """Returns the broker connection for the token of a request. Raises ContradaError."""
         client = request.client
         peer = "" if client is None else Address(client.host, client.port).place
         return self._accesses.use(token_of(request), f"HTTP {peer}")
 
     def _check_origin(self, request: HTTPConnection) -> None:
-        """A page of another origin may not use it unless it is named: browsers do not ask for all.
+        """Refuses pages of other origins that `origins` does not name, as CORS covers only some.
 
-        On loopback no other name may stand for this host: a page could else be served by a name
-        that is moved to it afterwards. What a page asks for as if it were a picture has no origin,
-        but would begin, or read on, a durable subscription. Raises RefusedRequestError.
+        On loopback the `Host` header must name this host: a page could otherwise reach the port by
+        a name that is moved to it later (DNS rebinding). An image request has no `Origin`, but
+        would begin or resume a durable subscription. Raises RefusedRequestError.
         """
         origin = request.headers.get("origin")
         host = request.headers.get("host", "")
-        if is_loopback(self._host) and _name(host) not in (*_LOOPBACK, self._host, ""):
+        if is_loopback(self._host) and _hostname(host) not in (*_LOOPBACK, self._host, ""):
             reason = f"found the host {host[:80]!r}, expected {self._host}, where this listens"
             raise RefusedRequestError(HTTPStatus.MISDIRECTED_REQUEST, reason)
         if "*" in self._origins or origin in self._origins:
             return
         if origin is None:
-            is_picture = request.headers.get("sec-fetch-site") in _ELSEWHERE
-            if not (is_picture and request.scope["path"] == _SUBSCRIBE):
+            is_cross_site = request.headers.get("sec-fetch-site") in _ELSEWHERE
+            if not (is_cross_site and request.scope["path"] == _SUBSCRIBE):
                 return
             origin = "another origin"
         if origin.partition("://")[2].lower() != host.lower():
@@ -279,26 +297,26 @@ class Gateway:
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
 
 
-async def _no_talk(websocket: WebSocket) -> None:
-    """The answer to a WebSocket for which there is no way."""
-    answer = await _nowhere(websocket, HTTPException(HTTPStatus.NOT_FOUND))
+async def _deny_websocket(websocket: WebSocket) -> None:
+    """Answers a WebSocket at an unknown path."""
+    answer = await _not_found(websocket, HTTPException(HTTPStatus.NOT_FOUND))
     await websocket.send_denial_response(answer)
 
 
-async def _nowhere(request: HTTPConnection, error: Exception) -> Response:
-    """The answer to a request for which there is no way."""
+async def _not_found(request: HTTPConnection, error: Exception) -> Response:
+    """Answers a request with an unknown path or method."""
     assert isinstance(error, HTTPException)
     path, headers = shortened(request.url.path, 80), dict(error.headers or {})
     reason = "there is nothing here; see docs/http.md"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # They are of a set.
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set.
         method = shortened(request.scope["method"], 20)
         reason = f"found the method {method}, expected {headers['Allow']}"
     return json_answer({"error": f"{path!r}: {reason}"}, error.status_code, headers)
 
 
-def _name(host: str) -> str:
-    """The name of a host without its port."""
+def _hostname(host: str) -> str:
+    """Returns the host of a `Host` header, without its port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What requests are answered: JSON, and which status stands for which error."""
+"""`answer_of` and `token_of`: JSON answers, the status of each error, the token of a request."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -25,8 +25,8 @@ from contrada.net.wire.address import is_loopback
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX
 from contrada.service.security.principals import NOT_PERMITTED
 
-_BUSY: Final = {"GATEWAY_TOKENS_MAX", "GATEWAY_UNPROVEN_MAX", "HTTP_BODIES_BYTES_MAX"}
-"""Limits of all requests together: later there is room again."""
+_BUSY: Final = {"gateway_tokens_max", "gateway_unproven_max", "http_bodies_bytes_max"}
+"""Limits of all requests together: a later request may succeed."""
 
 _STATUSES: Final[tuple[tuple[type[ContradaError], HTTPStatus], ...]] = (
     (NotPermittedError, HTTPStatus.FORBIDDEN),
@@ -39,58 +39,58 @@ _STATUSES: Final[tuple[tuple[type[ContradaError], HTTPStatus], ...]] = (
     (ServiceError, HTTPStatus.BAD_REQUEST),
     (ContradaError, HTTPStatus.BAD_REQUEST),
 )
-"""The first that fits."""
+"""The first class that fits decides."""
 
 
 def json_answer(
     content: Any, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None
 ) -> Response:
-    """An answer of JSON."""
+    """Returns an answer with JSON content."""
     return Response(
         msgspec.json.encode(content), status, headers=headers, media_type="application/json"
     )
 
 
 def refusal_of(error: ContradaError) -> RefusedRequestError:
-    """What a request is told of an error."""
+    """Returns the status, reason and headers by which an error is answered."""
     if isinstance(error, RefusedRequestError):
         return error
-    told = _told(error)
+    text = _sendable(error)
     if isinstance(error, ConnectionFailedError) and error.fault == NOT_PERMITTED:
         reason = error.reason.removeprefix("the broker reports: ")
         asked = {"WWW-Authenticate": 'Bearer realm="contrada"'}
         return RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=asked)
     if isinstance(error, LimitError) and error.limit in _BUSY:
         later = {"Retry-After": "1"}
-        return RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, told, headers=later)
+        return RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, headers=later)
     status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-    return RefusedRequestError(status, told)
+    return RefusedRequestError(status, text)
 
 
 def invalid(error: Exception) -> RefusedRequestError:
-    """The refusal of a malformed request."""
-    return RefusedRequestError(HTTPStatus.BAD_REQUEST, _told(error))
+    """Returns the refusal of a malformed request."""
+    return RefusedRequestError(HTTPStatus.BAD_REQUEST, _sendable(error))
 
 
-def _told(error: Exception) -> str:
-    """What an error says, as text that can be sent: it may quote lone surrogates."""
+def _sendable(error: Exception) -> str:
+    """Returns the message of an error as UTF-8 text: it may quote lone surrogates."""
     return shortened(str(error).encode(errors="backslashreplace").decode())
 
 
 def answer_of(error: ContradaError) -> Response:
-    """The answer to a request that cannot be done."""
+    """Returns the answer to a request that failed."""
     refusal = refusal_of(error)
-    told = {"error": refusal.reason, **refusal.details}
+    content = {"error": refusal.reason, **refusal.details}
     if error.published is not None:
-        told.setdefault("published", error.published)
-    return json_answer(told, refusal.status, refusal.headers)
+        content.setdefault("published", error.published)
+    return json_answer(content, refusal.status, refusal.headers)
 
 
 def token_of(request: HTTPConnection) -> str:
-    """The token of a request; empty where it has none. Raises RefusedRequestError.
+    """Returns the token of a request, empty if absent. Raises RefusedRequestError, LimitError.
 
-    In `Authorization: Bearer`, or in the address as `access_token`, since a browser's EventSource
-    and WebSocket set no headers.
+    The token is in `Authorization: Bearer`, or in the query as `access_token`, since a browser's
+    EventSource and WebSocket cannot set headers.
     """
     given = request.headers.get("authorization")
     if given is None:
@@ -118,7 +118,7 @@ def token_of(request: HTTPConnection) -> str:
 
 
 def _is_private(request: HTTPConnection) -> bool:
-    """Whether nobody else can read what is sent: the broker cannot see that from here."""
+    """Whether the connection is encrypted or local. The broker sees only the gateway's own one."""
     if request.scope.get("scheme") in ("https", "wss"):
         return True
     client = request.client

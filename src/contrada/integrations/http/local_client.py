@@ -1,11 +1,12 @@
-"""A client of a broker in the same process: over a pair of sockets, by the same frames.
+"""`local_service`: a client of a broker in the same process, over a socket pair.
 
-So all decisions about clients hold for it, too, and it needs none of its own.
+The client speaks the same frames as a remote one, so the broker's checks hold for it, too.
 """
 
 import asyncio
 import socket
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.server_connection import ServerConnection
@@ -14,7 +15,28 @@ from contrada.net.client.tcp_subscription import CREDIT_BYTES
 from contrada.net.wire.address import Address
 from contrada.net.wire.endpoint import ConnectOptions
 
+STREAM_CREDIT_BYTES: Final = 64 * 1024
+"""Bytes of events of one subscription that a gateway holds unwritten. Beyond it: the broker keeps
+the rest."""
+
 _HERE: Final = Address("localhost", called="this broker")
+
+
+class ServiceOfToken(Protocol):
+    """Returns the service, not opened yet, of a token; the empty token is anonymous.
+
+    The broker logs `peer`.
+    """
+
+    def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
+
+
+def local_services(broker: Broker) -> ServiceOfToken:
+    """Returns the services of a broker in this process, a connection of its own for each token.
+
+    A connection that the broker ends, since its user was removed, does not reconnect by itself.
+    """
+    return partial(local_service, broker, credit_bytes=STREAM_CREDIT_BYTES, reconnect=False)
 
 
 def local_service(
@@ -25,15 +47,20 @@ def local_service(
     credit_bytes: int = CREDIT_BYTES,
     **options: Any,
 ) -> TcpService:
-    """A service of a broker that was started on this event loop; `options` are `TcpService`'s.
+    """Returns a service of a broker that was started on this event loop.
 
-    `token` says whose connection it is, as in `connect`, and `peer` for whom it is made, which is
-    logged. Of each subscription `credit_bytes` may
-    wait here unread. Close it before the broker stops.
+    `token` authenticates, as in `connect`; the broker logs `peer`. At most `credit_bytes` of each
+    subscription are unread here. `options` are those of `TcpService`. Close the service before the
+    broker stops.
     """
 
+<<<<<<< HEAD
     def arrival() -> ServerConnection:
         end = broker.accept()
+=======
+    def accept() -> ServerConnection:
+        end = broker.arrival()
+>>>>>>> 71354517 (Pass one GatewayLimits through the HTTP port; name its parts plainly)
         end.name = peer or "this process"
         return end
 
@@ -43,7 +70,7 @@ def local_service(
         loop = asyncio.get_running_loop()
         here, there = socket.socketpair()
         try:
-            await loop.connect_accepted_socket(arrival, there)
+            await loop.connect_accepted_socket(accept, there)
         except BaseException:
             here.close()
             there.close()

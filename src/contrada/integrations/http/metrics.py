@@ -1,9 +1,12 @@
-"""`GET /metrics`: what a broker and its gateway count, for Prometheus.
+"""`GatewayCounts`, and `GET /metrics`: the counts of a broker and its gateway for Prometheus.
 
-The broker is asked with the token of the request: whoever may not ask for its statistics gets none.
+The broker's statistics are requested with the token of the request, so the broker checks its
+permission.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prometheus_client.core import (
@@ -16,14 +19,15 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import CollectorRegistry
 from starlette.responses import Response
 
-from contrada.integrations.http.gateway_counts import GatewayCounts
+from contrada.errors import ContradaError
+from contrada.integrations.http.http_responses import refusal_of
 from contrada.net.broker.latencies import BEYOND
 
 _GAUGES: Final = {
     "connections": "Connections of clients and neighbours.",
     "links": "Links to neighbours.",
     "subscriptions": "Subscriptions in force.",
-    "held_bytes": "Bytes that wait to be delivered or worked off.",
+    "held_bytes": "Bytes in queues for delivery or processing.",
 }
 _COUNTERS: Final = {
     "connections_total": ("connections_made", "Connections that were made."),
@@ -31,30 +35,64 @@ _COUNTERS: Final = {
     "matched": ("matched", "Pairs of a notification and a subscription that it matches."),
 }
 _LABELLED: Final = {
-    "dropped": ("reason", "Notifications that a subscription did not get."),
+    "dropped": ("reason", "Notifications that were dropped for a subscription."),
     "refused": ("fault", "Faults of peers, and requests that were refused."),
-    "safe_answers": ("question", "Questions of the algebra that were answered safely."),
+    "safe_answers": ("question", "Queries of the algebra with a conservative answer."),
     "operator_failures": ("operator", "Failures of operators of extensions."),
-    "link_sent": ("link", "Notifications that went over a link."),
+    "link_sent": ("link", "Notifications that were sent over a link."),
 }
 _LABELLED_GAUGES: Final = {
-    "link_waiting": ("link", "Notifications that wait for a link."),
-    "subscription_waiting": ("subscription", "Of those for which most waits: what waits."),
-    "subscription_dropped": ("subscription", "Of these: what they lost."),
-    "delivery": ("count", "What is promised, as DeliveryStatistics counts it."),
+    "link_waiting": ("link", "Notifications in the queue of a link."),
+    "subscription_waiting": ("subscription", "Queued notifications of the longest queues."),
+    "subscription_dropped": ("subscription", "Dropped notifications of the longest queues."),
+    "delivery": ("count", "Durable traffic, as DeliveryStatistics counts it."),
 }
 _SECOND_US: Final = 1_000_000
 
 
+@dataclass(slots=True)
+class GatewayCounts:
+    """Counts of a gateway since its start, and its open streams."""
+
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Answered requests by endpoint and status."""
+    events: int = 0
+    """Published events."""
+    delivered: int = 0
+    """Events written to event streams and WebSockets."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Events that streams lost, by reason."""
+    pushed: Counter[str] = field(default_factory=Counter)
+    """Pushes to sinks, by result."""
+    streams: int = 0
+    websockets: int = 0
+
+    def add_answer(self, endpoint: str, status: int) -> None:
+        """Counts an answered request."""
+        self.requests[endpoint, status] += 1
+
+    def add_refusal(self, endpoint: str, error: ContradaError) -> None:
+        """Counts a refused request."""
+        self.requests[endpoint, refusal_of(error).status] += 1
+
+    def add_lost(self, before: dict[str, int], now: Mapping[str, int]) -> dict[str, int]:
+        """Counts the losses of a stream since `before`, which becomes `now`; returns them."""
+        new = {reason: count - before.get(reason, 0) for reason, count in now.items()}
+        new = {reason: count for reason, count in new.items() if count > 0}
+        self.dropped.update(new)
+        before.update(now)
+        return new
+
+
 def metrics_answer(broker: Mapping[str, Any], gateway: GatewayCounts, connections: int) -> Response:
-    """The text of all metrics."""
+    """Returns all metrics in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected([*_of_broker(broker), *_of_gateway(gateway, connections)]))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 class _Collected:
-    """Metrics that are there already, as the library asks for them."""
+    """A collector of finished metrics, as the library requires."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
@@ -66,17 +104,17 @@ class _Collected:
 def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "contrada_start_time_seconds",
-        "When the broker began, since 1970.",
+        "Start of the broker, in seconds since 1970.",
         value=counts.get("began_us", 0) / _SECOND_US,
     )
-    for name, said in _GAUGES.items():
-        yield GaugeMetricFamily(f"contrada_{name}", said, value=counts.get(name, 0))
-    for name, (shown, said) in _COUNTERS.items():
-        yield CounterMetricFamily(f"contrada_{shown}", said, value=counts.get(name, 0))
-    for name, (label, said) in _LABELLED.items():
-        yield _labelled(CounterMetricFamily(f"contrada_{name}", said, labels=[label]), counts, name)
-    for name, (label, said) in _LABELLED_GAUGES.items():
-        yield _labelled(GaugeMetricFamily(f"contrada_{name}", said, labels=[label]), counts, name)
+    for name, text in _GAUGES.items():
+        yield GaugeMetricFamily(f"contrada_{name}", text, value=counts.get(name, 0))
+    for name, (metric, text) in _COUNTERS.items():
+        yield CounterMetricFamily(f"contrada_{metric}", text, value=counts.get(name, 0))
+    for name, (label, text) in _LABELLED.items():
+        yield _labelled(CounterMetricFamily(f"contrada_{name}", text, labels=[label]), counts, name)
+    for name, (label, text) in _LABELLED_GAUGES.items():
+        yield _labelled(GaugeMetricFamily(f"contrada_{name}", text, labels=[label]), counts, name)
     yield _latencies(counts)
 
 
@@ -106,26 +144,28 @@ def _of_gateway(counts: GatewayCounts, connections: int) -> Iterator[Metric]:
     requests = CounterMetricFamily(
         "contrada_http_requests", "Requests that were answered.", labels=["way", "status"]
     )
-    for (way, status), count in counts.requests.items():
-        requests.add_metric([way, str(int(status))], count)
+    for (endpoint, status), count in counts.requests.items():
+        requests.add_metric([endpoint, str(int(status))], count)
     yield requests
     yield CounterMetricFamily(
-        "contrada_http_events_published", "Events that came over HTTP.", value=counts.events
+        "contrada_http_events_published",
+        "Events that were published over HTTP.",
+        value=counts.events,
     )
     yield CounterMetricFamily(
         "contrada_http_events_delivered", "Events written to streams.", value=counts.delivered
     )
-    for name, said, label, found in (
+    for name, text, label, found in (
         ("dropped", "Events that streams lost.", "reason", counts.dropped),
-        ("pushed", "Events for sinks, by what became of them.", "result", counts.pushed),
+        ("pushed", "Events for sinks, by result.", "result", counts.pushed),
     ):
-        family = CounterMetricFamily(f"contrada_http_events_{name}", said, labels=[label])
+        family = CounterMetricFamily(f"contrada_http_events_{name}", text, labels=[label])
         for shown, count in found.items():
             family.add_metric([shown], count)
         yield family
-    for name, said, value in (
+    for name, text, value in (
         ("connections", "Connections of the HTTP port.", connections),
-        ("streams", "Event streams that are open.", counts.streams),
-        ("websockets", "WebSockets that are open.", counts.websockets),
+        ("streams", "Open event streams.", counts.streams),
+        ("websockets", "Open WebSockets.", counts.websockets),
     ):
-        yield GaugeMetricFamily(f"contrada_http_{name}", said, value=value)
+        yield GaugeMetricFamily(f"contrada_http_{name}", text, value=value)

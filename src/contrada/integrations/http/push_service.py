@@ -1,14 +1,14 @@
-"""Subscriptions to sinks: each reads its matching events, and sends them one by one, in order.
+"""`Pushes`: the subscriptions to sinks. Each sends its matching events in order, one at a time.
 
-Where the broker has a store they ride on durable subscriptions: an event is acknowledged once its
-sink has it, so it comes at least once, also after a restart. They are kept in a file, with the
-tokens by which they read; nobody but the owner of the process may read that. A token that has taken
-the place of another takes it here too, once the broker has taken it; what is of a user who is gone
-ends.
+Where the broker has a store, each is a durable subscription: an event is acknowledged once its sink
+has accepted it, so delivery is at least once, also across restarts. The subscriptions are stored in
+a file together with their tokens; only the owner of the process may read it. When a user's token is
+replaced, the new one is used here as soon as the broker has accepted it. The subscriptions of a
+removed user end.
 
-The sink's answer decides: 2xx, the sink has the event; 410, the subscription ends; 408, 425, 429,
-5xx or no answer, the event is sent again, after the time of `Retry-After` or growing waits, for
-PUSH_S_MAX; any other answer, 508 too, the event is dropped, counted.
+The sink's answer decides: 2xx, the event is delivered; 410, the subscription ends; 408, 425, 429,
+5xx or no answer, the event is sent again after `Retry-After` or a growing wait, for `push_s_max`;
+any other answer, including 508, the event is dropped, counted.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from collections.abc import Coroutine, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -38,64 +39,44 @@ from contrada.errors import (
 from contrada.integrations.feeds.fetcher import retry_after_s
 from contrada.integrations.http.cloudevents_http import binary_headers
 from contrada.integrations.http.event_translation import binary_event_of
-from contrada.integrations.http.gateway_counts import GatewayCounts
-from contrada.integrations.http.push_subscription import Push, StoredPush, owner_of
-from contrada.integrations.http.sinks import PUSHED_BY, PushAnswer, Sinks, host_header
-from contrada.integrations.http.subscription_request import wanted_of
-from contrada.integrations.http.token_services import TokenService, TokenServices, closed
+from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.integrations.http.metrics import GatewayCounts
+from contrada.integrations.http.push_subscription import (
+    Push,
+    StoredPush,
+    SubscriptionRequest,
+    owner_of,
+)
+from contrada.integrations.http.sinks import PUSHED_BY, PushAnswer, Sinks
+from contrada.integrations.http.token_services import TokenService, TokenServices, wait_closed
 from contrada.model import Notification
 from contrada.service.backoff import Backoff
 from contrada.service.security.principals import NOT_PERMITTED
 
-PUSHES_PER_TOKEN_MAX: Final = 100
-"""Subscriptions to sinks of one token. Beyond it: a further one is refused."""
-
-PUSHES_MAX: Final = 5_000
-"""Subscriptions to sinks of a gateway. Beyond it: a further one is refused."""
-
-PUSHES_AT_ONCE_PER_USER_MAX: Final = 20
-"""Events of one user that are on their way to sinks, each over a connection of its own. Beyond it:
-the next one waits."""
-
-PUSH_S_MAX: Final = 24 * 3_600.0
-"""Seconds for which one event is tried to be pushed. Beyond it: it is dropped, counted."""
-
-PUSH_RECORDS_MAX: Final = 100_000
-"""Events that a durable subscription keeps for a sink that does not take them. Beyond it: the
-oldest are dropped, counted."""
-
-PUSH_RECORD_BYTES_MAX: Final = 256 * 2**20
-"""Bytes of these. Beyond it: the oldest are dropped, counted."""
-
-PUSH_RETRY_AFTER_S_MAX: Final = 3_600.0
-"""Seconds of a sink's `Retry-After`. Beyond it: it is tried again then."""
-
-PUSH_REFUSED_S: Final = 60.0
-"""Seconds until a subscription is served again whose token the broker refuses, where its owner
-shows no other one before. Beyond it: it is."""
-
 _PEER: Final = "sinks"
 _AGAIN: Final = (408, 425, 429)
-_RETENTION: Final = Retention(
-    records_max=PUSH_RECORDS_MAX, bytes_max=PUSH_RECORD_BYTES_MAX, on_full=OnFull.DROP_OLDEST
-)
 _LOG: Final = logging.getLogger(__name__)
 
 
 class UserHost(Protocol):
-    """What is needed of a broker about users who are gone."""
+    """The methods of a broker that know its users."""
 
     def has_user(self, name: str) -> bool:
-        """Whether there is one of this name; of a broker that asks nobody who he is, always."""
+        """Whether the user exists; always true of a broker without users."""
         ...
 
+<<<<<<< HEAD
     def end_durable(self, name: str) -> None:
         """Ends a durable subscription with its log, where there is one. Raises ContradaError."""
+=======
+    def end_standing(self, name: str) -> None:
+        """Ends a durable subscription and deletes its log, if any. Raises ContradaError."""
+>>>>>>> 71354517 (Pass one GatewayLimits through the HTTP port; name its parts plainly)
         ...
 
 
 class Pushes:
-    """All of them."""
+    """The subscriptions to sinks of a gateway."""
 
     def __init__(
         self,
@@ -104,61 +85,68 @@ class Pushes:
         counts: GatewayCounts,
         path: Path | None,
         *,
+        limits: GatewayLimits,
         is_durable: bool,
         users: UserHost | None = None,
     ) -> None:
         self.sinks = sinks
         self._users = users
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        accesses.on_taken = self._adopt
         self._accesses = accesses
         self._counts = counts
         self._path = path
+        self._limits = limits
         self._is_durable = is_durable
         self._pushes: dict[str, Push] = {}
 
     def load(self) -> None:
-        """Reads what is kept. Raises InputError where the file is damaged."""
+        """Reads the stored subscriptions. Raises InputError for a damaged file."""
         if self._path is None or not self._path.exists():
             return
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=list[StoredPush])
             for each in found:
-                self._pushes[each.id] = self._made(each, wanted_of(each.wanted).rule())
+                self._pushes[each.id] = self._create(
+                    each, SubscriptionRequest.from_json(each.wanted).rule()
+                )
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, ContradaError) as error:
             raise InputError(str(self._path), f"no subscriptions to sinks: {error}") from None
 
     def start(self) -> None:
-        """Serves all that are kept."""
+        """Starts to serve all stored subscriptions."""
         for push in self._pushes.values():
             self._serve(push)
 
-    def _made(self, kept: StoredPush, rule: Any) -> Push:
+    def _create(self, stored: StoredPush, rule: Any) -> Push:
         turns = self._turns.setdefault(
-            owner_of(kept.token), asyncio.Semaphore(PUSHES_AT_ONCE_PER_USER_MAX)
+            owner_of(stored.token), asyncio.Semaphore(self._limits.pushes_at_once_per_user_max)
         )
-        return Push(kept, rule, turns)
+        return Push(stored, rule, turns)
 
     def of(self, token: str) -> Iterator[Push]:
-        """Those of the one whose token this is: the broker has checked it."""
+        """The subscriptions of the user of a token that the broker has accepted."""
         owner = owner_of(token)
         return (each for each in self._pushes.values() if each.owner == owner)
 
     def one(self, token: str, name: str) -> Push:
-        """One of these. Raises RefusedRequestError; whether another has it is not told."""
+        """Returns a subscription of the user of a token.
+
+        Raises RefusedRequestError, the same for the subscription of another user.
+        """
         push = self._pushes.get(name)
         if push is None or push.owner != owner_of(token):
             raise RefusedRequestError(HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}")
         return push
 
     async def begin(self, token: str, wanted: dict[str, Any], rule: Any) -> Push:
-        """One more, in force. Raises ContradaError."""
-        if sum(1 for _ in self.of(token)) >= PUSHES_PER_TOKEN_MAX:
-            raise LimitError("PUSHES_PER_TOKEN_MAX", PUSHES_PER_TOKEN_MAX)
-        if len(self._pushes) >= PUSHES_MAX:
-            raise LimitError("PUSHES_MAX", PUSHES_MAX)
+        """Adds a subscription; returns it when it is in force. Raises ContradaError."""
+        limits = self._limits
+        if sum(1 for _ in self.of(token)) >= limits.pushes_per_token_max:
+            raise LimitError("pushes_per_token_max", limits.pushes_per_token_max)
+        if len(self._pushes) >= limits.pushes_max:
+            raise LimitError("pushes_max", limits.pushes_max)
         wanted.pop("id", None)
-        push = self._made(StoredPush(secrets.token_hex(8), token, wanted), rule)
+        push = self._create(StoredPush(secrets.token_hex(8), token, wanted), rule)
         self._pushes[push.id] = push
         self._serve(push)
         try:
@@ -177,9 +165,9 @@ class Pushes:
         return push
 
     async def end(self, push: Push, token: str) -> None:
-        """Ends a subscription: nothing more is pushed, and its log is deleted.
+        """Ends a subscription and deletes its log.
 
-        `token` is what its owner shows now. Raises ContradaError: then it goes on.
+        `token` is the current token of its owner. After a ContradaError the subscription goes on.
         """
         await self._stop(push)
         try:
@@ -198,25 +186,25 @@ class Pushes:
     async def _forget_log(self, push: Push, token: str) -> None:
         if self._is_durable:
             async with self._accesses.use(token, _PEER) as access:
-                with contextlib.suppress(DeliveryError):  # It was ended by its name.
+                with contextlib.suppress(DeliveryError):  # A client has ended it by its name.
                     await access.service.unsubscribe(push.durable)
 
-    def _adopt(self, token: str) -> None:
-        """The broker has taken this token: it is that of its user now."""
-        older = [each for each in self.of(token) if each.kept.token != token]
+    def adopt(self, token: str) -> None:
+        """Serves the subscriptions of a user by a token that the broker has accepted just now."""
+        older = [each for each in self.of(token) if each.stored.token != token]
         for push in older:
             push.renew(token)
         if older:
             try:
                 self._keep()
-            except InputError as error:  # It is shown, and kept, again.
+            except InputError as error:  # The next request with this token stores it again.
                 _LOG.error("%(reason)s", {"reason": error})
 
     def _keep(self) -> None:
-        """Writes all to the file, as a whole or not at all. Raises InputError."""
+        """Replaces the file atomically. Raises InputError."""
         if self._path is None:
             return
-        packed = msgspec.json.encode([each.kept for each in self._pushes.values()])
+        packed = msgspec.json.encode([each.stored for each in self._pushes.values()])
         beside = self._path.with_name(f"{self._path.name}.new")
         try:
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -230,7 +218,7 @@ class Pushes:
             raise InputError(str(self._path), error.strerror or str(error)) from None
 
     async def aclose(self) -> None:
-        """Pushes nothing more; what was not pushed is pushed when it is served again."""
+        """Stops pushing; durable subscriptions keep the unpushed events for the next start."""
         for push in self._pushes.values():
             if push.task is not None:
                 push.task.cancel()
@@ -244,41 +232,41 @@ class Pushes:
         push.task = asyncio.get_running_loop().create_task(self._run(push))
 
     async def _run(self, push: Push) -> None:
-        """Reads and pushes until it ends; a broker that is away is tried again."""
+        """Reads and pushes until the subscription ends; reconnects to an unavailable broker."""
         backoff = Backoff()
         while push.id in self._pushes:
             try:
                 push.renewed.clear()
-                async with self._accesses.use(push.kept.token, _PEER) as access:
+                async with self._accesses.use(push.stored.token, _PEER) as access:
                     await _while_open(access, self._read(push, access, backoff))
-            except Exception as error:  # noqa: BLE001 - of a fault nobody else would hear
+            except Exception as error:  # noqa: BLE001 - logged, and the subscription goes on
                 if not push.in_force.done():
                     push.in_force.set_exception(error)
-                    push.in_force.exception()  # Seen: of those that were kept nobody waits.
-                self._tell_failed(push, error)
+                    push.in_force.exception()  # Retrieved: nobody awaits that of a stored push.
+                self._report(push, error)
                 if getattr(error, "fault", "") == NOT_PERMITTED:
                     if self._ends_with_user(push):
                         return
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(PUSH_REFUSED_S):
+                        async with asyncio.timeout(self._limits.push_refused_s):
                             await push.renewed.wait()
             await asyncio.sleep(backoff.next_s())
 
-    def _tell_failed(self, push: Push, error: Exception) -> None:
+    def _report(self, push: Push, error: Exception) -> None:
         is_fault = not isinstance(error, ContradaError)
-        said = {"subscription": push.id, "reason": error}
+        fields = {"subscription": push.id, "reason": error}
         level = logging.ERROR if is_fault else logging.INFO
         text = "subscription %(subscription)s: %(reason)s"
-        _LOG.log(level, text, said, exc_info=error if is_fault else None)
-        told = "a fault of this broker" if is_fault else shortened(str(error))
-        push.progress.waiting(told)
+        _LOG.log(level, text, fields, exc_info=error if is_fault else None)
+        reason = "a fault of this broker" if is_fault else shortened(str(error))
+        push.progress.enter("waiting", error=reason)
 
     def _ends_with_user(self, push: Push) -> bool:
-        """Ends it where its user is gone: there is nobody else who could."""
+        """Ends the subscription of a removed user, which nobody else could end; whether it did."""
         if self._users is None or self._users.has_user(push.owner):
             return False
-        said = {"subscription": push.id, "user": push.owner}
-        _LOG.info("subscription %(subscription)s ends: its user %(user)s is gone", said)
+        fields = {"subscription": push.id, "user": push.owner}
+        _LOG.info("subscription %(subscription)s ends: its user %(user)s is gone", fields)
         self._pushes.pop(push.id, None)
         try:
             self._keep()
@@ -293,7 +281,12 @@ class Pushes:
         service = access.service
         events: Any
         if self._is_durable:
-            events = service.subscribe(push.rule, durable=push.durable, retention=_RETENTION)
+            retention = Retention(
+                records_max=self._limits.push_records_max,
+                bytes_max=self._limits.push_record_bytes_max,
+                on_full=OnFull.DROP_OLDEST,
+            )
+            events = service.subscribe(push.rule, durable=push.durable, retention=retention)
         else:
             events = service.subscribe(push.rule, when_full="drop-oldest")
         lost: dict[str, int] = {}
@@ -302,63 +295,74 @@ class Pushes:
                 push.in_force.set_result(None)
             backoff.reset()
             async for each in events:
-                self._counts.lost(lost, events.statistics().dropped)
-                # A kept one is acknowledged when the next is asked for: when the sink has it.
+                self._counts.add_lost(lost, events.statistics().dropped)
+                # `anext` acknowledges the record before it: by then the sink has it.
                 answer = await self._push(push, each.item if self._is_durable else each)
                 if answer == HTTPStatus.GONE:
                     break
             else:
                 return
-        await self._forget_log(push, push.kept.token)
+        await self._forget_log(push, push.stored.token)
         self._pushes.pop(push.id, None)
         self._keep()
 
     async def _push(self, push: Push, notification: Notification) -> int:
-        """Brings one event to its sink, or gives it up; the last status."""
+        """Sends one event until the sink accepts it or it expires; returns the last status."""
         attributes, body = binary_event_of(notification)
-        own = push.kept.wanted.get("protocolsettings", {}).get("headers", {})
-        headers = [*binary_headers(attributes), *own.items()]
-        headers = [("Host", host_header(push.sink)), ("User-Agent", "contrada"), *headers]
-        headers += [(PUSHED_BY, self.sinks.identity), ("Content-Length", str(len(body)))]
+        own = push.stored.wanted.get("protocolsettings", {}).get("headers", {})
+        headers = [
+            ("Host", urlsplit(push.sink).netloc),
+            ("User-Agent", "contrada"),
+            *binary_headers(attributes),
+            *own.items(),
+            (PUSHED_BY, self.sinks.identity),
+            ("Content-Length", str(len(body))),
+        ]
         backoff = Backoff()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PUSH_S_MAX):
+            async with asyncio.timeout(self._limits.push_s_max):
                 while True:
                     async with push.turns:
                         answer = await self.sinks.push(push.sink, headers, body)
                     if 200 <= answer.status < 300:
                         self._counts.pushed["delivered"] += 1
                         push.progress.delivered += 1
-                        push.progress.pushing(answer.status)
+                        push.progress.enter("pushing", answer.status)
                         return answer.status
                     if _is_final(answer.status):
-                        return self._refused(push, answer)
+                        return self._drop(push, answer)
                     self._counts.pushed["tried again"] += 1
                     reason = answer.reason or f"its sink answers {answer.status}"
-                    said = {"subscription": push.id, "reason": reason}
-                    _LOG.info("subscription %(subscription)s: %(reason)s", said)
-                    push.progress.waiting(reason, answer.status)
-                    await asyncio.sleep(_wait_s(answer, backoff))
+                    fields = {"subscription": push.id, "reason": reason}
+                    _LOG.info("subscription %(subscription)s: %(reason)s", fields)
+                    push.progress.enter("waiting", answer.status, reason)
+                    await asyncio.sleep(self._wait_s(answer, backoff))
         self._counts.pushed["given up"] += 1
         push.progress.dropped += 1
         return 0
 
-    def _refused(self, push: Push, answer: PushAnswer) -> int:
+    def _wait_s(self, answer: PushAnswer, backoff: Backoff) -> float:
+        """Returns the seconds until the next attempt."""
+        wanted_s = retry_after_s(answer.retry_after)
+        return min(wanted_s, self._limits.push_retry_after_s_max) if wanted_s else backoff.next_s()
+
+    def _drop(self, push: Push, answer: PushAnswer) -> int:
         self._counts.pushed["gone" if answer.status == HTTPStatus.GONE else "refused"] += 1
         push.progress.dropped += 1
-        push.progress.pushing(answer.status, f"its sink answers {answer.status}")
-        said = {"subscription": push.id, "status": answer.status}
-        _LOG.info("subscription %(subscription)s: its sink answers %(status)d", said)
+        push.progress.enter("pushing", answer.status, f"its sink answers {answer.status}")
+        fields = {"subscription": push.id, "status": answer.status}
+        _LOG.info("subscription %(subscription)s: its sink answers %(status)d", fields)
         return answer.status
 
 
 async def _while_open(access: TokenService, work: Coroutine[Any, Any, None]) -> None:
-    """Does the work, which ends in the middle of a push where the broker ends the connection.
+    """Runs the work until the broker ends the connection, even in the middle of a push.
 
-    The user may have lost the right to read what is just being pushed. Raises ServiceClosedError.
+    The user may have lost the permission to read the event that is being pushed. Raises
+    ServiceClosedError.
     """
     working = asyncio.ensure_future(work)
-    ending = asyncio.ensure_future(closed(access.service))
+    ending = asyncio.ensure_future(wait_closed(access.service))
     try:
         await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -371,12 +375,6 @@ async def _while_open(access: TokenService, work: Coroutine[Any, Any, None]) -> 
 
 
 def _is_final(status: int) -> bool:
-    """Whether it would be answered the same another time."""
+    """Whether a sink would answer the same to another attempt."""
     is_refused = 0 < status < 500 and status not in _AGAIN
     return is_refused or status == HTTPStatus.LOOP_DETECTED
-
-
-def _wait_s(answer: PushAnswer, backoff: Backoff) -> float:
-    """How long until a sink is tried again."""
-    said_s = retry_after_s(answer.retry_after)
-    return min(said_s, PUSH_RETRY_AFTER_S_MAX) if said_s else backoff.next_s()

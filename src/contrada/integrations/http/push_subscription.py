@@ -1,19 +1,71 @@
-"""One subscription to a sink: as it is kept, as its owner sees it, and how it gets on."""
+"""`Push`: one subscription to a sink, with its request, its stored form and its progress.
+
+Source: CloudEvents Subscriptions API 1.0-wip §3.2.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from contrada.errors import InvalidValueError
+from contrada.integrations.dialects import cloudevents
+from contrada.integrations.http.http_responses import invalid
+from contrada.integrations.http.sinks import check_headers
 from contrada.net.broker.users import ANONYMOUS
 from contrada.net.wire.tokens import name_in
 from contrada.service.envelope_factory import wall_clock_us
 
+_HTTP: Final = "HTTP"
+
+
+class ProtocolSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The HTTP headers and method of pushes."""
+
+    headers: dict[str, str] = {}
+    method: str = "POST"
+
+
+class SubscriptionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of a request for a subscription."""
+
+    sink: str
+    protocol: str = _HTTP
+    protocolsettings: ProtocolSettings | None = None
+    source: str | None = None
+    types: list[str] | None = None
+    filters: list[dict[str, Any]] | None = None
+    config: dict[str, Any] | None = None
+    id: str = ""
+
+    @classmethod
+    def from_json(cls, decoded: Any) -> "SubscriptionRequest":
+        """Checks a decoded body. Raises InvalidValueError, RefusedRequestError."""
+        try:
+            request = msgspec.convert(decoded, cls)
+            msgspec.json.encode(request)  # Lone surrogates could not be stored or shown.
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            raise invalid(error) from None
+        if request.id:
+            raise InvalidValueError(request.id, "the id of a subscription is made here")
+        if request.protocol != _HTTP:
+            raise InvalidValueError(request.protocol, f"expected the protocol {_HTTP!r}")
+        if (settings := request.protocolsettings) is not None:
+            if settings.method != "POST":
+                raise InvalidValueError(settings.method, "expected the method 'POST'")
+            check_headers(settings.headers)
+        return request
+
+    def rule(self) -> Any:
+        """Returns the rule that selects its events. Raises RefusedRuleError, LimitError."""
+        members = {"filters": self.filters or [], "source": self.source, "types": self.types}
+        return cloudevents.read({key: each for key, each in members.items() if each is not None})
+
 
 class StoredPush(msgspec.Struct, frozen=True):
-    """A subscription as it is kept."""
+    """A subscription in the file; `wanted` is its request."""
 
     id: str
     token: str
@@ -22,34 +74,27 @@ class StoredPush(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class PushProgress:
-    """How a subscription gets on since this process serves it."""
+    """The state and counts of a subscription since this process serves it."""
 
     state: Literal["pushing", "waiting"] = "pushing"
     since_us: int = field(default_factory=wall_clock_us)
-    """Since when it is in this state."""
+    """When it entered this state."""
     delivered: int = 0
     dropped: int = 0
-    """Which its sink has refused, or did not take in time."""
+    """Events that the sink refused, or did not accept in time."""
     answer: int = 0
-    """The last status that its sink answered; 0 where there was no answer."""
+    """The last status that the sink answered; 0 without an answer."""
     error: str = ""
-    """Why nothing goes on, or the last event was dropped."""
+    """The reason of the state `waiting`, or of the last drop."""
 
-    def pushing(self, answer: int, error: str = "") -> None:
-        """Its sink has answered, whatever it was."""
-        self._enter("pushing", answer, error)
-
-    def waiting(self, error: str, answer: int = 0) -> None:
-        """Something is to be tried again."""
-        self._enter("waiting", answer, error)
-
-    def _enter(self, state: Literal["pushing", "waiting"], answer: int, error: str) -> None:
+    def enter(self, state: Literal["pushing", "waiting"], answer: int = 0, error: str = "") -> None:
+        """Enters a state after an answer of the sink, or an error."""
         if state != self.state:
             self.state, self.since_us = state, wall_clock_us()
         self.answer, self.error = answer, error
 
-    def shown(self) -> dict[str, Any]:
-        """As its owner sees it."""
+    def to_json(self) -> dict[str, Any]:
+        """Returns the `status` that its owner sees."""
         since = datetime.fromtimestamp(self.since_us // 1_000_000, UTC)
         shown: dict[str, Any] = {
             "state": self.state,
@@ -67,48 +112,48 @@ class PushProgress:
 class Push:
     """One subscription to a sink, and the task that serves it."""
 
-    def __init__(self, kept: StoredPush, rule: Any, turns: asyncio.Semaphore) -> None:
-        """`turns` are those of its owner, for all of his sinks."""
-        self.kept = kept
+    def __init__(self, stored: StoredPush, rule: Any, turns: asyncio.Semaphore) -> None:
+        """`turns` bounds the concurrent pushes of its owner, over all of the owner's sinks."""
+        self.stored = stored
         self.rule = rule
         self.turns = turns
         self.progress = PushProgress()
         self.task: asyncio.Task[None] | None = None
         self.in_force: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when it is in force for the first time, or has failed to be."""
+        """Done when the subscription is in force for the first time, or has failed."""
         self.renewed = asyncio.Event()
-        """Set when its token has become another one."""
+        """Set when its token was replaced."""
 
     @property
     def id(self) -> str:
-        """By what it is called."""
-        return self.kept.id
+        """Its identifier in the API."""
+        return self.stored.id
 
     @property
     def owner(self) -> str:
-        """The user whose it is."""
-        return owner_of(self.kept.token)
+        """The user of its token."""
+        return owner_of(self.stored.token)
 
     @property
     def sink(self) -> str:
-        """Where it goes."""
-        return str(self.kept.wanted["sink"])
+        """The address of the sink."""
+        return str(self.stored.wanted["sink"])
 
     @property
     def durable(self) -> str:
-        """The name of its durable subscription, below its owner's."""
+        """The name of its durable subscription, below that of its owner."""
         return f"{self.owner}/http-{self.id}"
 
     def renew(self, token: str) -> None:
-        """Its owner shows another token."""
-        self.kept = msgspec.structs.replace(self.kept, token=token)
+        """Replaces its token with the new token of its owner."""
+        self.stored = msgspec.structs.replace(self.stored, token=token)
         self.renewed.set()
 
-    def shown(self) -> dict[str, Any]:
-        """As its owner sees it."""
-        return {"id": self.id, **self.kept.wanted, "status": self.progress.shown()}
+    def to_json(self) -> dict[str, Any]:
+        """Returns the subscription as its owner sees it."""
+        return {"id": self.id, **self.stored.wanted, "status": self.progress.to_json()}
 
 
 def owner_of(token: str) -> str:
-    """The user whom a token names; `anonymous` of none."""
+    """Returns the user that a token names; `anonymous` for the empty token."""
     return name_in(token) or ANONYMOUS

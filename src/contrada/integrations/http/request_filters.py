@@ -1,4 +1,4 @@
-"""What requests ask for: filters in the text syntax, or rules of another dialect."""
+"""`parse_request_filter`: the filter of a request, in the text syntax or another dialect."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,46 +7,47 @@ from typing import Any, Final, get_args
 
 from contrada.errors import InvalidValueError, LimitError, RefusedRuleError
 from contrada.integrations.files.rule_files import DIALECTS
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.model import FilterSet
 from contrada.model.languages.work_budget import Work
 from contrada.model.rule import RefusedRule, Rule
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.service import WhenFull
 
-FILTER_CHARACTERS_MAX: Final = 20_000
-"""Characters of a filter, or of a rule, that is asked for over HTTP. Beyond it: the request is
-refused."""
+PARSED_AT_ONCE_CHARACTERS: Final = 1_000
+"""Characters that are parsed on the event loop, at some 20 us each. Beyond it: a thread parses
+them, one text after the other."""
 
-READ_AT_ONCE_CHARACTERS: Final = 1_000
-"""Characters that are read at once, at some 20 us each. Beyond it: they are read on a thread, one
-text after the other, and meanwhile the others have their turns."""
+WHEN_FULL_DEFAULT: Final[WhenFull] = "drop-oldest"
+"""A slow browser must not delay publishers."""
 
 ONE_RULE: Final = "a subscription is to one rule"
 
-_READING: Final = ThreadPoolExecutor(1, "contrada-asked")
+_PARSER: Final = ThreadPoolExecutor(1, "contrada-filters")
 
 
-async def asked_for(text: str, dialect: str = "") -> FilterSet | Rule:
-    """What a text asks for. Raises ContradaError: what cannot be read, or is too much."""
-    if len(text) > FILTER_CHARACTERS_MAX:
-        raise LimitError("FILTER_CHARACTERS_MAX", FILTER_CHARACTERS_MAX, len(text))
-    found: FilterSet | Rule = await within_work(lambda: _read(text, dialect), len(text))
+async def parse_request_filter(text: str, dialect: str, limits: GatewayLimits) -> FilterSet | Rule:
+    """Parses a filter or rule. Raises ContradaError for a malformed or too costly one."""
+    most = limits.filter_characters_max
+    if len(text) > most:
+        raise LimitError("filter_characters_max", most, len(text))
+    found: FilterSet | Rule = await within_work(lambda: _parse(text, dialect), len(text))
     return found
 
 
-async def within_work(read: Callable[[], Any], characters: int) -> Any:
-    """What is read of a stranger's text, within the work of one request. Raises LimitError."""
+async def within_work(parse: Callable[[], Any], characters: int) -> Any:
+    """Parses a stranger's text within the work of one request. Raises LimitError."""
 
-    def reading() -> Any:
+    def bounded() -> Any:
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-            return read()
+            return parse()
 
-    if characters <= READ_AT_ONCE_CHARACTERS:
-        return reading()
-    return await asyncio.get_running_loop().run_in_executor(_READING, reading)
+    if characters <= PARSED_AT_ONCE_CHARACTERS:
+        return bounded()
+    return await asyncio.get_running_loop().run_in_executor(_PARSER, bounded)
 
 
-def _read(text: str, dialect: str) -> FilterSet | Rule:
+def _parse(text: str, dialect: str) -> FilterSet | Rule:
     if not dialect:
         return FilterSet(text)
     if dialect not in DIALECTS:
@@ -60,10 +61,10 @@ def _read(text: str, dialect: str) -> FilterSet | Rule:
     return rule
 
 
-def checked_policy(when_full: str | None, default: WhenFull) -> WhenFull:
-    """What becomes of what a slow reader does not take. Raises InvalidValueError."""
+def parse_policy(when_full: str | None) -> WhenFull:
+    """Returns the policy for a full queue of a slow reader. Raises InvalidValueError."""
     if when_full is None:
-        return default
+        return WHEN_FULL_DEFAULT
     if when_full not in get_args(WhenFull):
         raise InvalidValueError(when_full, f"expected one of {', '.join(get_args(WhenFull))}")
     return when_full  # type: ignore[return-value]

@@ -1,12 +1,12 @@
-"""Where events are pushed to: one request of HTTP for each, to an address that was looked at.
+"""`Sinks`: sends each event in one HTTP request, to public addresses only.
 
-A sink is named by a stranger, so this side would be made to talk to what only it can reach: what
-listens on this host, in its network, or gives credentials to machines of a cloud. Therefore the
-addresses that a name stands for are looked at when a connection is made, and the connection goes to
-the very address that was looked at. Redirects are not followed.
+Strangers name sinks, so a sink could be a service that only this host can reach: on the loopback
+interface, in its network, or the metadata service of a cloud (server-side request forgery).
+Therefore the addresses of a host name are checked when a connection is made, and the connection is
+made to exactly the checked address. Redirects are not followed.
 
-A sink may lead back to where events come from. Each request says who pushes it (PUSHED_BY), and the
-HTTP port takes none that it has pushed itself.
+A sink may lead back to this port. Each request names its sender (`PUSHED_BY`), and the HTTP port
+refuses requests that it has sent itself.
 """
 
 import asyncio
@@ -21,36 +21,27 @@ from urllib.parse import urlsplit
 import httpcore
 
 from contrada.errors import AddressError, InvalidValueError
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.net.wire.address import check_host
 
-PUSH_WAIT_S: Final = 20.0
-"""How long a sink may take to answer one event, connecting included. Beyond it: it is tried
-again."""
-
-PUSH_ANSWER_BYTES_MAX: Final = 16 * 1024
-"""Bytes of a sink's answer that are read. Beyond it: its connection is closed."""
-
-PUSH_CONNECTIONS_MAX: Final = 200
-"""Connections to sinks. Beyond it: an event waits for one."""
-
 SINK_CHARACTERS_MAX: Final = 2_048
-"""Characters of the address of a sink. Beyond it: it is refused."""
+"""Characters of the address of a sink. Beyond it: the subscription is refused."""
 
 PUSHED_BY: Final = "Contrada-Push"
-"""The header that says which HTTP port pushes an event: a random name of that process."""
+"""The header that names the HTTP port that pushes an event: a random name for each process."""
 
 _ADDRESSES_TRIED: Final = 3
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _UNICAST: Final = IPv6Network("2000::/3")
-"""All that is given out of IPv6 for hosts of the Internet."""
+"""The part of IPv6 that is assigned to hosts of the Internet."""
 _OWN_USE: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
-"""Protocols of networks, and what a cloud tells its machines there."""
+"""IETF protocol assignments, and the virtual host of a cloud."""
 _EXPECTED: Final = "expected http://host/path or https://host/path"
 _BAD: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError)
 
 
 class PushAnswer(NamedTuple):
-    """What a sink said: its status, 0 where there was no answer, and why; and its Retry-After."""
+    """The status of a sink's answer, 0 and a reason without one; and its `Retry-After`."""
 
     status: int
     reason: str = ""
@@ -62,18 +53,21 @@ class _NotPublicError(OSError):
 
 
 class Sinks:
-    """Sends events; `aclose` closes its connections."""
+    """Sends events over a pool of connections, until `aclose`."""
 
-    def __init__(self, *, is_private_allowed: bool = False) -> None:
+    def __init__(
+        self, limits: GatewayLimits = GatewayLimits(), *, is_private_allowed: bool = False
+    ) -> None:
+        self._limits = limits
         self._is_private_allowed = is_private_allowed
         self.identity = secrets.token_hex(8)
-        """What its requests say in PUSHED_BY."""
+        """The value of the header `PUSHED_BY`."""
         self._pool: httpcore.AsyncConnectionPool | None = None
 
-    def check(self, sink: str) -> str:
-        """The address itself, where it may be one of a sink. Raises InvalidValueError.
+    def check(self, sink: str) -> None:
+        """Checks the address of a sink. Raises InvalidValueError.
 
-        A host name is resolved, and its addresses checked, only when the sink is called.
+        A host name is resolved, and its addresses checked, only when a connection is made.
         """
         if len(sink) > SINK_CHARACTERS_MAX:
             raise InvalidValueError(sink[:80], f"more than {SINK_CHARACTERS_MAX} characters")
@@ -93,33 +87,33 @@ class Sinks:
             _check_name(sink, host)
         elif not self._is_allowed(address):
             raise InvalidValueError(sink, "sinks at private addresses are not allowed here")
-        return sink
 
     def _is_allowed(self, address: IPv4Address | IPv6Address) -> bool:
         return self._is_private_allowed or is_public(address)
 
     async def push(self, sink: str, headers: Iterable[tuple[str, str]], body: bytes) -> PushAnswer:
-        """Sends one event; what became of it."""
+        """Sends one event; returns the answer."""
+        limits = self._limits
         if self._pool is None:
             self._pool = httpcore.AsyncConnectionPool(
                 ssl_context=ssl.create_default_context(),
-                max_connections=PUSH_CONNECTIONS_MAX,
-                max_keepalive_connections=PUSH_CONNECTIONS_MAX // 2,
+                max_connections=limits.push_connections_max,
+                max_keepalive_connections=limits.push_connections_max // 2,
                 keepalive_expiry=30.0,
                 network_backend=_GuardedBackend(self._is_allowed),
             )
         packed = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers]
         request = self._pool.stream("POST", sink, headers=packed, content=body)
         try:
-            async with asyncio.timeout(PUSH_WAIT_S), request as answer:
+            async with asyncio.timeout(limits.push_wait_s), request as answer:
                 read = 0
                 async for part in answer.aiter_stream():
                     read += len(part)
-                    if read > PUSH_ANSWER_BYTES_MAX:
+                    if read > limits.push_answer_bytes_max:
                         break
-                return PushAnswer(answer.status, retry_after=_header(answer.headers))
+                return PushAnswer(answer.status, retry_after=_retry_after(answer.headers))
         except TimeoutError:
-            return PushAnswer(0, f"no answer within {PUSH_WAIT_S:g} s")
+            return PushAnswer(0, f"no answer within {limits.push_wait_s:g} s")
         except _BAD as error:
             return PushAnswer(0, str(error) or type(error).__name__)
 
@@ -129,7 +123,7 @@ class Sinks:
             await self._pool.aclose()
 
 
-def _header(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def _retry_after(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name.lower() == b"retry-after":
             return value.decode("latin-1")
@@ -137,7 +131,7 @@ def _header(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def _address_in(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is, also where it says it as resolvers take it: 127.1, 0x7f000001."""
+    """The address of a literal host, also in the forms of resolvers: 127.1, 0x7f000001."""
     plain = host.lower().removesuffix(".")
     if plain == "localhost" or plain.endswith(".localhost"):
         return IPv4Address("127.0.0.1")
@@ -158,13 +152,8 @@ def _check_name(sink: str, host: str) -> None:
         raise InvalidValueError(sink, _EXPECTED) from None
 
 
-def host_header(sink: str) -> str:
-    """What a request to a sink says of its host."""
-    return urlsplit(sink).netloc
-
-
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is one of the public Internet; also what it is for within IPv6."""
+    """Whether an address is on the public Internet, also one embedded in an IPv6 address."""
     if isinstance(address, IPv6Address):
         inner: Any = address.ipv4_mapped or address.sixtofour
         if address.teredo is not None:
@@ -173,7 +162,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
             inner = IPv4Address(int(address) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(inner)
-        if address not in _UNICAST:  # `is_global` takes for public what is only not said.
+        if address not in _UNICAST:  # `is_global` holds for unassigned addresses, too.
             return False
     if any(address in each for each in _OWN_USE):
         return False
@@ -181,7 +170,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 class _GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were looked at."""
+    """Connects to checked addresses only."""
 
     def __init__(self, is_allowed: Any) -> None:
         self._is_allowed = is_allowed
@@ -199,7 +188,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
         for each in addresses:
             if not self._is_allowed(ip_address(each.partition("%")[0])):
-                # Whoever made the sink is told this: what the name stands for is not his.
+                # The owner of the sink sees this text, so it does not reveal the address.
                 raise _NotPublicError(f"{host} is at an address that is not public")
         failure: Exception | None = None
         for each in addresses[:_ADDRESSES_TRIED]:
@@ -215,15 +204,14 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
-    """Headers that a subscriber wants to be sent. Raises InvalidValueError."""
+def check_headers(given: Mapping[str, str]) -> None:
+    """Checks headers that a subscriber wants in each push. Raises InvalidValueError."""
     for name, value in given.items():
         good = name.replace("-", "").isalnum() and name.isascii() and len(name) <= 100
         if not good or name.lower() in _OWN or name.lower().startswith("ce-"):
             raise InvalidValueError(name, "no header that may be set")
         if not value.isascii() or not value.isprintable() or len(value) > 4_096:
             raise InvalidValueError(name, "the value of a header is one line of ASCII")
-    return dict(given)
 
 
 _OWN: Final = {

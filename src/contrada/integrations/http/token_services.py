@@ -1,12 +1,13 @@
-"""The connections of a gateway to its broker: one for each token, shared by all its requests.
+"""`TokenServices`: the connections of a gateway to its broker, one for each token.
 
-The broker decides whose a token is, and what that user may do: a token that it refuses has no
-service. A connection that nobody has used for a while is closed.
+The broker authenticates a token and decides its user's permissions. A refused token has no service.
+A connection that is unused for a while is closed.
 
-A token is *unproven* until the broker has taken it once. A client that invents many tokens takes
-room and time only from other unproven ones.
+A token is *unproven* until the broker has accepted it once. A client that invents many tokens
+exhausts only the slots of unproven tokens.
 
-Invariant: at most GATEWAY_TOKENS_MAX are open or known, and at most GATEWAY_UNPROVEN_MAX besides.
+Invariant: at most `gateway_tokens_max` connections belong to known tokens, and at most
+`gateway_unproven_max` to unproven ones.
 """
 
 import asyncio
@@ -14,45 +15,22 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 from contrada.errors import ConnectionFailedError, LimitError, ServiceClosedError
+from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.integrations.http.local_client import ServiceOfToken
 from contrada.net.client.tcp_service import TcpService
 from contrada.service.security.principals import NOT_PERMITTED
 
-GATEWAY_TOKENS_MAX: Final = 1_000
-"""Tokens whose connections a gateway holds. Beyond it: one that nobody uses is closed for another
-one, and where all are used, it is refused."""
 
-GATEWAY_IDLE_S: Final = 60.0
-"""Seconds for which a connection that nobody uses is kept. Beyond it: it is closed."""
-
-GATEWAY_UNPROVEN_MAX: Final = 256
-"""Tokens that wait to be taken by the broker for the first time. Beyond it: a further one is
-refused, 503."""
-
-GATEWAY_OPENING_MAX: Final = 16
-"""Connections of these that are being opened at a time: a broker takes its time over a token.
-Beyond it: the others wait."""
-
-GATEWAY_KNOWN_MAX: Final = 10_000
-"""Tokens that are known to have been right. Beyond it: the one that was shown longest ago is
-unproven again."""
-
-
-class ServiceOfToken(Protocol):
-    """Gives the service, not opened yet, of a token; empty is nobody's. `peer` is logged."""
-
-    def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
-
-
-class CutStream(Protocol):
-    """An event stream, as far as others are concerned with it."""
+class CuttableStream(Protocol):
+    """An event stream that another request can end."""
 
     ended: asyncio.Event
 
     def cut(self) -> None:
-        """End it now."""
+        """Ends it now."""
 
 
 class TokenService:
@@ -66,22 +44,23 @@ class TokenService:
         self.uses = 0
         self.idle: asyncio.TimerHandle | None = None
         self.publishing = asyncio.Lock()
-        """Held while something is published, so that what is refused is of one request."""
-        self.streams: dict[str, set[CutStream]] = {}
-        """Those of durable subscriptions, by name."""
+        """Held during a publication, so that refused indices belong to one request."""
+        self.streams: dict[str, set[CuttableStream]] = {}
+        """The open streams of durable subscriptions, by name."""
 
 
-async def closed(service: TcpService) -> None:
-    """Returns when the connection has ended for good: the broker or this side has closed it."""
+async def wait_closed(service: TcpService) -> None:
+    """Returns when the connection has ended for good, closed by the broker or by this side."""
     async for state in service.connection_states():
         if state.state == "closed":
             return
 
 
 class KnownTokens:
-    """Those that were right: kept is a keyed digest, from which none can be found."""
+    """The tokens that the broker has accepted, as keyed digests that reveal no token."""
 
-    def __init__(self) -> None:
+    def __init__(self, known_max: int) -> None:
+        self._known_max = known_max
         self._secret = secrets.token_bytes(32)
         self._known: dict[bytes, None] = {}
 
@@ -89,14 +68,14 @@ class KnownTokens:
         return self._digest(token) in self._known
 
     def add(self, token: str) -> None:
-        """The broker has taken it."""
+        """Records that the broker has accepted a token."""
         self.discard(token)
-        if len(self._known) >= GATEWAY_KNOWN_MAX:
+        if len(self._known) >= self._known_max:
             del self._known[next(iter(self._known))]
         self._known[self._digest(token)] = None
 
     def discard(self, token: str) -> None:
-        """The broker refuses it."""
+        """Forgets a token that the broker refuses."""
         self._known.pop(self._digest(token), None)
 
     def _digest(self, token: str) -> bytes:
@@ -104,17 +83,20 @@ class KnownTokens:
 
 
 class TokenServices:
-    """All of them."""
+    """The open connections of all tokens, shared by requests."""
 
-    def __init__(self, connect: ServiceOfToken) -> None:
+    def __init__(
+        self, connect: ServiceOfToken, limits: GatewayLimits, on_accepted: Callable[[str], None]
+    ) -> None:
+        """`on_accepted` is called with each token that the broker has accepted."""
         self._connect = connect
+        self._limits = limits
+        self._on_accepted = on_accepted
         self._opened: dict[str, TokenService] = {}
-        """Also those of known tokens that are being opened."""
+        """Connections of known tokens, including those that are being opened."""
         self._unproven: dict[str, TokenService] = {}
-        self.known = KnownTokens()
-        self.on_taken: Callable[[str], None] = lambda _: None
-        """Told of each token with which a connection was opened."""
-        self._opening = asyncio.Semaphore(GATEWAY_OPENING_MAX)
+        self.known = KnownTokens(limits.gateway_known_max)
+        self._opening = asyncio.Semaphore(limits.gateway_opening_max)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -123,12 +105,12 @@ class TokenServices:
 
     @asynccontextmanager
     async def use(self, token: str, peer: str) -> AsyncIterator[TokenService]:
-        """The connection of a token, open while it is used, for `peer`.
+        """Opens, or shares, the connection of a token for the duration of the context.
 
         Raises ConnectionFailedError, also where the broker refuses the token, LimitError,
         ServiceClosedError.
         """
-        access = self._of(token, peer)
+        access = self._access(token, peer)
         access.uses += 1
         if access.idle is not None:
             access.idle.cancel()
@@ -139,9 +121,9 @@ class TokenServices:
         finally:
             access.uses -= 1
             if not access.uses:
-                self._rest(token, access)
+                self._release(token, access)
 
-    def _of(self, token: str, peer: str) -> TokenService:
+    def _access(self, token: str, peer: str) -> TokenService:
         if self._is_closed:
             raise ServiceClosedError("the gateway stops")
         access = self._opened.get(token) or self._unproven.get(token)
@@ -154,21 +136,23 @@ class TokenServices:
             opened = loop.create_task(self._open(token, service))
             access = self._opened[token] = TokenService(service, opened)
         else:
-            if len(self._unproven) >= GATEWAY_UNPROVEN_MAX:
-                raise LimitError("GATEWAY_UNPROVEN_MAX", GATEWAY_UNPROVEN_MAX)
+            most = self._limits.gateway_unproven_max
+            if len(self._unproven) >= most:
+                raise LimitError("gateway_unproven_max", most)
             opened = loop.create_task(self._prove(token, service))
             access = self._unproven[token] = TokenService(service, opened)
         return access
 
     def _make_room(self, token: str) -> None:
-        """Closes the one that nobody uses the longest: they stand in the order of their opening."""
-        if token in self._opened or len(self._opened) < GATEWAY_TOKENS_MAX:
+        """Closes the unused connection that was opened first. Raises LimitError without one."""
+        most = self._limits.gateway_tokens_max
+        if token in self._opened or len(self._opened) < most:
             return
         for other, access in self._opened.items():
             if not access.uses:
                 self._drop(other, access)
                 return
-        raise LimitError("GATEWAY_TOKENS_MAX", GATEWAY_TOKENS_MAX)
+        raise LimitError("gateway_tokens_max", most)
 
     async def _open(self, token: str, service: TcpService) -> None:
         try:
@@ -178,20 +162,20 @@ class TokenServices:
                 self.known.discard(token)
             raise
         self.known.add(token)
-        self.on_taken(token)
+        self._on_accepted(token)
 
     async def _prove(self, token: str, service: TcpService) -> None:
-        """Opens it when it is its turn; only then it takes the room of others."""
+        """Opens an unproven connection in its turn; only then it counts among the known ones."""
         async with self._opening:
             await self._open(token, service)
         access = self._unproven.get(token)
         if access is None or access.service is not service:
-            return  # Nobody waits for it any more.
+            return  # Its requests have left.
         self._make_room(token)
         self._opened[token] = self._unproven.pop(token)
 
-    def _rest(self, token: str, access: TokenService) -> None:
-        """Nobody uses it for now; one that was not opened, or has ended, is of no more use."""
+    def _release(self, token: str, access: TokenService) -> None:
+        """Starts the idle timer of a good connection, and closes a failed or ended one."""
         loop = asyncio.get_running_loop()
         has_failed = access.opened.done() and (
             access.opened.cancelled() or access.opened.exception() is not None
@@ -201,7 +185,7 @@ class TokenServices:
         if has_failed or is_unproven or is_over:
             self._drop(token, access)
         else:
-            access.idle = loop.call_later(GATEWAY_IDLE_S, self._drop, token, access)
+            access.idle = loop.call_later(self._limits.gateway_idle_s, self._drop, token, access)
 
     def _drop(self, token: str, access: TokenService) -> None:
         for accesses in (self._opened, self._unproven):
@@ -219,7 +203,7 @@ class TokenServices:
         await access.service.aclose()
 
     async def aclose(self) -> None:
-        """Closes all: iterations of their subscriptions end after what they hold."""
+        """Closes all connections; iterations of their subscriptions end after their queues."""
         self._is_closed = True
         for token, access in [*self._opened.items(), *self._unproven.items()]:
             self._drop(token, access)

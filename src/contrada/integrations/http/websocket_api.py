@@ -1,23 +1,23 @@
-"""`/ws`: subscriptions and events in messages of JSON, over one WebSocket.
+"""`Conversation`: `/ws`, subscriptions and events as JSON messages over one WebSocket.
 
-What a client says, each an object with a `type`:
+Messages of the client, objects with a `type`:
 
     {"type": "subscribe", "id": "s1", "filter": "price > 3"}
-        and maybe "dialect", "durable", "when_full"
+        optional: "dialect", "durable", "when_full"
     {"type": "unsubscribe", "id": "s1"}
     {"type": "publish", "id": "p1", "events": [{…CloudEvent…}]}
-    {"type": "ack", "id": "s1", "position": 17}         of a durable subscription: all up to there
+    {"type": "ack", "id": "s1", "position": 17}         durable: all up to this position
 
-What it is told:
+Messages of the server:
 
-    {"type": "ack", "id": "s1"}                         done; of what is published with "published"
-    {"type": "event", "id": "s1", "event": {…}}         with "position" on a durable subscription
+    {"type": "ack", "id": "s1"}                         done; of a publication with "published"
+    {"type": "event", "id": "s1", "event": {…}}         durable: with "position"
     {"type": "dropped", "id": "s1", "dropped": {"queue full": 3}}
     {"type": "error", "id": "p1", "status": 403, "error": "…"}
-    {"type": "end", "id": "s1"}                         no more comes of it
+    {"type": "end", "id": "s1"}                         the subscription has ended
 
-A message that is none gets an `error`, with an empty id where it has none, and the WebSocket goes
-on.
+The answer to a malformed message is an `error`, with an empty id if the message has none; the
+WebSocket stays open.
 """
 
 import asyncio
@@ -35,23 +35,20 @@ from contrada.errors import (
     LimitError,
     RefusedRequestError,
 )
-from contrada.integrations.dialects.json_text import decoded
+from contrada.integrations.dialects import json_text
 from contrada.integrations.http.cloudevents_http import notifications_of
-from contrada.integrations.http.event_stream import STREAM_WAIT_S, WHEN_FULL_DEFAULT
+from contrada.integrations.http.event_ingest import publish
 from contrada.integrations.http.event_translation import event_of
-from contrada.integrations.http.gateway_counts import GatewayCounts
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
 from contrada.integrations.http.http_responses import invalid, refusal_of
-from contrada.integrations.http.request_filters import asked_for, checked_policy
-from contrada.integrations.http.request_publisher import publish
-from contrada.integrations.http.token_services import TokenService, closed
+from contrada.integrations.http.metrics import GatewayCounts
+from contrada.integrations.http.request_filters import parse_policy, parse_request_filter
+from contrada.integrations.http.token_services import TokenService, wait_closed
 from contrada.service import DurableRecord
 
-WEBSOCKET_SUBSCRIPTIONS_MAX: Final = 100
-"""Subscriptions of one WebSocket. Beyond it: a further one is refused."""
-
 WEBSOCKET_ID_CHARACTERS_MAX: Final = 128
-"""Characters of an id in a message of a WebSocket. Beyond it: the message is refused."""
+"""Characters of an id in a WebSocket message. Beyond it: the message is refused."""
 
 _GOING_AWAY: Final = 1001
 
@@ -79,31 +76,40 @@ class _WebSocketAcknowledge(_WebSocketMessage, tag="ack"):
     position: int = 0
 
 
-_Said = _WebSocketSubscribe | _WebSocketUnsubscribe | _WebSocketPublish | _WebSocketAcknowledge
+_ClientMessage = (
+    _WebSocketSubscribe | _WebSocketUnsubscribe | _WebSocketPublish | _WebSocketAcknowledge
+)
 
 
 class Conversation:
-    """One WebSocket."""
+    """One WebSocket, with its subscriptions."""
 
-    def __init__(self, websocket: WebSocket, access: TokenService, counts: GatewayCounts) -> None:
+    def __init__(
+        self,
+        websocket: WebSocket,
+        access: TokenService,
+        counts: GatewayCounts,
+        limits: GatewayLimits,
+    ) -> None:
         self._websocket = websocket
         self._access = access
         self._counts = counts
+        self._limits = limits
         self._open: dict[str, Any] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Carry out the client's messages until one side ends the conversation."""
+        """Executes the client's messages until one side ends the conversation."""
         await self._websocket.accept()
         self._counts.websockets += 1
         listening = asyncio.create_task(self._listen())
-        ending = asyncio.create_task(closed(self._access.service))
+        ending = asyncio.create_task(wait_closed(self._access.service))
         try:
             await asyncio.wait([listening, ending], return_when=asyncio.FIRST_COMPLETED)
-            if not listening.done():  # Streams have told what they held.
+            if not listening.done():  # Streams write their queued events first.
                 await asyncio.wait(self._tasks.values()) if self._tasks else None
                 with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
-                    async with asyncio.timeout(STREAM_WAIT_S):
+                    async with asyncio.timeout(self._limits.stream_wait_s):
                         await self._websocket.close(_GOING_AWAY)
         finally:
             self._counts.websockets -= 1
@@ -115,8 +121,8 @@ class Conversation:
             task.cancel()
         found = await asyncio.gather(*every, return_exceptions=True)
         for events in list(self._open.values()):
-            with suppress(ContradaError):  # The service has ended, and they with it.
-                await events.close()
+            with suppress(ContradaError):  # The service may have ended them already.
+                await _close(events)
         for each in found:
             if isinstance(each, Exception) and not isinstance(
                 each, WebSocketDisconnect | TimeoutError | ContradaError
@@ -125,145 +131,140 @@ class Conversation:
 
     async def _listen(self) -> None:
         while True:
-            text = await self._received()
+            text = await self._receive()
             name = ""
             try:
-                given = _decoded(text)
-                name = _id_in(given)
-                told = await self._do(_read(given))
+                decoded = _decode(text)
+                name = _id_of(decoded)
+                answer = await self._execute(_to_message(decoded))
             except ContradaError as error:
                 refusal = refusal_of(error)
-                told = {
+                answer = {
                     "type": "error",
                     "id": name,
                     "status": int(refusal.status),
                     "error": refusal.reason,
                     **refusal.details,
                 }
-            await self._tell(told)
+            await self._send(answer)
 
-    async def _received(self) -> str | bytes:
+    async def _receive(self) -> str | bytes:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", _GOING_AWAY))
         text: str | bytes | None = message.get("text")
         return message["bytes"] if text is None else text
 
-    async def _do(self, said: _Said) -> dict[str, Any]:
-        done: dict[str, Any] = {"type": "ack", "id": said.id}
-        match said:
+    async def _execute(self, message: _ClientMessage) -> dict[str, Any]:
+        done: dict[str, Any] = {"type": "ack", "id": message.id}
+        match message:
             case _WebSocketSubscribe():
-                await self._subscribe(said)
+                await self._subscribe(message)
             case _WebSocketUnsubscribe():
-                await self._unsubscribe(said.id)
+                await self._unsubscribe(message.id)
             case _WebSocketPublish():
-                made = list(notifications_of(said.events))
-                done["published"] = await publish(self._access, made)
-                self._counts.events += len(made)
+                notifications = list(notifications_of(message.events, self._limits))
+                done["published"] = await publish(self._access, notifications)
+                self._counts.events += len(notifications)
             case _WebSocketAcknowledge():
-                await self._of(said.id).acknowledge(said.position)
-                done["position"] = said.position
+                events = self._events_of(message.id)
+                if not hasattr(events, "acknowledge"):
+                    raise InvalidValueError(message.position, "this subscription is not durable")
+                await events.acknowledge(up_to=message.position)
+                done["position"] = message.position
         return done
 
-    async def _subscribe(self, said: _WebSocketSubscribe) -> None:
-        if said.id in self._open:
-            raise InvalidValueError(said.id, "a subscription of this id is in force")
-        if len(self._open) >= WEBSOCKET_SUBSCRIPTIONS_MAX:
-            raise LimitError("WEBSOCKET_SUBSCRIPTIONS_MAX", WEBSOCKET_SUBSCRIPTIONS_MAX)
-        if said.filter is None and said.durable is None:
-            reason = "say a filter, or the name of a durable subscription"
+    async def _subscribe(self, message: _WebSocketSubscribe) -> None:
+        most = self._limits.websocket_subscriptions_max
+        if message.id in self._open:
+            raise InvalidValueError(message.id, "a subscription of this id is in force")
+        if len(self._open) >= most:
+            raise LimitError("websocket_subscriptions_max", most)
+        if message.filter is None and message.durable is None:
+            reason = "expected a filter, or the name of a durable subscription"
             raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
-        subject = None if said.filter is None else await asked_for(said.filter, said.dialect)
-        if said.durable is None:
-            when_full = checked_policy(said.when_full, WHEN_FULL_DEFAULT)
+        subject = None
+        if message.filter is not None:
+            subject = await parse_request_filter(message.filter, message.dialect, self._limits)
+        if message.durable is None:
+            when_full = parse_policy(message.when_full)
             events: Any = self._access.service.subscribe(subject, when_full=when_full)
         else:
             events = self._access.service.subscribe(
-                subject, durable=said.durable, auto_acknowledge=False
+                subject, durable=message.durable, auto_acknowledge=False
             )
         await events.open()
-        self._open[said.id] = stream = _Stream(events)
-        writing = asyncio.create_task(self._write(said.id, stream))
-        writing.add_done_callback(self._end_of)
-        self._tasks[said.id] = writing
+        self._open[message.id] = events
+        writing = asyncio.create_task(self._write(message.id, events))
+        writing.add_done_callback(self._cut_on_fault)
+        self._tasks[message.id] = writing
 
-    def _end_of(self, writing: "asyncio.Task[None]") -> None:
-        """A fault ends the conversation: its client would else wait for what never comes."""
+    def _cut_on_fault(self, writing: "asyncio.Task[None]") -> None:
+        """Ends the conversation after a fault: its client would wait for events in vain."""
         if not writing.cancelled() and writing.exception() is not None:
             self._websocket.scope["extensions"][CUT]()
 
     async def _unsubscribe(self, name: str) -> None:
-        stream = self._of(name)
+        events = self._events_of(name)
         del self._open[name]
         self._tasks.pop(name).cancel()
-        await stream.close()
+        await _close(events)
 
-    def _of(self, name: str) -> "_Stream":
+    def _events_of(self, name: str) -> Any:
         try:
-            return self._open[name]  # type: ignore[no-any-return]
+            return self._open[name]
         except KeyError:
             raise InvalidValueError(name, "there is no subscription of this id") from None
 
-    async def _write(self, name: str, stream: "_Stream") -> None:
-        """Tells what comes of one subscription, until it ends."""
-        told: dict[str, Any] = {"type": "end", "id": name}
+    async def _write(self, name: str, events: Any) -> None:
+        """Sends the events of one subscription until it ends."""
+        end: dict[str, Any] = {"type": "end", "id": name}
         lost: dict[str, int] = {}
         try:
-            async for found in stream.events:
+            async for found in events:
                 event: dict[str, Any] = {"type": "event", "id": name}
                 if isinstance(found, DurableRecord):
                     event |= {"position": found.position, "event": event_of(found.item)}
                 else:
                     event["event"] = event_of(found)
-                if new := self._counts.lost(lost, stream.events.statistics().dropped):
-                    await self._tell({"type": "dropped", "id": name, "dropped": new})
+                if new := self._counts.add_lost(lost, events.statistics().dropped):
+                    await self._send({"type": "dropped", "id": name, "dropped": new})
                 self._counts.delivered += 1
-                await self._tell(event)
+                await self._send(event)
         except ContradaError as error:
-            told["error"] = refusal_of(error).reason
-        await self._tell(told)
+            end["error"] = refusal_of(error).reason
+        await self._send(end)
 
-    async def _tell(self, told: dict[str, Any]) -> None:
-        """Raises TimeoutError where the client takes nothing: then it is cut."""
+    async def _send(self, message: dict[str, Any]) -> None:
+        """Cuts a client that does not read, and raises TimeoutError."""
         try:
-            async with asyncio.timeout(STREAM_WAIT_S):
-                await self._websocket.send_text(msgspec.json.encode(told).decode())
+            async with asyncio.timeout(self._limits.stream_wait_s):
+                await self._websocket.send_text(msgspec.json.encode(message).decode())
         except TimeoutError:
             self._counts.dropped["too slow"] += 1
             self._websocket.scope["extensions"][CUT]()
             raise
 
 
-class _Stream:
-    """A subscription of a WebSocket."""
-
-    def __init__(self, events: Any) -> None:
-        self.events = events
-
-    async def acknowledge(self, position: int) -> None:
-        if not hasattr(self.events, "acknowledge"):
-            raise InvalidValueError(position, "this subscription is not durable")
-        await self.events.acknowledge(up_to=position)
-
-    async def close(self) -> None:
-        """Ends it; a durable one stands on."""
-        await self.events.__aexit__(None, None, None)
+async def _close(events: Any) -> None:
+    """Ends the reading; a durable subscription itself stays in force."""
+    await events.__aexit__(None, None, None)
 
 
-def _decoded(text: str | bytes) -> Any:
-    """The JSON of a message. Raises RefusedRequestError, LimitError."""
+def _decode(text: str | bytes) -> Any:
+    """Decodes the JSON of a message. Raises RefusedRequestError, LimitError."""
     try:
-        return decoded(text)
+        return json_text.decoded(text)
     except EncodingError as error:
         raise invalid(error) from None
 
 
-def _id_in(given: Any) -> str:
-    """The id of a message, which is told with each answer, also where the rest of it is wrong.
+def _id_of(decoded: Any) -> str:
+    """Returns the id of a message, which each answer repeats; empty if the message has none.
 
-    Empty where it has none. Raises RefusedRequestError, LimitError.
+    Raises RefusedRequestError, LimitError.
     """
-    name = given.get("id") if isinstance(given, dict) else None
+    name = decoded.get("id") if isinstance(decoded, dict) else None
     if not isinstance(name, str):
         return ""
     if len(name) > WEBSOCKET_ID_CHARACTERS_MAX:
@@ -275,10 +276,10 @@ def _id_in(given: Any) -> str:
     return name
 
 
-def _read(given: Any) -> _Said:
-    """What a client says. Raises RefusedRequestError."""
+def _to_message(decoded: Any) -> _ClientMessage:
+    """Converts a decoded message. Raises RefusedRequestError."""
     try:
-        said: _Said = msgspec.convert(given, type=_Said)
+        message: _ClientMessage = msgspec.convert(decoded, type=_ClientMessage)
     except msgspec.ValidationError as error:
         raise invalid(error) from None
-    return said
+    return message

@@ -1,11 +1,10 @@
-"""Connections to a broker, of clients and of neighbours, that come to its HTTP port by WebSocket.
+"""`CarriedArrivals`: connections of clients and neighbours to a broker over WebSocket.
 
     WebSocketRoute(PATH_DEFAULT, CarriedArrivals(broker).arrive)
 
-The broker meets them as it meets those over TCP, and bounds them alike: their number, the time for
-a hello, signs of life, and what waits for one that does not read. Programs come here, not pages: a
-browser says whose page it shows (`Origin`), and is refused, so that no page that a person visits
-speaks to a broker of theirs.
+The broker handles them like TCP connections, within the same bounds: their number, the time for a
+hello, heartbeats, and the send queue. Browsers are refused by their `Origin` header, so that no web
+page can connect to the broker on its visitor's machine.
 """
 
 import asyncio
@@ -17,11 +16,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from contrada.net.wire.websocket import CARRIED_BYTES_MAX, MessageTransport
 
-CARRIED_LINGER_S: Final = 5.0
-"""How long a WebSocket whose work is done may take what was written to it. Beyond it: it is cut."""
-
 _IN_ORDER: Final = (1000, 1001, 1005)
-"""With which codes who has come goes, where nothing is wrong."""
+"""Codes of a close without an error."""
 
 _POLICY: Final = 1008
 _TOO_BIG: Final = 1009
@@ -29,23 +25,28 @@ _NO_BYTES: Final = 1003
 
 
 class WebSocketConnection(Protocol):
-    """A broker's side of a connection: a protocol of asyncio that can say goodbye."""
+    """The broker's side of a connection: an asyncio protocol that can close in order."""
 
     def close(self, reason: str) -> None:
-        """Says goodbye, and closes."""
+        """Sends the reason to the other side, and closes."""
         ...
 
 
 class ArrivalHost(Protocol):
-    """What is needed of a broker."""
+    """The method of a broker that accepts connections."""
 
+<<<<<<< HEAD
     def accept(self) -> Any:
         """Its side of a connection that is being made to it."""
+=======
+    def arrival(self) -> Any:
+        """Returns the broker's side of a new connection."""
+>>>>>>> 71354517 (Pass one GatewayLimits through the HTTP port; name its parts plainly)
         ...
 
 
 class _ArrivedMessages:
-    """The messages of a connection that was made to this side."""
+    """The messages of an accepted WebSocket."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -59,19 +60,19 @@ class _ArrivedMessages:
             raise ConnectionError(f"WebSocket was ended with code {error.code}") from None
 
     async def receive(self) -> bytes | None:
-        said = await self._websocket.receive()
-        if said["type"] == "websocket.disconnect":
-            code = said.get("code", _IN_ORDER[0])
+        received = await self._websocket.receive()
+        if received["type"] == "websocket.disconnect":
+            code = received.get("code", _IN_ORDER[0])
             if code in _IN_ORDER:
                 return None
-            reason = said.get("reason") or "it said no reason"
+            reason = received.get("reason") or "no reason was sent"
             raise ConnectionError(f"WebSocket was ended with code {code}: {reason}")
-        message: bytes | None = said.get("bytes")
+        message: bytes | None = received.get("bytes")
         if message is None:
-            raise await self._refused(_NO_BYTES, "it sent text, expected bytes")
+            raise await self._refuse(_NO_BYTES, "it sent text, expected bytes")
         if len(message) > CARRIED_BYTES_MAX:
             limit = f"CARRIED_BYTES_MAX = {CARRIED_BYTES_MAX}"
-            raise await self._refused(_TOO_BIG, f"a message of {len(message)} bytes, and {limit}")
+            raise await self._refuse(_TOO_BIG, f"a message of {len(message)} bytes, and {limit}")
         return message
 
     async def close(self) -> None:
@@ -80,22 +81,22 @@ class _ArrivedMessages:
                 await self._websocket.close()
 
     def cut(self) -> None:
-        """Nothing: that is done where the endpoint ends, by `LingeringWebSocket`."""
+        """Does nothing: `LingeringWebSocket` cuts the connection when the endpoint ends."""
 
     @property
     def _is_open(self) -> bool:
         return self._websocket.application_state is WebSocketState.CONNECTED
 
-    async def _refused(self, code: int, reason: str) -> ConnectionError:
+    async def _refuse(self, code: int, reason: str) -> ConnectionError:
         await self._websocket.close(code, reason)
         return ConnectionError(reason)
 
 
 class CarriedArrivals:
-    """Brings whoever comes by WebSocket to a broker of this event loop.
+    """The endpoint that connects WebSockets to a broker of this event loop.
 
-    The server of its endpoint `arrive` has to take `LingeringWebSocket` for its `ws`, and
-    CARRIED_BYTES_MAX, or more, for `ws_max_size`.
+    The uvicorn server needs `ws=LingeringWebSocket`, and a `ws_max_size` of CARRIED_BYTES_MAX or
+    more.
     """
 
     def __init__(self, broker: ArrivalHost) -> None:
@@ -103,7 +104,7 @@ class CarriedArrivals:
         self._carried: set[WebSocketConnection] = set()
 
     async def arrive(self, websocket: WebSocket) -> None:
-        """One has come; returns when it is gone."""
+        """Serves one WebSocket until it is closed."""
         if "origin" in websocket.headers:
             await websocket.close(_POLICY)  # Before it is accepted: 403.
             return
@@ -122,19 +123,21 @@ class CarriedArrivals:
             self._carried.discard(peer)
 
     def close(self, reason: str) -> None:
-        """Says goodbye to all connections that came by WebSocket."""
+        """Sends the reason to all connections over WebSocket, and closes them."""
         for each in list(self._carried):
             each.close(reason)
 
 
 class LingeringWebSocket(WebSocketsSansIOProtocol):
-    """The protocol, but a client that does not read its last bytes is cut once its work is done.
+    """uvicorn's protocol, which also cuts a client that does not read its last bytes.
 
-    Else its socket would stay as long as the other side likes, uncounted by any limit of
-    connections.
+    Its socket would otherwise stay open for any time, without counting in a limit of connections.
     """
 
+    linger_s = 5.0
+    """Seconds for a client to read its last bytes."""
+
     def on_task_complete(self, task: "asyncio.Task[None]") -> None:
-        """What answered it has ended."""
+        """Starts the time for the last bytes when the endpoint has ended."""
         super().on_task_complete(task)
-        self.loop.call_later(CARRIED_LINGER_S, self.transport.abort)
+        self.loop.call_later(self.linger_s, self.transport.abort)
