@@ -31,7 +31,7 @@ from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.obvent_reader import received
 from contrada.typed.obvent_type import forget_arrivals, published, type_of
-from contrada.typed.predicate_rule import lifted_rule
+from contrada.typed.predicate_rule import predicate_rule
 from contrada.typed.type_names import names_of, register
 from contrada.typed.unknown_types import is_unknown
 
@@ -94,7 +94,7 @@ class Obvent:
 
         Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
         """
-        return lifted_rule(cls, predicate)
+        return predicate_rule(cls, predicate)
 
     @classmethod
     def from_notification(cls, notification: Notification) -> Self:

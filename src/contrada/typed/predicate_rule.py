@@ -20,15 +20,15 @@ from contrada.typed.predicates import lift
 from contrada.typed.shapes import Shape
 
 
-def lifted_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
+def predicate_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
     """See `Obvent.lift`."""
     kind = type_of(cls)
     if isinstance(predicate, Condition):
         predicate = predicate.predicate(cls)
-    return lifted_rule_of(kind.carrier.shape, kind.filters, partial(received, cls), predicate)
+    return shape_rule(kind.carrier.shape, kind.filters, partial(received, cls), predicate)
 
 
-def lifted_rule_of(
+def shape_rule(
     shape: Shape,
     asked_for: Filter,
     read: Callable[[Notification], Any],

@@ -31,7 +31,7 @@ from contrada.typed.object_parts import Parts
 from contrada.typed.obvent_codec import ObventCarrier
 from contrada.typed.obvent_reader import received
 from contrada.typed.obvent_type import ObventType, check_fields, type_of
-from contrada.typed.predicate_rule import lifted_rule_of
+from contrada.typed.predicate_rule import shape_rule
 from contrada.typed.scalars import values_of
 from contrada.typed.shapes import (
     Default,
@@ -84,9 +84,7 @@ class Structural(Generic[T]):
 
     def lift(self, predicate: Predicate[T]) -> Rule:
         """As `Obvent.lift`."""
-        return lifted_rule_of(
-            self._type.shape, self._type.filters, self.from_notification, predicate
-        )
+        return shape_rule(self._type.shape, self._type.filters, self.from_notification, predicate)
 
     def from_notification(self, notification: Notification) -> T:
         """The object, or the tuple. Raises InvalidObventError where it does not conform."""

@@ -89,6 +89,11 @@ class IndexedForm:
         held = self._lifted[group]
         (self._groups if held.placed is group else self._keys).remove(held.placed)
 
+    def renew(self) -> None:
+        """Chooses the access predicates anew, now that all filters are known."""
+        self._keys.renew()
+        self._groups.renew()
+
     def matching(self, obvent: Any) -> list[Any] | None:
         """Returns the keys of the groups that an obvent matches; None if filters cannot decide."""
         read = self._read

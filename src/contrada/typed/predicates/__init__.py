@@ -1,4 +1,4 @@
-"""Predicates in Python, lifted into filters."""
+"""Predicates in Python, compiled into filters."""
 
 from contrada.typed.predicates.predicate_compiler import CompiledPredicate, PlanLine, lift
 

@@ -1,9 +1,9 @@
-"""What a predicate captured, as it was when it was lifted.
+"""The captured constants of a predicate, as copies from the time of lifting.
 
-Names that stand for constants of a value domain, and tuples, lists, sets and dictionaries of these,
-are copied: what happens to them later changes neither the filter nor the residue. `frozen` gives
-plain copies, for the residue; `held` gives copies that let recording values ask for membership, and
-that nobody changes, for the runs.
+Constants of value domains, and tuples, lists, sets and dictionaries of these, are copied: later
+changes affect neither the filter nor the residue. `freeze` makes plain copies, for the residue;
+`to_run_constant` makes read-only copies for the runs, in which recording values can test
+membership.
 """
 
 import enum
@@ -17,12 +17,12 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 CONSTANT_ITEMS_MAX: Final = 10_000
-"""Items of a captured collection, those within it included. Beyond it: it is no constant, and tests
-that use it stay at the subscriber."""
+"""Items of a captured collection, with nested ones. Beyond it: it is no constant, and tests that
+use it stay at the subscriber."""
 
 ENUM_CLASSES_CACHED_MAX: Final = 512
-"""Enumerations known to be plain or not. Beyond it: the one unused for longest is looked at
-anew."""
+"""Enumerations with a cached check of `is_plain_enum`. Beyond it: the least recently used is
+dropped."""
 
 SCALARS: Final = frozenset(
     (
@@ -36,45 +36,45 @@ class NotConstantError(Exception):
     """A captured value is no constant of a value domain."""
 
 
-def frozen(value: Any) -> Any:
-    """A copy of a constant. Raises NotConstantError. Cost: linear in its items."""
+def freeze(value: Any) -> Any:
+    """Returns a copy of a constant. Raises NotConstantError. Cost: linear in its items."""
     kind: Any = type(value)
     if kind in SCALARS or (isinstance(value, enum.Enum) and is_plain_enum(kind)):
         return value
-    if kind not in _HELD:
+    if kind not in _RUN_TYPES:
         raise NotConstantError(kind.__name__)
     try:
-        return _frozen(value, iter(range(CONSTANT_ITEMS_MAX)))
+        return _freeze(value, iter(range(CONSTANT_ITEMS_MAX)))
     except RecursionError:
         raise NotConstantError(f"{kind.__name__} nested too deep") from None
 
 
-def _frozen(value: Any, room: Iterator[int]) -> Any:
+def _freeze(value: Any, room: Iterator[int]) -> Any:
     kind: Any = type(value)
     if next(room, None) is None:
         raise NotConstantError(f"more than {CONSTANT_ITEMS_MAX} items")
     if kind in SCALARS or (isinstance(value, enum.Enum) and is_plain_enum(kind)):
         return value
     if kind is dict:
-        return {_frozen(key, room): _frozen(each, room) for key, each in value.items()}
-    if kind in _HELD:
-        return kind(_frozen(each, room) for each in value)
+        return {_freeze(key, room): _freeze(each, room) for key, each in value.items()}
+    if kind in _RUN_TYPES:
+        return kind(_freeze(each, room) for each in value)
     raise NotConstantError(f"{kind.__name__} in a collection")
 
 
-def held(value: Any) -> Any:
-    """The copy of a frozen constant that the runs use."""
-    kind = _HELD.get(type(value))
+def to_run_constant(value: Any) -> Any:
+    """Returns the copy of a frozen constant for the runs."""
+    kind = _RUN_TYPES.get(type(value))
     if kind is None:
         return value
-    if kind is HeldDict:
-        return HeldDict({held(key): held(each) for key, each in value.items()})
-    return kind(map(held, value))
+    if kind is RunDict:
+        return RunDict({to_run_constant(key): to_run_constant(each) for key, each in value.items()})
+    return kind(map(to_run_constant, value))
 
 
 @lru_cache(maxsize=ENUM_CLASSES_CACHED_MAX)
 def is_plain_enum(cls: type) -> bool:
-    """Whether members do nothing but be: no methods of their own, and plain values."""
+    """Whether an enumeration has plain values as members, and no methods of its own."""
     if not issubclass(cls, enum.Enum):
         return False
     for each in cls.__mro__:
@@ -118,7 +118,7 @@ def _membership(base: Any) -> Any:
     within = base.__contains__
 
     def contains(self: Any, item: Any) -> bool:
-        asked = getattr(type(item), "_contrada_within", None)
+        asked = getattr(type(item), "_contrada_is_in", None)
         answer: bool = within(self, item) if asked is None else asked(item, self)
         return answer
 
@@ -133,31 +133,31 @@ def _unchangeable(name: str) -> Any:
 
 
 class ChangedError(BaseException):
-    """A run changes a captured collection, which only the subscriber's own copy may be."""
+    """A run changes a captured collection; only the subscriber's own copy may be changed."""
 
 
-def _held_class(base: type, name: str, changing: str) -> Any:
+def _run_class(base: type, name: str, changing: str) -> Any:
     members = {each: _unchangeable(each) for each in changing.split()}
     return type(name, (base,), {"__contains__": _membership(base), **members})
 
 
-HeldTuple: Final = _held_class(tuple, "HeldTuple", "")
-HeldList: Final = _held_class(
+RunTuple: Final = _run_class(tuple, "RunTuple", "")
+RunList: Final = _run_class(
     list,
-    "HeldList",
+    "RunList",
     "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse sort",
 )
 _SET_CHANGES: Final = """__iand__ __ior__ __isub__ __ixor__ add clear difference_update discard
 intersection_update pop remove symmetric_difference_update update"""
-HeldSet: Final = _held_class(set, "HeldSet", _SET_CHANGES)
-HeldFrozenset: Final = _held_class(frozenset, "HeldFrozenset", "")
-HeldDict: Final = _held_class(
-    dict, "HeldDict", "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update"
+RunSet: Final = _run_class(set, "RunSet", _SET_CHANGES)
+RunFrozenset: Final = _run_class(frozenset, "RunFrozenset", "")
+RunDict: Final = _run_class(
+    dict, "RunDict", "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update"
 )
-_HELD: Final[dict[type, Any]] = {
-    tuple: HeldTuple,
-    list: HeldList,
-    set: HeldSet,
-    frozenset: HeldFrozenset,
-    dict: HeldDict,
+_RUN_TYPES: Final[dict[type, Any]] = {
+    tuple: RunTuple,
+    list: RunList,
+    set: RunSet,
+    frozenset: RunFrozenset,
+    dict: RunDict,
 }

@@ -1,12 +1,12 @@
-"""For which numbers a comparison holds, also after arithmetic, as cuts of the line.
+"""Cuts of the number line for comparisons, also after arithmetic.
 
 Without arithmetic the constant is placed among the numbers of the model, exactly. With arithmetic
-the bound is not computed but looked for: the steps are run on doubles, or integers, as Python runs
-them, and each is monotone, so that the place where the comparison changes is found by halving.
+the bound is found by bisection, not computed: the steps run on doubles or integers as Python runs
+them, and each step is monotone.
 
 Monotone are `+ - * /` with a finite constant, `//` of integers and a sign: rounding keeps the
-order, overflow goes to infinity, and no NaN comes of these but of NaN, or of zero times infinity,
-which the ends show.
+order, and overflow gives infinity. NaN results only from NaN, or from zero times infinity, which
+the ends of the range show.
 """
 
 import math
@@ -34,11 +34,11 @@ FIRST: Final[Cut] = (NUMBER,)
 LAST: Final[Cut] = (NUMBER + 1,)
 
 Steps = tuple[tuple[Callable[[Any], Any], bool], ...]
-"""Arithmetic on one number: each operation, and whether it keeps the order (or turns it)."""
+"""Arithmetic on one number: each operation, and whether it keeps the order or reverses it."""
 
 
 def number_cuts(order: str, constant: Any) -> Cuts:
-    """The numbers that stand in an order (not `!=`) to a constant; NaN never does."""
+    """Returns the numbers in an order (not `!=`) to a constant. NaN is in none."""
     if constant != constant:
         return line.EMPTY
     below, is_equal = _place(constant)
@@ -48,10 +48,9 @@ def number_cuts(order: str, constant: Any) -> Cuts:
 
 
 def stepped_cuts(order: str, constant: Any, steps: Steps, *, is_int: bool) -> Cuts | None:
-    """The numbers that after the steps stand in an order (not `!=`) to a constant.
+    """Returns the numbers that after the steps are in an order (not `!=`) to a constant.
 
-    None where that cannot be told: the arithmetic raises for some numbers. Cost: twice 64 runs of
-    the steps.
+    None if the arithmetic raises for some numbers. Cost: twice 64 runs of the steps.
     """
     if constant != constant:
         return line.EMPTY
@@ -83,7 +82,9 @@ _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _between(order: str, before: Cut, after: Cut) -> Cuts:
-    """The numbers before, between and after the cuts around what equals the constant."""
+    """Returns the numbers before, between or after the cuts around the values that equal the
+    constant.
+    """
     if order == "<":
         return line.interval(FIRST, before)
     if order == "<=":
@@ -96,7 +97,7 @@ def _between(order: str, before: Cut, after: Cut) -> Cuts:
 
 
 def _place(constant: Any) -> tuple[int | float, bool]:
-    """The largest number that is not above a constant, and whether it equals it."""
+    """Returns the largest number that is not above a constant, and whether it equals it."""
     if isinstance(constant, int) and INT_MIN <= constant <= INT_MAX:
         return int(constant), True
     if isinstance(constant, float):
@@ -115,9 +116,9 @@ def _place(constant: Any) -> tuple[int | float, bool]:
 
 
 def sides_of(constant: int | float | Decimal) -> tuple[int | float, int | float]:
-    """The smallest and the largest number as which decimals on a constant's sides may stand.
+    """Returns the smallest and the largest number that may represent a decimal near a constant.
 
-    A decimal stands as the nearest double, or as the integer that it equals.
+    A decimal is represented by the nearest double, or by the integer that it equals.
     """
     try:
         near = float(constant)
@@ -146,7 +147,7 @@ def _double(rank: int) -> float:
 
 
 def _cut(rank: int, low: int, high: int, numbers: Callable[[int], Any]) -> Cut:
-    """The cut between a number and the one before, at the one of them that is written shorter."""
+    """Returns the cut between a number and the one before, at the one with the shorter text."""
     if rank > high:
         return LAST
     if rank == low:

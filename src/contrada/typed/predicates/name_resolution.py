@@ -1,7 +1,7 @@
-"""What the names of a predicate stand for in its runs, and in the residue.
+"""The values of a predicate's names, in its runs and in its residue.
 
-Constants are copies. Pure builtins, whose answer for constants is always the same, are themselves.
-Every other name stands for an object that no run may touch.
+Constants are copies. Pure builtins, which always return the same for constants, are themselves. Any
+other name denotes an object that no run may read.
 
 Source: EPFL 2503 §5.3.4 (transparent filters).
 """
@@ -17,18 +17,18 @@ from typing import Any, Final
 
 from contrada.typed.predicates.captured_constants import (
     NotConstantError,
-    frozen,
-    held,
+    freeze,
     is_plain_enum,
+    to_run_constant,
 )
 from contrada.typed.predicates.path_explorer import NO_BUILTINS, Path
-from contrada.typed.predicates.predicate_code import CodeReading, reading_of
+from contrada.typed.predicates.predicate_code import CodeAnalysis, analysis_of
 from contrada.typed.predicates.recorded_objects import PredicateRun
 from contrada.typed.predicates.recorded_values import NO_DEFAULT, Opaque, Recorded
 from contrada.typed.predicates.value_kinds import ENUM_FORKS_MAX, NumberValue
 
-# What gives one answer for constants, and has no effect. A recording value that is given to these
-# is asked by them as it is by the code itself, or makes them raise.
+# Pure functions: one result for constants, and no effect. They use a recording value as the code
+# itself would, or it makes them raise.
 _PURE: Final = (
     *(abs, all, any, bool, bytes, chr, dict, divmod, enumerate, float, frozenset, int, len, list),
     *(max, min, ord, pow, range, reversed, round, set, sorted, str, tuple, zip),
@@ -37,12 +37,12 @@ _PURE: Final = (
 )
 
 
-# What asks `issubclass` of an object's class, or gives the same answer.
+# Checks that call `issubclass` with an object's class, or give the same answer.
 _INSTANCE_CHECKS: Final = (type.__instancecheck__, ABCMeta.__instancecheck__)
 
 
 class OpaqueClass(Opaque):
-    """A class of which nothing is known but for `isinstance`."""
+    """A class that a run may use only in `isinstance`."""
 
     __slots__ = ("_contrada_cls",)
 
@@ -52,7 +52,7 @@ class OpaqueClass(Opaque):
 
 
 class OpaqueModule(Opaque):
-    """A module, whose names are resolved as they are."""
+    """A module, with names that are resolved in turn."""
 
     __slots__ = ("_contrada_of",)
 
@@ -64,13 +64,13 @@ class OpaqueModule(Opaque):
         whole, known = f"{self._contrada_name}.{name}", vars(self._contrada_of)
         if name not in known:
             self._contrada_refuse(f"{whole} is not there")
-        return in_runs(self._contrada_path, whole, known[name])
+        return to_run_value(self._contrada_path, whole, known[name])
 
 
-def in_runs(path: Path, name: str, value: Any) -> Any:
-    """What a name with this value is in the runs."""
+def to_run_value(path: Path, name: str, value: Any) -> Any:
+    """Returns the value of a name in the runs."""
     try:
-        return held(frozen(value))
+        return to_run_constant(freeze(value))
     except NotConstantError as error:
         reason = f"{name} is {error}, no constant of a value domain"
     if value is isinstance:
@@ -96,7 +96,7 @@ def _recorded_isinstance(path: Path) -> Callable[[Any, Any], bool]:
         if any(type(each).__instancecheck__ not in _INSTANCE_CHECKS for each in known):
             path.give_up("isinstance with a class that decides itself what is of it")
         if isinstance(value, Opaque):
-            value._contrada_touched("isinstance")
+            value._contrada_refuse_use("isinstance")
         if isinstance(value, Recorded):
             return value._contrada_is_instance(known)
         return isinstance(value, known)
@@ -107,7 +107,7 @@ def _recorded_isinstance(path: Path) -> Callable[[Any, Any], bool]:
 def _recorded_sum(path: Path) -> Callable[..., Any]:
     def sum_(items: Any, /, start: Any = 0) -> Any:
         added = [start, *items]
-        # Python 3.12 adds doubles with what their rounding lost, where all are real.
+        # Python 3.12 compensates the rounding of a sum if all its doubles are real.
         if any(isinstance(it, float) or _is_double(it) for it in added) and any(
             isinstance(it, Recorded) for it in added
         ):
@@ -133,31 +133,31 @@ def _classes(path: Path, given: Any) -> Iterator[type]:
         path.give_up("isinstance with more than classes")
 
 
-def outer_names(function: FunctionType, reading: CodeReading) -> dict[str, Any]:
-    """The global names that a function's code uses, with their values now."""
+def outer_names(function: FunctionType, analysis: CodeAnalysis) -> dict[str, Any]:
+    """Returns the global names that a function's code uses, with their present values."""
     known, built_in = function.__globals__, vars(builtins)
     return {
         name: known[name] if name in known else built_in[name]
-        for name in reading.names
+        for name in analysis.names
         if name in known or name in built_in
     }
 
 
 def cells(function: FunctionType) -> dict[str, Any]:
-    """The names of outer functions that a function uses, with their values now."""
+    """Returns the names of outer functions that a function uses, with their present values."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # Nothing is stored there yet.
+        except ValueError:  # The cell is still empty.
             continue
     return found
 
 
-def copied(
+def copy_function(
     function: FunctionType, code: CodeType, names: dict[str, Any], of: Callable[[str, Any], Any]
 ) -> FunctionType:
-    """A function with this code, for which each outer name stands for something else."""
+    """Returns a function with this code, and with each outer value replaced."""
     inner = cells(function)
     new_cells = tuple(
         CellType(of(name, inner[name])) if name in inner else CellType()
@@ -174,47 +174,54 @@ def copied(
     return copy
 
 
-def run_copy(lifting: PredicateRun, function: FunctionType, reading: CodeReading) -> FunctionType:
-    """The copy of a function that runs are of."""
-    assert reading.copy is not None
-    path = lifting.path
+def make_run_copy(
+    run: PredicateRun, function: FunctionType, analysis: CodeAnalysis
+) -> FunctionType:
+    """Returns the copy of a function for the runs."""
+    assert analysis.copy is not None
+    path = run.path
     names: dict[str, Any] = {
-        name: in_runs(path, name, value) for name, value in outer_names(function, reading).items()
+        name: to_run_value(path, name, value)
+        for name, value in outer_names(function, analysis).items()
     }
     names["__builtins__"] = NO_BUILTINS
-    return copied(function, reading.copy, names, lambda name, each: in_runs(path, name, each))
+    return copy_function(
+        function, analysis.copy, names, lambda name, each: to_run_value(path, name, each)
+    )
 
 
-def frozen_copy(function: FunctionType) -> FunctionType:
-    """A copy for which constants stay as they are now.
+def make_frozen_copy(function: FunctionType) -> FunctionType:
+    """Returns a copy with the present values of all constants.
 
-    The function itself, where its code changes outer names, or looks at all of them.
+    It is the function itself if its code changes outer names, or looks at all of them.
     """
-    reading = reading_of(function.__code__, function.__code__.co_filename)
-    if reading.is_live:
+    analysis = analysis_of(function.__code__, function.__code__.co_filename)
+    if analysis.is_live:
         return function
 
     def of(_: str, value: Any) -> Any:
         try:
-            return frozen(value)
+            return freeze(value)
         except NotConstantError:
             return value
 
     outer = function.__globals__
-    names = {name: of(name, value) for name, value in outer_names(function, reading).items()}
+    names = {name: of(name, value) for name, value in outer_names(function, analysis).items()}
     for name in ("__builtins__", "__name__", "__package__", "__spec__"):
         if name in outer:
             names[name] = outer[name]
-    return copied(function, function.__code__, names, of)
+    return copy_function(function, function.__code__, names, of)
 
 
-def enums_told(function: FunctionType, reading: CodeReading) -> frozenset[type] | None:
-    """The enumerations whose members stand on the right of `is`; None where something else does."""
-    if not reading.identities:
+def identity_enums(function: FunctionType, analysis: CodeAnalysis) -> frozenset[type] | None:
+    """Returns the enumerations with members on the right of `is`; None for any other
+    operand there.
+    """
+    if not analysis.identities:
         return frozenset()
     found = set()
-    outer = {**outer_names(function, reading), **cells(function)}
-    for (name, *attributes), _, _ in reading.identities:
+    outer = {**outer_names(function, analysis), **cells(function)}
+    for (name, *attributes), _, _ in analysis.identities:
         value = outer.get(name, NO_DEFAULT)
         for attribute in attributes:
             is_enum = isinstance(value, type) and is_plain_enum(value)

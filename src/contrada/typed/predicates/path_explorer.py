@@ -1,15 +1,15 @@
-"""Runs of a predicate, one for each way that its truth tests can go, as a tree of forks.
+"""`Path`: the runs of a predicate, one for each path through its truth tests, as a tree of forks.
 
-Where a run asks for a truth value, or reads a field that may hold values of several kinds, there is
-a fork: each option gives an answer and narrows sets of attributes. Runs go depth first; each later
-one repeats the answers up to the last fork that has an option left. Options without a value are not
-taken, so that what is asked twice is answered alike.
+A truth test is a fork, and so is reading a field with values of several kinds. Each option gives an
+answer and narrows sets of attributes. Runs go depth first; each later run repeats the answers up to
+the last fork with an option left. An option without values is not explored, so a repeated test has
+the same answer.
 
-A fork that is done becomes boxes, sets by attribute: those that its options' runs match, within the
-options' sets. An option's own set is widened to what was known before the fork where the other
-option matches the box too: `a or b` becomes `a`, or `b`; not `a`, or `not a and b`.
+A finished fork becomes boxes, that is, sets by attribute: those of its options' runs that match,
+within the options' sets. If both options match a box, the box keeps the set known before the fork:
+`a or b` becomes `a`, or `b`; not `a`, or `not a and b`.
 
-Source: EPFL 2503 §6.6.1 (filters that cover what they stand for).
+Source: EPFL 2503 §6.6.1 (filters that cover what they represent).
 """
 
 import sys
@@ -23,33 +23,35 @@ from contrada.model.domains import line
 from contrada.model.domains.line import Cuts
 
 PATHS_MAX: Final = 256
-"""Ways that a predicate's runs go. Beyond it: what is not explored yet stays at the subscriber,
-with the constraints up to there."""
+"""Paths of a predicate's runs. Beyond it: unexplored paths stay at the subscriber, with the
+constraints up to there."""
 
 FORKS_MAX: Final = 1_000
-"""Truth tests of one run. Beyond it: this way stays at the subscriber, with the constraints so
-far."""
+"""Truth tests of one run. Beyond it: this path stays at the subscriber, with the constraints up to
+there."""
 
 Sets = dict[str, ValueSet]
 
 NO_BUILTINS: Final[dict[str, Any]] = {}
-"""The builtins of code that is run: by these its frames are known."""
+"""The builtins of code in a run, by which its frames are recognized."""
 
 
 class GivenUpError(BaseException):
-    """A run touches what is not recorded. Nothing that the code catches is this."""
+    """A run uses an unrecorded value. A BaseException, so that the code's handlers do not
+    catch it.
+    """
 
 
 class RestartError(BaseException):
-    """A run met what all runs must know of before they begin."""
+    """A run needs a setting that all runs must have from their beginning."""
 
 
 class RaisesError(Exception):
-    """The predicate raises here, with each value for which a run comes here."""
+    """The predicate raises here, for each value of the present path."""
 
 
 class Stop(NamedTuple):
-    """An answer that ends the run: what comes here is not recorded."""
+    """An answer that ends the run: its value is not recorded."""
 
     reason: str
 
@@ -61,8 +63,8 @@ class CodePlace(NamedTuple):
     at: int
 
 
-class LiftingStep(NamedTuple):
-    """One thing that became of a place: a set of an attribute, or a reason why it stays."""
+class CompilationStep(NamedTuple):
+    """One result of a place: a set of an attribute, or the reason for none."""
 
     place: CodePlace | None
     name: str
@@ -71,7 +73,7 @@ class LiftingStep(NamedTuple):
 
 
 class Option:
-    """One way on from a fork."""
+    """One continuation of a fork."""
 
     __slots__ = ("answer", "boxes", "sets")
 
@@ -82,7 +84,7 @@ class Option:
 
 
 class Fork:
-    """A place where runs part. `known` is what was known of the attribute that a test is about."""
+    """A place where paths part. `known` is the set of the tested attribute before it."""
 
     __slots__ = ("at", "is_weak", "known", "name", "options")
 
@@ -93,19 +95,19 @@ class Fork:
         self.is_weak = is_weak
         self.at = 0
 
-    def folded(self) -> list[Sets]:
-        """The boxes of all options, within their sets."""
+    def fold(self) -> list[Sets]:
+        """Returns the boxes of all options, within their sets."""
         if len(self.options) == 1:
             return [{**self.options[0].sets, **box} for box in self.options[0].boxes]
         if len(self.options) == 2 and self.known is not None:
             first, second = self.options
-            return [*self._beside(first, second), *self._beside(second, first)]
+            return [*self._widen(first, second), *self._widen(second, first)]
         return [{**each.sets, **box} for each in self.options for box in each.boxes]
 
-    def _beside(self, option: Option, other: Option) -> Iterator[Sets]:
-        """The boxes of one option of a test, widened where the other one's hold them too."""
+    def _widen(self, option: Option, other: Option) -> Iterator[Sets]:
+        """Yields the boxes of one option, widened where those of the other contain them."""
         assert self.known is not None
-        # The other option's boxes that hold whatever the tested attribute is, so here as well.
+        # Boxes of the other option without the tested attribute hold for all its values, here too.
         widening = [box for box in other.boxes if self.name not in box]
         for box in option.boxes:
             if self.name not in box and any(_covers(each, box) for each in widening):
@@ -115,7 +117,7 @@ class Fork:
 
 
 def _covers(box: Sets, other: Sets) -> bool:
-    """Whether a box shows to hold another one."""
+    """Whether a box provably contains another one."""
     for name, mine in box.items():
         theirs = other.get(name)
         if theirs is None:
@@ -129,12 +131,12 @@ def _covers(box: Sets, other: Sets) -> bool:
 
 
 class Path:
-    """The way of the current run: the forks so far, and what is known of the attributes."""
+    """The path of the current run: its forks, and the known sets of the attributes."""
 
     def __init__(self) -> None:
         self.home: CodePlace | None = None
         self.forks: list[Fork] = []
-        self.steps: dict[tuple[CodePlace | None, str, str], LiftingStep] = {}
+        self.steps: dict[tuple[CodePlace | None, str, str], CompilationStep] = {}
         self.has_weak_tests = False
         self.is_cut = False
         self.handles_errors = False
@@ -144,10 +146,10 @@ class Path:
         self.depth = 0
         self.sets: Sets = {}
         self.values: dict[str, Any] = {}
-        self.reason: LiftingStep | None = None
+        self.reason: CompilationStep | None = None
 
-    def replayed(self, name: str) -> Option | None:
-        """The option to take here again; None where the run is somewhere new."""
+    def replay(self, name: str) -> Option | None:
+        """Returns the option to repeat here; None at a new place."""
         depth = self.depth
         if depth == len(self.forks):
             return None
@@ -160,13 +162,13 @@ class Path:
         return option
 
     def fork(self, name: str, choices: Iterable[tuple[Any, Sets]]) -> Option:
-        """Part here: each choice gives an answer, within sets of attributes."""
+        """Forks: each choice gives an answer, within sets of attributes."""
         options = []
         for answer, sets in choices:
-            within = {each: self._narrowed(each, values) for each, values in sets.items()}
+            within = {each: self._narrow(each, values) for each, values in sets.items()}
             if not any(map(_shows_empty, within.values())):
                 options.append(Option(answer, within))
-        return self._taken(Fork(name, options, None, False))
+        return self._take(Fork(name, options, None, False))
 
     def test(
         self,
@@ -176,19 +178,19 @@ class Path:
         *,
         is_weak: bool = False,
     ) -> Option:
-        """Part here: each answer holds for a set of one attribute, all within the whole."""
+        """Forks: each answer holds for a set of one attribute, all within the whole."""
         known = self.sets.get(name, EVERYTHING)
         options = []
         for answer, values in answers:
             if answer is True:
-                step = LiftingStep(self.place(), name, values, "")
+                step = CompilationStep(self.place(), name, values, "")
                 self.steps.setdefault((step.place, name, ""), step)
-            within = values if known is whole else self._narrowed(name, values)
+            within = values if known is whole else self._narrow(name, values)
             if not _shows_empty(within):
                 options.append(Option(answer, {name: within}))
-        return self._taken(Fork(name, options, known, is_weak))
+        return self._take(Fork(name, options, known, is_weak))
 
-    def _taken(self, fork: Fork) -> Option:
+    def _take(self, fork: Fork) -> Option:
         if len(self.forks) >= FORKS_MAX:
             self.give_up(f"more than FORKS_MAX = {FORKS_MAX} truth tests", fork.name)
         if not fork.options:
@@ -200,7 +202,7 @@ class Path:
         return option
 
     def answer(self, option: Option) -> Any:
-        """The answer of an option; what it raises is raised."""
+        """Returns the answer of an option, or raises it if it is an error."""
         answer = option.answer
         if type(answer) is Stop:
             self.give_up(answer.reason)
@@ -208,27 +210,29 @@ class Path:
             raise RaisesError(*answer.args)
         return answer
 
-    def _narrowed(self, name: str, values: ValueSet) -> ValueSet:
+    def _narrow(self, name: str, values: ValueSet) -> ValueSet:
         known = self.sets.get(name)
         if known is None or (known.text is None and _is_inside(known.line, values)):
             return values
         return known & values
 
     def give_up(self, reason: str, name: str = "") -> NoReturn:
-        """End the run: what comes here is left to the predicate itself."""
+        """Ends the run: this path is left to the predicate itself."""
         if self.reason is None:
-            self.reason = LiftingStep(self.place(), name, None, reason)
+            self.reason = CompilationStep(self.place(), name, None, reason)
         raise GivenUpError(reason)
 
     def place(self) -> CodePlace | None:
-        """The predicate's present instruction; the whole predicate where its result is tested."""
+        """Returns the predicate's present instruction; the whole predicate while its result is
+        tested.
+        """
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_builtins is not NO_BUILTINS:
             frame = frame.f_back
         return self.home if frame is None else CodePlace(frame.f_code, frame.f_lasti)
 
     def explore(self, run: Callable[[], list[Sets]]) -> list[Sets]:
-        """The boxes of all runs. `run` gives those of one, from where its forks end."""
+        """Returns the boxes of all runs. `run` returns those of one, after its last fork."""
         paths = 0
         while True:
             self._begin()
@@ -238,26 +242,26 @@ class Path:
                 self.steps.setdefault(_key(self.reason), self.reason)
             while self.forks:
                 fork = self.forks[-1]
-                # Back to the last fork with an option left. A fork that is done becomes boxes.
+                # Returns to the last fork with an option left. A finished fork becomes boxes.
                 fork.options[fork.at].boxes = boxes
                 fork.at += 1
                 if fork.at < len(fork.options):
                     if paths < PATHS_MAX:
                         break
-                    self._leave(fork)
-                boxes = fork.folded()
+                    self._abandon(fork)
+                boxes = fork.fold()
                 if fork.is_weak and boxes:
                     self.has_weak_tests = True
                 self.forks.pop()
             if not self.forks:
                 return boxes
 
-    def _leave(self, fork: Fork) -> None:
-        """Leave the options that are not explored to the predicate itself."""
+    def _abandon(self, fork: Fork) -> None:
+        """Leaves the unexplored options to the predicate itself."""
         for option in fork.options[fork.at :]:
             option.boxes = [{}]  # No constraint: the filters match more, never less.
         self.is_cut = True
-        step = LiftingStep(
+        step = CompilationStep(
             None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code"
         )
         self.steps.setdefault(_key(step), step)
@@ -268,11 +272,13 @@ def _shows_empty(values: ValueSet) -> bool:
 
 
 def _is_inside(cuts: Cuts, values: ValueSet) -> bool:
-    """Whether a set shows to lie within cuts, seen fast: most sets are narrowed just once."""
+    """Whether a set provably lies within cuts; a fast check, since most sets are narrowed just
+    once.
+    """
     if values.text is None:
         return line.includes(cuts, values.line)
     return not values.line and cuts == line.ALL_TEXT
 
 
-def _key(step: LiftingStep) -> tuple[CodePlace | None, str, str]:
+def _key(step: CompilationStep) -> tuple[CodePlace | None, str, str]:
     return step.place, step.name, step.reason

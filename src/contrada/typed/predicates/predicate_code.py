@@ -1,12 +1,12 @@
-"""A predicate's code, read before it is run: what it names, and whether its runs can be recorded.
+"""`CodeAnalysis`: the names in a predicate's code, and whether its runs can be recorded.
 
-A predicate is run as a copy with recording values. The copy is only right where each thing that the
-code does is seen by these values. So the instructions are looked through first: one that is not in
-the list of those that are understood keeps the whole predicate at the subscriber, with the reason.
+A predicate runs as a copy, with recording values. The copy is correct only if these values see each
+action of the code. So its instructions are checked first: an unknown instruction keeps the whole
+predicate at the subscriber, with the reason.
 
-The copy's code differs in its constants (what stands on the right of `in` becomes a recording
-container), and in that it catches nothing: where the code has handlers, a run that raises ends
-there and is known to have raised, whatever the code would have done about it.
+The code of the copy differs in its constants (a constant on the right of `in` becomes a recording
+container), and it catches nothing. If the code has handlers, a run that raises ends there; the
+handler is not run.
 
 Source: EPFL 2503 §5.3.4 (restrictions on closures).
 """
@@ -18,10 +18,10 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, Final
 
-from contrada.typed.predicates.captured_constants import held
+from contrada.typed.predicates.captured_constants import to_run_constant
 
-READINGS_CACHED_MAX: Final = 512
-"""Codes of predicates whose reading is kept. Beyond it: the one unused for longest is forgotten."""
+ANALYSES_CACHED_MAX: Final = 512
+"""Codes of predicates with a cached analysis. Beyond it: the least recently used is dropped."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -52,7 +52,8 @@ POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE IS_OP
 """
 )
 _INTRINSICS: Final = frozenset((3, 5, 6))
-"""What CALL_INTRINSIC_1 may do: StopIteration in a generator, unary plus, a list as a tuple."""
+"""The permitted operands of CALL_INTRINSIC_1: StopIteration in a generator, unary plus, list to
+tuple."""
 
 _WORDS: Final = {
     "STORE_GLOBAL": "it stores a global name",
@@ -67,14 +68,14 @@ _WORDS: Final = {
     "MATCH_SEQUENCE": "it matches a sequence pattern",
 }
 
-# Frames lead everywhere, and these give another value each time.
+# Frames give access to everything, and the clock gives another value each time.
 _DENIED: Final = _words(
     """
 gi_frame gi_code cr_frame ag_frame tb_frame now utcnow today
 """
 )
 _CHANGING: Final = frozenset(("dict", "list", "set"))
-"""Classes whose own methods change what a run only holds, past the methods that refuse that."""
+"""Classes with methods that bypass the write protection of a run's constants."""
 
 _LIVE: Final = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
 
@@ -88,18 +89,18 @@ UNPACK_SEQUENCE UNPACK_EX RAISE_VARARGS LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
 """Instructions whose errors are Python's own: an operand that records is asked first."""
 
 Chain = tuple[str, ...]
-"""A name and the attributes taken of it."""
+"""A name and the attributes read from it."""
 
 Refusal = tuple[str, CodeType, int]
-"""Why something is not recorded, and the instruction that says so."""
+"""The reason why runs cannot be recorded, and its instruction."""
 
 
 @dataclass(frozen=True, slots=True)
-class CodeReading:
-    """The reading of one code object, with those nested in it.
+class CodeAnalysis:
+    """The analysis of one code object, with those nested in it.
 
-    `refusal` is why its runs cannot be recorded, with the place in the instructions. `copy` is the
-    code to run, None where there is a refusal.
+    `refusal` is the reason why its runs cannot be recorded. `copy` is the code to run, None with a
+    refusal.
     """
 
     copy: CodeType | None
@@ -111,14 +112,14 @@ class CodeReading:
     is_live: bool
 
 
-@lru_cache(maxsize=READINGS_CACHED_MAX)
-def reading_of(code: CodeType, _file: str) -> CodeReading:
-    """The reading of a code object. Cost: some hundred microseconds the first time."""
-    return _CodeReader(code).reading()
+@lru_cache(maxsize=ANALYSES_CACHED_MAX)
+def analysis_of(code: CodeType, _file: str) -> CodeAnalysis:
+    """Returns the analysis of a code object. Cost: some hundred microseconds the first time."""
+    return _CodeAnalyzer(code).analysis()
 
 
 def may_raise_here(code: CodeType, at: int, error: BaseException, recorders: list[str]) -> bool:
-    """Whether an error at an instruction would be raised with real values just as well."""
+    """Whether an error at an instruction would be raised with real values, too."""
     name, words = _instructions(code)[at]
     if name not in _RAISING:
         return False
@@ -128,13 +129,13 @@ def may_raise_here(code: CodeType, at: int, error: BaseException, recorders: lis
     return not any(recorder in text for recorder in recorders)
 
 
-@lru_cache(maxsize=READINGS_CACHED_MAX)
+@lru_cache(maxsize=ANALYSES_CACHED_MAX)
 def _instructions(code: CodeType) -> dict[int, tuple[str, str]]:
     return {each.offset: (each.opname, each.argrepr) for each in dis.get_instructions(code)}
 
 
-class _CodeReader:
-    """Reads one code object."""
+class _CodeAnalyzer:
+    """Analyses one code object."""
 
     def __init__(self, code: CodeType, *, is_inner: bool = False) -> None:
         self.code = code
@@ -149,7 +150,7 @@ class _CodeReader:
         self.is_live = False
         self.only_in = self._only_in()
 
-    def reading(self) -> CodeReading:
+    def analysis(self) -> CodeAnalysis:
         flags = self.code.co_flags
         generates = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
         if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -163,7 +164,7 @@ class _CodeReader:
         if self.refusal is None:
             table = b"" if self.has_handlers else self.code.co_exceptiontable
             copy = self.code.replace(co_consts=constants, co_exceptiontable=table)
-        return CodeReading(
+        return CodeAnalysis(
             copy,
             self.refusal,
             frozenset(self.names),
@@ -209,9 +210,9 @@ class _CodeReader:
             self._refuse(f"it takes the attribute {name!r}", at)
 
     def _identity(self, place: int, at: int) -> None:
-        """Takes down the right operand of `is`, where it is a name; else it must be a constant."""
+        """Notes the right operand of `is` if it is a name; otherwise it must be a constant."""
         attributes: list[str] = []
-        # Where a jump leads to between the operand and `is`, the operand may be another one.
+        # A jump target between the operand and `is` means that the operand may be another one.
         while place > 0 and not self.instructions[place].is_jump_target:
             place -= 1
             before = self.instructions[place]
@@ -230,7 +231,7 @@ class _CodeReader:
         self._refuse("`is` compares with what is not None, True, False or an enum's member", at)
 
     def _only_in(self) -> set[int]:
-        """The constants that only stand on the right of `in`."""
+        """The numbers of the constants that occur only on the right of `in`."""
         used: dict[int, bool] = {}
         for each, after in zip(self.instructions, self.instructions[1:], strict=False):
             if each.opcode in dis.hasconst and each.arg is not None:
@@ -243,11 +244,11 @@ class _CodeReader:
         if isinstance(constant, CodeType):
             return self._inner(constant)
         if isinstance(constant, frozenset) or (type(constant) is tuple and number in self.only_in):
-            return held(constant)
+            return to_run_constant(constant)
         return constant
 
     def _inner(self, code: CodeType) -> CodeType:
-        inner = _CodeReader(code, is_inner=True).reading()
+        inner = _CodeAnalyzer(code, is_inner=True).analysis()
         self.names |= inner.names
         self.identities += inner.identities
         self.tests_identity = self.tests_identity or inner.tests_identity

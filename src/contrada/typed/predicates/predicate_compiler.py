@@ -1,14 +1,14 @@
-"""A predicate as filters, and what of it stays at the subscriber.
+"""`lift`: a predicate as filters, with the part that stays at the subscriber.
 
     lifted = lift(shape_of(StockQuote), lambda q: 80 < q.price < 100 and "Telco" in q.company)
     lifted.filters  # company contains 'Telco' and price (> 80 and < 100)
     lifted.is_exact  # True
 
-The filters match all that the predicate accepts; where the lifting is exact, nothing else. Where
-it is not, the predicate decides on the objects that come. A run that meets what it may not look at
-gives up its own way through the code only.
+The filters match everything that the predicate accepts, and nothing else if they are exact. If they
+are not, the predicate decides on the received objects. A run that reads an unrecorded value ends
+only its own path through the code.
 
-Source: EPFL 2503 §5.3.3 and §5.3.4 (filters as closures, what they may do), §6.6.1 (coverage).
+Source: EPFL 2503 §5.3.3 and §5.3.4 (filters as closures, their restrictions), §6.6.1 (coverage).
 """
 
 import linecache
@@ -21,18 +21,22 @@ from typing import Any, Final
 from contrada.model import Filter, FilterSet
 from contrada.model.algebra import boxes
 from contrada.typed.predicates.captured_constants import ChangedError
-from contrada.typed.predicates.name_resolution import enums_told, frozen_copy, run_copy
+from contrada.typed.predicates.name_resolution import (
+    identity_enums,
+    make_frozen_copy,
+    make_run_copy,
+)
 from contrada.typed.predicates.path_explorer import (
     NO_BUILTINS,
     CodePlace,
+    CompilationStep,
     GivenUpError,
-    LiftingStep,
     Path,
     RaisesError,
     RestartError,
     Sets,
 )
-from contrada.typed.predicates.predicate_code import CodeReading, may_raise_here, reading_of
+from contrada.typed.predicates.predicate_code import CodeAnalysis, analysis_of, may_raise_here
 from contrada.typed.predicates.recorded_objects import (
     EnvelopeValue,
     Name,
@@ -43,18 +47,18 @@ from contrada.typed.predicates.recorded_values import Recorded
 from contrada.typed.shapes import Shape
 from contrada.typed.type_names import names_of
 
-LIFTS_MAX: Final = 8
-"""Times that a predicate is begun anew because a method of the obvent's tells members of another
-enumeration by `is`. Beyond it: all of it stays at the subscriber."""
+COMPILATIONS_MAX: Final = 8
+"""Compilations of a predicate: a method that compares members of another enumeration by `is` begins
+a new one. Beyond it: the whole predicate stays at the subscriber."""
 
-UNTOLD: Final = "`is` compares with what is not None, True, False or an enum's member"
+UNKNOWN_IDENTITY: Final = "`is` compares with what is not None, True, False or an enum's member"
 
 Predicate = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:
-    """What became of one place of a predicate: a constraint, or the reason why it stays.
+    """The result of one place of a predicate: a constraint, or the reason for none.
 
     `place` is `file:line`, `source` the operand there, where they are known.
     """
@@ -67,7 +71,7 @@ class PlanLine:
 
     @property
     def is_lifted(self) -> bool:
-        """Whether a constraint came of it."""
+        """Whether the result is a constraint."""
         return not self.reason
 
     def __str__(self) -> str:
@@ -83,24 +87,25 @@ class PlanLine:
 class CompiledPredicate:
     """The result of lifting a predicate.
 
-    `filters` match all that it accepts, as constraints on fields alone; there is none where it
-    accepts nothing. `predicate` is its frozen copy, to be called with an object unless `is_exact`;
-    if it raises the object does not match. Where it `takes_envelope`, it is given that too.
+    `filters` match everything that it accepts, as constraints on fields alone; there is none if it
+    accepts nothing. `predicate` is its frozen copy, which decides on an object unless `is_exact`;
+    if it raises, the object does not match. With `takes_envelope` its second argument is the
+    envelope.
     """
 
     filters: Filter | FilterSet
     is_exact: bool
     predicate: Predicate
     takes_envelope: bool
-    steps: tuple[LiftingStep, ...] = field(repr=False)
+    steps: tuple[CompilationStep, ...] = field(repr=False)
 
     @cached_property
     def plan(self) -> tuple[PlanLine, ...]:
-        """What became of which place of the code, in the order of the runs."""
+        """The result of each place of the code, in the order of the runs."""
         return tuple(map(_line, self.steps))
 
     def explain(self) -> str:
-        """The plan as text: the filters, and then a line for each place."""
+        """Returns the plan as text: the filters, and a line for each place."""
         if self.is_exact:
             head = "lifted exactly"
         else:
@@ -110,38 +115,38 @@ class CompiledPredicate:
 
 
 def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> CompiledPredicate:
-    """Turn a predicate on objects of a class into filters on their notifications.
+    """Turns a predicate on objects of a class into filters on their notifications.
 
-    A predicate with two parameters without defaults gets the object and the envelope.
-    It is run with recording values, once for each way that its truth tests can go. `type_name`
-    gives the names of obvent classes, for `isinstance`. Never raises for what it cannot lift: that
-    stays.
+    A predicate with two parameters without defaults is called with the object and the envelope. It
+    runs with recording values, once for each path through its truth tests. `type_name` gives the
+    names of obvent classes, for `isinstance`. An unsupported part never raises: it stays at the
+    subscriber.
 
-    Cost: some 30 microseconds and as many for each way; reading the code once.
-    Source: EPFL 2503 §5.3.4.
+    Cost: some 30 microseconds, and as many for each path. The code is analysed once. Source: EPFL
+    2503 §5.3.4.
     """
     if not isinstance(predicate, FunctionType):
         reason = f"a {type(predicate).__name__} is no function whose code can be read"
-        return _unlifted(predicate, LiftingStep(None, "", None, reason))
+        return _unlifted(predicate, CompilationStep(None, "", None, reason))
     code = predicate.__code__
-    reading = reading_of(code, code.co_filename)
-    refusal, told = reading.refusal, enums_told(predicate, reading)
-    if refusal is None and told is None:
-        refusal = (UNTOLD, *reading.identities[0][1:])
+    analysis = analysis_of(code, code.co_filename)
+    refusal, enums = analysis.refusal, identity_enums(predicate, analysis)
+    if refusal is None and enums is None:
+        refusal = (UNKNOWN_IDENTITY, *analysis.identities[0][1:])
     if refusal is not None:
         reason, inner, at = refusal
         return _unlifted(
-            frozen_copy(predicate), LiftingStep(CodePlace(inner, at), "", None, reason)
+            make_frozen_copy(predicate), CompilationStep(CodePlace(inner, at), "", None, reason)
         )
-    lifter = _Lifter(shape, predicate, reading, type_name or _obvent_name)
-    lifter.tests_identity, lifter.real_enums = reading.tests_identity, told or frozenset()
-    for _ in range(LIFTS_MAX):
+    compiler = _PredicateCompiler(shape, predicate, analysis, type_name or _obvent_name)
+    compiler.tests_identity, compiler.real_enums = analysis.tests_identity, enums or frozenset()
+    for _ in range(COMPILATIONS_MAX):
         try:
-            return lifter.lifted()
+            return compiler.compile()
         except RestartError:
             continue
     reason = "its methods tell members of too many enumerations by `is`"
-    return _unlifted(frozen_copy(predicate), LiftingStep(None, "", None, reason))
+    return _unlifted(make_frozen_copy(predicate), CompilationStep(None, "", None, reason))
 
 
 def _obvent_name(cls: type) -> str | None:
@@ -149,7 +154,7 @@ def _obvent_name(cls: type) -> str | None:
     return names[-1] if names else None
 
 
-def _unlifted(predicate: Predicate, step: LiftingStep) -> CompiledPredicate:
+def _unlifted(predicate: Predicate, step: CompilationStep) -> CompiledPredicate:
     return CompiledPredicate(
         Filter.of_sets({}), False, predicate, _takes_envelope(predicate), (step,)
     )
@@ -162,29 +167,32 @@ def _takes_envelope(predicate: Predicate) -> bool:
     return predicate.__code__.co_argcount - len(predicate.__defaults__ or ()) == 2
 
 
-class _Lifter:
-    """Lifts one predicate. It begins anew where a method asks for what runs must know before."""
+class _PredicateCompiler:
+    """Compiles one predicate.
+
+    It begins anew if a method needs a setting that all runs must have from their beginning.
+    """
 
     def __init__(
-        self, shape: Shape, predicate: FunctionType, reading: CodeReading, type_name: Name
+        self, shape: Shape, predicate: FunctionType, analysis: CodeAnalysis, type_name: Name
     ) -> None:
         self.shape = shape
         self.predicate = predicate
-        self.reading = reading
+        self.analysis = analysis
         self.type_name = type_name
         self.tests_identity = False
         self.real_enums: frozenset[type] = frozenset()
 
-    def lifted(self) -> CompiledPredicate:
+    def compile(self) -> CompiledPredicate:
         self.path = path = Path()
-        path.handles_errors = self.reading.has_handlers
+        path.handles_errors = self.analysis.has_handlers
         self.methods: dict[FunctionType, FunctionType] = {}
-        self.lifting = PredicateRun(
-            path, self.type_name, self.controlled, self.tests_identity, self.real_enums
+        self.runs = PredicateRun(
+            path, self.type_name, self.copy_of, self.tests_identity, self.real_enums
         )
-        self.lifting.shapes[self.shape.cls] = self.shape
-        copy = run_copy(self.lifting, self.predicate, self.reading)
-        given: tuple[Recorded, ...] = (ObjectValue(self.lifting, self.shape),)
+        self.runs.shapes[self.shape.cls] = self.shape
+        copy = make_run_copy(self.runs, self.predicate, self.analysis)
+        given: tuple[Recorded, ...] = (ObjectValue(self.runs, self.shape),)
         takes_envelope = _takes_envelope(self.predicate)
         if takes_envelope:
             given += (EnvelopeValue(path, "the envelope"),)
@@ -199,13 +207,13 @@ class _Lifter:
         return CompiledPredicate(
             filters[0] if len(filters) == 1 else FilterSet(filters),
             is_exact,
-            frozen_copy(self.predicate),
+            make_frozen_copy(self.predicate),
             takes_envelope,
             tuple(path.steps.values()),
         )
 
     def run(self, copy: FunctionType, given: tuple[Recorded, ...]) -> list[Sets]:
-        """The boxes of one run, from where its last fork is."""
+        """Returns the boxes of one run after its last fork."""
         path = self.path
         matches = False
         try:
@@ -225,36 +233,36 @@ class _Lifter:
 
     def note(self, reason: str) -> None:
         if self.path.reason is None:
-            self.path.reason = LiftingStep(self.path.home, "", None, reason)
+            self.path.reason = CompilationStep(self.path.home, "", None, reason)
 
-    def controlled(self, function: FunctionType) -> FunctionType:
-        """The copy of a method that a run may call. Ends the run where there is none."""
+    def copy_of(self, function: FunctionType) -> FunctionType:
+        """Returns the copy of a method that a run may call. Ends the run if there is none."""
         found = self.methods.get(function)
         if found is not None:
             return found
-        reading = reading_of(function.__code__, function.__code__.co_filename)
-        if reading.refusal is not None:
-            self.path.give_up(f"{function.__qualname__}: {reading.refusal[0]}")
-        told = enums_told(function, reading)
-        if told is None:
-            self.path.give_up(f"{function.__qualname__}: {UNTOLD}")
-        if not told <= self.real_enums or reading.tests_identity > self.tests_identity:
-            self.real_enums |= told
+        analysis = analysis_of(function.__code__, function.__code__.co_filename)
+        if analysis.refusal is not None:
+            self.path.give_up(f"{function.__qualname__}: {analysis.refusal[0]}")
+        enums = identity_enums(function, analysis)
+        if enums is None:
+            self.path.give_up(f"{function.__qualname__}: {UNKNOWN_IDENTITY}")
+        if not enums <= self.real_enums or analysis.tests_identity > self.tests_identity:
+            self.real_enums |= enums
             self.tests_identity = True
             raise RestartError
-        self.path.handles_errors = self.path.handles_errors or reading.has_handlers
-        copy = self.methods[function] = run_copy(self.lifting, function, reading)
+        self.path.handles_errors = self.path.handles_errors or analysis.has_handlers
+        copy = self.methods[function] = make_run_copy(self.runs, function, analysis)
         return copy
 
 
 def _recorders(root: type[Recorded] = Recorded) -> list[str]:
-    """The names of the classes of what records."""
+    """Returns the names of the recording classes."""
     known: list[type[Recorded]] = root.__subclasses__()
     return [root.__name__, *(name for each in known for name in _recorders(each))]
 
 
 def _is_pythons_own(error: Exception) -> bool:
-    """Whether an error comes of real values, where nothing that records had a part in it."""
+    """Whether an error comes from real values, with no recording value involved."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -263,7 +271,7 @@ def _is_pythons_own(error: Exception) -> bool:
     return may_raise_here(last.tb_frame.f_code, last.tb_lasti, error, _recorders())
 
 
-def _line(step: LiftingStep) -> PlanLine:
+def _line(step: CompilationStep) -> PlanLine:
     constraint = "" if step.values is None else str(step.values)
     if step.place is None:
         return PlanLine("", "", step.name, constraint, step.reason)

@@ -1,11 +1,12 @@
-"""Objects that stand for an obvent, or for one nested in it, in the runs of a predicate.
+"""`ObjectValue`: an object that represents an obvent, or one nested in it, in the runs of a
+predicate.
 
-Reading a field parts the run by what the field may be: None, True, False are real values then, and
-what is left has one kind. Which attribute of a notification is read follows how obvents stand
-there: a field's own name, else its aliases, else its default; a nested object's fields under its
-path. The values of a field of doubles are doubles there.
+Reading a field splits the run by the possible kinds of its value. None, True and False are real
+values then; other kinds are recording values. The attribute of a field is the one that the codec
+writes: the field's own name, else its aliases, else its default; a nested object's fields have
+paths. The values of a field of doubles are doubles.
 
-A method or a property is run as the predicate is, where no subtype can override it.
+A method or property runs like the predicate if no subtype can override it.
 
 Source: EPFL 2503 §3.5.2 (attributes and methods), §3.5.3 (nested invocations).
 """
@@ -23,9 +24,9 @@ from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESEN
 from contrada.model.domains.values import BOOL
 from contrada.typed.predicates.captured_constants import (
     NotConstantError,
-    frozen,
-    held,
+    freeze,
     is_plain_enum,
+    to_run_constant,
 )
 from contrada.typed.predicates.path_explorer import Path, Sets, Stop
 from contrada.typed.predicates.recorded_values import NO_DEFAULT, Opaque, Recorded, ScalarValue
@@ -45,13 +46,14 @@ from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, NULL_
 from contrada.typed.shapes import Default, Field, FieldKind, Shape, TypeOption, shape_of
 
 OBJECTS_WITHIN_MAX: Final = 8
-"""Objects within objects that are read. Beyond it: what is within stays at the subscriber."""
+"""Depth of nested objects that are read. Beyond it: tests of deeper fields stay at the
+subscriber."""
 
 TRUE_POINT: Final = of_keys(((BOOL, True),))
 _BOOLS: Final = ((True, TRUE_POINT), (False, of_keys(((BOOL, False),))))
 
 Choice = tuple[Any, Sets]
-"""What reading a field gives, for which sets of attributes."""
+"""A possible value of a field, and the sets of attributes for which it has this value."""
 
 Name = Callable[[type], str | None]
 """The name of an obvent class; None for another class."""
@@ -61,37 +63,39 @@ Name = Callable[[type], str | None]
 class PredicateRun:
     """The settings that all runs of one predicate share.
 
-    `real_enums` are the enumerations whose members are told by `is`. `controlled` gives the copy of
-    a function that a run may call.
+    `real_enums` are the enumerations that `is` compares by their members. `copy_of` returns the
+    copy of a function that a run may call.
     """
 
     path: Path
     type_name: Name
-    controlled: Callable[[FunctionType], FunctionType]
+    copy_of: Callable[[FunctionType], FunctionType]
     tests_identity: bool = False
     real_enums: frozenset[type] = frozenset()
     shapes: dict[type, Shape] = field(default_factory=dict)
 
     def shape(self, cls: type) -> Shape:
-        """What a class declares, looked at once."""
+        """Returns the shape of a class, read once."""
         found = self.shapes.get(cls)
         if found is None:
             found = self.shapes[cls] = shape_of(cls)
         return found
 
     def opaque(self, name: str, reason: str) -> Any:
-        """What a field is that no run may look at; `is` would look at it without being seen."""
+        """Returns an unreadable value of a field. With `is` in the code it ends the run: `is` is
+        not recorded.
+        """
         return Stop(f"{name}: {reason}") if self.tests_identity else Opaque(self.path, name, reason)
 
 
 class ObjectValue(Recorded):
-    """An object whose fields are read."""
+    """An object with fields that are read."""
 
-    __slots__ = ("_contrada_lifting", "_contrada_prefix", "_contrada_shape")
+    __slots__ = ("_contrada_prefix", "_contrada_run", "_contrada_shape")
 
-    def __init__(self, lifting: PredicateRun, shape: Shape, prefix: str = "") -> None:
-        super().__init__(lifting.path, prefix[:-1])
-        self._contrada_lifting = lifting
+    def __init__(self, run: PredicateRun, shape: Shape, prefix: str = "") -> None:
+        super().__init__(run.path, prefix[:-1])
+        self._contrada_run = run
         self._contrada_shape = shape
         self._contrada_prefix = prefix
 
@@ -103,7 +107,7 @@ class ObjectValue(Recorded):
         declared = self._contrada_shape.by_name.get(name)
         if declared is None:
             return self._contrada_member(name)
-        option = path.replayed(whole)
+        option = path.replay(whole)
         if option is None:
             choices = _choices(self, declared)
             option = path.fork(whole, choices)
@@ -111,7 +115,7 @@ class ObjectValue(Recorded):
         return value
 
     def _contrada_member(self, name: str) -> Any:
-        """A method or property, run as the predicate is."""
+        """Returns a method or property, run like the predicate."""
         cls = self._contrada_shape.cls
         member = inspect.getattr_static(cls, name, None)
         is_property = isinstance(member, property)
@@ -124,7 +128,7 @@ class ObjectValue(Recorded):
             self._contrada_refuse(
                 f"a subtype may override {called}; mark it, or the class, @typing.final"
             )
-        method = MethodType(self._contrada_lifting.controlled(function), self)
+        method = MethodType(self._contrada_run.copy_of(function), self)
         return method() if is_property else method
 
     def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
@@ -136,14 +140,15 @@ class ObjectValue(Recorded):
         return any(map(self._contrada_is_marked, classes))
 
     def _contrada_is_marked(self, cls: type) -> bool:
-        """Whether the object is of an obvent class: then its mark is there; but the mark may also
-        be there without that.
+        """Whether the object has the mark of an obvent class.
+
+        Its objects have the mark; a notification may also have it without being such an object.
         """
-        given = self._contrada_lifting.type_name(cls)
+        given = self._contrada_run.type_name(cls)
         if given is None:
             self._contrada_refuse(f"{cls.__name__} is no obvent class")
         path, name = self._contrada_path, mark_name(given)
-        option = path.replayed(name)
+        option = path.replay(name)
         if option is None:
             answers = [(True, TRUE_POINT), (False, EVERYTHING)]
             option = path.test(name, answers, is_weak=True)
@@ -152,7 +157,7 @@ class ObjectValue(Recorded):
 
 
 class EnvelopeValue(Recorded):
-    """The envelope of a notification, of which filters see the texts that are always there."""
+    """The envelope of a notification; filters know only its texts that are always present."""
 
     __slots__ = ()
 
@@ -162,7 +167,7 @@ class EnvelopeValue(Recorded):
             return path.values[attribute]
         if name not in ("id", "publisher"):
             self._contrada_refuse(f"{name} of the envelope is not lifted")
-        option = path.replayed(attribute)
+        option = path.replay(attribute)
         if option is None:
             text = TextValue(path, attribute, str)
             option = path.fork(attribute, [(text, {attribute: ALL_TEXT})])
@@ -171,17 +176,17 @@ class EnvelopeValue(Recorded):
 
 
 def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
-    lifting, whole = of._contrada_lifting, of._contrada_prefix + declared.name
+    run, whole = of._contrada_run, of._contrada_prefix + declared.name
     if len(declared.alternatives) == 1 and declared.is_required and not declared.aliases:
         simple = _SCALARS.get(declared.alternatives[0].kind)
         if simple is not None:  # The usual case, for speed.
             _, make, values = simple
-            return [(make(lifting.path, whole, NO_DEFAULT), {whole: values})]
+            return [(make(run.path, whole, NO_DEFAULT), {whole: values})]
     kinds = {each.kind for each in declared.alternatives}
     if not declared.is_flat or not kinds <= _KNOWN:
-        return [(lifting.opaque(whole, "it stands in the body"), {})]
+        return [(run.opaque(whole, "it stands in the body"), {})]
     if FieldKind.OBJECT in kinds and declared.aliases:
-        return [(lifting.opaque(whole, "it is an object, and has aliases"), {})]
+        return [(run.opaque(whole, "it is an object, and has aliases"), {})]
     if FieldKind.OBJECT in kinds:
         return list(_object_choices(of, declared, whole))
     names = [of._contrada_prefix + name for name in (declared.name, *declared.aliases)]
@@ -194,25 +199,28 @@ def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
         beside = default if len(names) == 1 else Default.NONE
         choices += [
             (value, {**before, name: values})
-            for value, values in _scalar_choices(lifting, declared, name, beside)
+            for value, values in _scalar_choices(run, declared, name, beside)
         ]
-    # Where no value of the field stands for the default too, absence is a choice of its own.
-    is_told = len(names) == 1 and any(ABSENT.issubset(sets[names[0]]) for _, sets in choices)
-    if default is not Default.NONE and not is_told:
-        choices.append((_default(lifting, whole, default), dict.fromkeys(names, ABSENT)))
+    # Absence is a choice of its own unless it was added to a value that equals the default.
+    is_covered = len(names) == 1 and any(ABSENT.issubset(sets[names[0]]) for _, sets in choices)
+    if default is not Default.NONE and not is_covered:
+        choices.append((_default(run, whole, default), dict.fromkeys(names, ABSENT)))
     return choices
 
 
 def _scalar_choices(
-    lifting: PredicateRun, declared: Field, name: str, default: Any
+    run: PredicateRun, declared: Field, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
-    """What a field may be, each with the values of one attribute; its default among its like."""
+    """Yields the possible values of a field, each with the values of one attribute.
+
+    A default belongs to the values of its kind.
+    """
     alternatives = list(declared.alternatives)
     kinds = {each.kind for each in alternatives}
     for both, choice in _PAIRS:
         if both <= kinds:
             alternatives = [each for each in alternatives if each.kind not in both]
-            yield choice(lifting, name)
+            yield choice(run, name)
     for each in alternatives:
         kind = each.kind
         if kind is FieldKind.NONE:
@@ -221,78 +229,78 @@ def _scalar_choices(
             for answer, point in _BOOLS:
                 yield answer, point | (ABSENT if default is answer else NOTHING)
         elif kind is FieldKind.ENUM:
-            yield from _enum_choices(lifting, each, name, default)
+            yield from _enum_choices(run, each, name, default)
         else:
             cls, make, values = _SCALARS[kind]
             if type(default) is cls or (kind is FieldKind.FLOAT and type(default) is int):
-                yield make(lifting.path, name, default), values | ABSENT
+                yield make(run.path, name, default), values | ABSENT
             else:
-                yield make(lifting.path, name, NO_DEFAULT), values
+                yield make(run.path, name, NO_DEFAULT), values
 
 
 def _enum_choices(
-    lifting: PredicateRun, alternative: TypeOption, name: str, default: Any
+    run: PredicateRun, alternative: TypeOption, name: str, default: Any
 ) -> Iterator[tuple[Any, ValueSet]]:
     cls = alternative.type
     points = points_of(cls)
     whole = union(points.values())
     if not is_plain_enum(cls):
-        yield lifting.opaque(name, f"{cls.__name__} has code of its own"), whole
-    elif cls in lifting.real_enums and len(points) <= ENUM_FORKS_MAX:
+        yield run.opaque(name, f"{cls.__name__} has code of its own"), whole
+    elif cls in run.real_enums and len(points) <= ENUM_FORKS_MAX:
         for member, point in points.items():
             yield member, point | (ABSENT if member is default else NOTHING)
-    elif cls in lifting.real_enums:
+    elif cls in run.real_enums:
         yield Stop(f"{name}: `is` with more than {ENUM_FORKS_MAX} members"), whole
     elif type(default) is cls:
-        yield MemberValue(lifting.path, name, cls, default), whole | ABSENT
+        yield MemberValue(run.path, name, cls, default), whole | ABSENT
     else:
-        yield MemberValue(lifting.path, name, cls), whole
+        yield MemberValue(run.path, name, cls), whole
 
 
-def _default(lifting: PredicateRun, name: str, default: Any) -> Any:
-    """What an absent field is."""
+def _default(run: PredicateRun, name: str, default: Any) -> Any:
+    """Returns the value of an absent field."""
     if default is Default.MADE:
-        return lifting.opaque(name, "its default is made anew")
+        return run.opaque(name, "its default is made anew")
     try:
-        return held(frozen(default))
+        return to_run_constant(freeze(default))
     except NotConstantError:
-        return lifting.opaque(name, f"its default is {type(default).__name__}")
+        return run.opaque(name, f"its default is {type(default).__name__}")
 
 
 def _object_choices(of: ObjectValue, declared: Field, whole: str) -> Iterator[Choice]:
-    """None and the like, by the attribute of the path itself; an object, where that has no value.
+    """Yields the alternatives of a field with objects.
 
-    A default stands for a wholly absent object. Its absence shows by a field that every such object
-    has.
+    None and scalars are values of the attribute of the path; an object has none there. A default
+    represents a wholly absent object, which is one without a field that every such object has.
     """
-    lifting = of._contrada_lifting
+    run = of._contrada_run
     others = [each for each in declared.alternatives if each.kind is not FieldKind.OBJECT]
     there = NOTHING
     for each in others:
         flat = replace(declared, alternatives=(each,), default=Default.NONE)
-        for value, values in _scalar_choices(lifting, flat, whole, Default.NONE):
+        for value, values in _scalar_choices(run, flat, whole, Default.NONE):
             there |= values
             yield value, {whole: values}
     rest: Sets = {whole: EVERYTHING - there} if others else {}
     if whole.count(".") >= OBJECTS_WITHIN_MAX:
         reason = f"deeper than OBJECTS_WITHIN_MAX = {OBJECTS_WITHIN_MAX} objects"
-        yield lifting.opaque(whole, reason), rest
+        yield run.opaque(whole, reason), rest
         return
     inner = next(each for each in declared.alternatives if each.kind is FieldKind.OBJECT)
-    shape = lifting.shape(inner.type)
-    made = ObjectValue(lifting, shape, f"{whole}.")
+    shape = run.shape(inner.type)
+    made = ObjectValue(run, shape, f"{whole}.")
     if declared.is_required:
         yield made, rest
         return
     sure = next((each.name for each in shape.fields if _is_sure(each)), None)
     if sure is None:
-        yield lifting.opaque(whole, "absent, it has its default"), rest
+        yield run.opaque(whole, "absent, it has its default"), rest
         return
     yield made, {**rest, f"{whole}.{sure}": PRESENT}
     default = declared.default
     if _may_change_defaults(of._contrada_shape.cls):
         default = Default.MADE
-    yield _default(lifting, whole, default), {**rest, f"{whole}.{sure}": ABSENT}
+    yield _default(run, whole, default), {**rest, f"{whole}.{sure}": ABSENT}
 
 
 def _is_sure(of: Field) -> bool:
@@ -303,7 +311,7 @@ def _is_sure(of: Field) -> bool:
 
 
 def _may_change_defaults(cls: Any) -> bool:
-    """Whether making an object runs code that may give a field another value than its default."""
+    """Whether code that runs in the constructor may replace a field's default."""
     if any(hasattr(cls, name) for name in ("__post_init__", "__attrs_post_init__")):
         return True
     if any(getattr(each, "converter", None) for each in getattr(cls, "__attrs_attrs__", ())):
@@ -318,12 +326,12 @@ def _may_change_defaults(cls: Any) -> bool:
     )
 
 
-def _int_or_float(lifting: PredicateRun, name: str) -> tuple[Any, ValueSet]:
-    return NumberValue(lifting.path, name, IntOrFloat), DOUBLES
+def _int_or_float(run: PredicateRun, name: str) -> tuple[Any, ValueSet]:
+    return NumberValue(run.path, name, IntOrFloat), DOUBLES
 
 
-def _str_or_bytes(lifting: PredicateRun, name: str) -> tuple[Any, ValueSet]:
-    return lifting.opaque(name, "str and bytes of one value are the same attribute"), ALL_TEXT
+def _str_or_bytes(run: PredicateRun, name: str) -> tuple[Any, ValueSet]:
+    return run.opaque(name, "str and bytes of one value are the same attribute"), ALL_TEXT
 
 
 _PAIRS: Final[

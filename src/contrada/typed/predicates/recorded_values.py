@@ -1,11 +1,10 @@
-"""Values that stand for a field in the runs of a predicate.
+"""`ScalarValue`: a value that represents a field in the runs of a predicate.
 
-Each says what Python would say for every value that the field may hold: a comparison with a
-constant parts the run by two sets of values. What cannot be told apart by a set of values ends the
-run, with the reason. A value whose field may be absent knows the default that then stands for it,
-and asks that as Python does.
+Each gives Python's answers for all values of the field at once: a comparison with a constant splits
+the run by two sets of values. A distinction that no set of values expresses ends the run, with the
+reason. A field that may be absent has a default, for which Python itself answers.
 
-Their own names begin with `_contrada_`: no code that is run may write such a name.
+Names of their own begin with `_contrada_`: no code that is run may contain such a name.
 
 Source: EPFL 2503 §3.5.3 (degrees of expressiveness).
 """
@@ -22,7 +21,7 @@ from contrada.typed.predicates.path_explorer import Path, RaisesError
 
 
 class NoDefault(enum.Enum):
-    """What stands for an absent field that has no default."""
+    """Represents the default of a field without one."""
 
     NONE = "none"
 
@@ -30,11 +29,11 @@ class NoDefault(enum.Enum):
 NO_DEFAULT: Final = NoDefault.NONE
 
 Verdict = bool | tuple[ValueSet, ValueSet] | RaisesError
-"""The answer for every value, or the sets of those with yes and with no."""
+"""The answer for all values, or the sets of the values with yes and with no."""
 
 
 class Recorded:
-    """What no operation is known of: whatever is done with it ends the run."""
+    """A value without any supported operation: each use ends the run."""
 
     __slots__ = ("_contrada_name", "_contrada_path")
 
@@ -45,20 +44,20 @@ class Recorded:
     def _contrada_refuse(self, reason: str) -> NoReturn:
         self._contrada_path.give_up(reason, self._contrada_name)
 
-    def _contrada_touched(self, what: str) -> NoReturn:
+    def _contrada_refuse_use(self, what: str) -> NoReturn:
         self._contrada_refuse(f"{what} is not lifted")
 
     def __getattr__(self, name: str) -> Any:
-        self._contrada_touched(f"its attribute {name!r}")
+        self._contrada_refuse_use(f"its attribute {name!r}")
 
-    def _contrada_within(self, container: Any) -> bool:
-        self._contrada_touched("`in`")
+    def _contrada_is_in(self, container: Any) -> bool:
+        self._contrada_refuse_use("`in`")
 
     def _contrada_is_instance(self, classes: tuple[type, ...]) -> bool:
-        self._contrada_touched("isinstance")
+        self._contrada_refuse_use("isinstance")
 
 
-_TOUCHES: Final = {
+_USES: Final = {
     **{f"__{name}__": f"`{name}`" for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     "__hash__": "a look-up by it",
     "__bool__": "its truth",
@@ -108,19 +107,19 @@ _TOUCHES: Final = {
 }
 
 
-def _touching(words: str) -> Callable[..., Any]:
+def _refusing_method(words: str) -> Callable[..., Any]:
     def touch(self: Recorded, *arguments: Any, **named: Any) -> Any:
-        self._contrada_touched(words)
+        self._contrada_refuse_use(words)
 
     return touch
 
 
-for _name, _words in _TOUCHES.items():
-    setattr(Recorded, _name, _touching(_words))
+for _name, _words in _USES.items():
+    setattr(Recorded, _name, _refusing_method(_words))
 
 
 class Opaque(Recorded):
-    """What a run may hand on, but not look at."""
+    """A value that a run may pass on, but not read."""
 
     __slots__ = ("_contrada_reason",)
 
@@ -128,12 +127,12 @@ class Opaque(Recorded):
         super().__init__(path, name)
         self._contrada_reason = reason
 
-    def _contrada_touched(self, what: str) -> NoReturn:
+    def _contrada_refuse_use(self, what: str) -> NoReturn:
         self._contrada_refuse(self._contrada_reason)
 
 
 class ScalarValue(Recorded):
-    """A field's value that is one attribute. `_contrada_whole` are the values it may have."""
+    """A field's value that is one attribute. `_contrada_whole` are its possible values."""
 
     __slots__ = ("_contrada_default",)
 
@@ -146,9 +145,9 @@ class ScalarValue(Recorded):
         self._contrada_default = default
 
     def _contrada_test(self, verdict: Callable[[], Verdict], real: Callable[[Any], Any]) -> bool:
-        """Part the run by what every value says, and the default as Python says it."""
+        """Splits the run by the answers for all values; Python answers for the default."""
         path, name = self._contrada_path, self._contrada_name
-        option = path.replayed(name)
+        option = path.replay(name)
         if option is None:
             options = _options(verdict(), self._contrada_whole)
             if self._contrada_default is not NO_DEFAULT:
@@ -158,10 +157,10 @@ class ScalarValue(Recorded):
         answer: bool = path.answer(option)
         return answer
 
-    def _contrada_compared(self, order: str, other: Any) -> bool:
+    def _contrada_compare(self, order: str, other: Any) -> bool:
         if isinstance(other, Recorded):
             if isinstance(other, Opaque):
-                other._contrada_touched("")
+                other._contrada_refuse_use("")
             self._contrada_refuse("a comparison with another field is not lifted")
         return self._contrada_test(
             lambda: self._contrada_verdict(order, other), lambda it: ORDERS[order](it, other)
@@ -179,17 +178,17 @@ class ScalarValue(Recorded):
         return ordered, without(self._contrada_whole, ordered)
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
-        """The values that equal one of some constants."""
+        """Returns the values that equal one of some constants."""
         raise NotImplementedError
 
     def _contrada_is_ordered_with(self, other: Any) -> bool:
         raise NotImplementedError
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        """The values in an order to a constant with which they can be ordered."""
+        """Returns the values in an order to a comparable constant."""
         raise NotImplementedError
 
-    def _contrada_within(self, container: Any) -> bool:
+    def _contrada_is_in(self, container: Any) -> bool:
         def verdict() -> Verdict:
             equal = self._contrada_equal(container)
             return equal, without(self._contrada_whole, equal)
@@ -204,20 +203,20 @@ class ScalarValue(Recorded):
     def __getattr__(self, name: str) -> Any:
         if not hasattr(self._contrada_class, name) and self._contrada_default is NO_DEFAULT:
             raise RaisesError(f"AttributeError: {self._contrada_class.__name__} has no {name!r}")
-        self._contrada_touched(f"{self._contrada_class.__name__}.{name}")
+        self._contrada_refuse_use(f"{self._contrada_class.__name__}.{name}")
 
 
-def _comparing(order: str) -> Any:
-    return lambda self, other: self._contrada_compared(order, other)
+def _comparison_method(order: str) -> Any:
+    return lambda self, other: self._contrada_compare(order, other)
 
 
 for _order in ORDERS:
-    setattr(ScalarValue, f"__{ORDERS[_order].__name__}__", _comparing(_order))
+    setattr(ScalarValue, f"__{ORDERS[_order].__name__}__", _comparison_method(_order))
 ScalarValue.__hash__ = Recorded.__hash__  # type: ignore[method-assign]
 
 
 def without(whole: ValueSet, part: ValueSet) -> ValueSet:
-    """The values of a set that are not in another one."""
+    """Returns the difference of two sets."""
     if whole.text is None and part.text is None:
         return of_cuts(line.difference(whole.line, part.line))
     return whole - part
@@ -232,7 +231,7 @@ def _options(verdict: Verdict, whole: ValueSet) -> list[tuple[Any, ValueSet]]:
 def _with_default(
     options: list[tuple[Any, ValueSet]], default: Any, real: Callable[[Any], Any]
 ) -> None:
-    """Adds absence to the option that the default takes."""
+    """Adds absence to the option of the default's answer."""
     answer: Any
     try:
         answer = bool(real(default))

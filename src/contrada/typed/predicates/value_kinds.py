@@ -1,7 +1,7 @@
-"""The kinds of a field's values, each with what Python's comparisons say of them.
+"""The recording values of each kind of field, with Python's comparisons as sets of values.
 
-Numbers, texts, times, dates, durations, decimals and members of enumerations: which values of the
-attribute equal a constant, and which stand in an order to it.
+The kinds are numbers, texts, times, dates, durations, decimals and members of enumerations. Each
+defines the values that equal a constant, and the values in an order to it.
 
 Source: EPFL 2503 §3.5.1 (comparisons).
 """
@@ -45,14 +45,14 @@ from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS
 from contrada.typed.shapes import enum_values
 
 ENUM_FORKS_MAX: Final = 16
-"""Members of an enumeration that runs take one by one, where a set of members is not enough. Beyond
+"""Members of an enumeration that runs explore one by one, if a set of members is not enough. Beyond
 it: such a run stays at the subscriber."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class NumberValue(ScalarValue):
-    """An integer or a double, as it is or after arithmetic with constants."""
+    """An integer or a double, possibly after arithmetic with constants."""
 
     __slots__ = ("_contrada_class", "_contrada_is_int", "_contrada_steps", "_contrada_whole")
 
@@ -100,30 +100,32 @@ class NumberValue(ScalarValue):
 
     def __getattr__(self, name: str) -> Any:
         if self._contrada_class is IntOrFloat and (hasattr(int, name) or hasattr(float, name)):
-            self._contrada_touched(f"{name} of an int or a float")
+            self._contrada_refuse_use(f"{name} of an int or a float")
         return super().__getattr__(name)
 
     def __bool__(self) -> bool:
         return self._contrada_test(lambda: self._contrada_verdict("!=", 0), bool)
 
-    def _contrada_stepped(
+    def _contrada_step(
         self, sign: str, constant: Any, step: Callable[[Any], Any], *, keeps: bool
     ) -> "NumberValue":
-        """This number after one more operation, which keeps the order of numbers or turns it."""
+        """Returns this number after one more operation, which keeps the order of numbers or
+        reverses it.
+        """
         if not isinstance(constant, int | float) or self._contrada_class is IntOrFloat:
-            self._contrada_touched(f"`{sign}` with {type(constant).__name__}")
+            self._contrada_refuse_use(f"`{sign}` with {type(constant).__name__}")
         try:
             is_finite = math.isfinite(constant)
         except OverflowError:
             is_finite = False
         if not is_finite:
-            self._contrada_touched(f"`{sign}` with such a number")
+            self._contrada_refuse_use(f"`{sign}` with such a number")
         default = self._contrada_default
         if default is not NO_DEFAULT:
             try:
                 default = step(default)
             except (ArithmeticError, TypeError):
-                self._contrada_touched(f"`{sign}` with the default {default!r}")
+                self._contrada_refuse_use(f"`{sign}` with the default {default!r}")
         stays_int = self._contrada_is_int and isinstance(constant, int) and sign != "/"
         stepped = NumberValue(
             self._contrada_path,
@@ -138,37 +140,35 @@ class NumberValue(ScalarValue):
         return stepped
 
     def __add__(self, other: Any) -> "NumberValue":
-        return self._contrada_stepped("+", other, lambda it: it + other, keeps=True)
+        return self._contrada_step("+", other, lambda it: it + other, keeps=True)
 
     def __radd__(self, other: Any) -> "NumberValue":
-        return self._contrada_stepped("+", other, lambda it: other + it, keeps=True)
+        return self._contrada_step("+", other, lambda it: other + it, keeps=True)
 
     def __sub__(self, other: Any) -> "NumberValue":
-        return self._contrada_stepped("-", other, lambda it: it - other, keeps=True)
+        return self._contrada_step("-", other, lambda it: it - other, keeps=True)
 
     def __rsub__(self, other: Any) -> "NumberValue":
-        return self._contrada_stepped("-", other, lambda it: other - it, keeps=False)
+        return self._contrada_step("-", other, lambda it: other - it, keeps=False)
 
     def __mul__(self, other: Any) -> "NumberValue":
-        return self._contrada_stepped("*", other, lambda it: it * other, keeps=_is_positive(other))
+        return self._contrada_step("*", other, lambda it: it * other, keeps=_is_positive(other))
 
     def __rmul__(self, other: Any) -> "NumberValue":
-        return self._contrada_stepped("*", other, lambda it: other * it, keeps=_is_positive(other))
+        return self._contrada_step("*", other, lambda it: other * it, keeps=_is_positive(other))
 
     def __truediv__(self, other: Any) -> "NumberValue":
         self._contrada_no_zero(other)
-        return self._contrada_stepped("/", other, lambda it: it / other, keeps=_is_positive(other))
+        return self._contrada_step("/", other, lambda it: it / other, keeps=_is_positive(other))
 
     def __floordiv__(self, other: Any) -> "NumberValue":
         self._contrada_no_zero(other)
         if not (self._contrada_is_int and isinstance(other, int)):
-            self._contrada_touched("`//` of a float")
-        return self._contrada_stepped(
-            "//", other, lambda it: it // other, keeps=_is_positive(other)
-        )
+            self._contrada_refuse_use("`//` of a float")
+        return self._contrada_step("//", other, lambda it: it // other, keeps=_is_positive(other))
 
     def __neg__(self) -> "NumberValue":
-        return self._contrada_stepped("-", 1, operator.neg, keeps=False)
+        return self._contrada_step("-", 1, operator.neg, keeps=False)
 
     def __pos__(self) -> "NumberValue":
         return self
@@ -179,7 +179,7 @@ class NumberValue(ScalarValue):
 
 
 class IntOrFloat:
-    """Stands for the class of a field `int | float`."""
+    """Represents the class of a field `int | float`."""
 
 
 def _is_positive(constant: Any) -> bool:
@@ -219,16 +219,16 @@ class TextValue(ScalarValue):
         def verdict() -> Verdict:
             if not isinstance(part, cls):
                 return RaisesError(f"TypeError: {type(part).__name__} in {cls.__name__}")
-            return _parted(sets.contains, (part,))
+            return _split_texts(sets.contains, (part,))
 
         return self._contrada_test(verdict, lambda it: part in it)
 
     def startswith(self, given: Any, *more: Any) -> bool:
-        """As of str and bytes, for a constant or a tuple of them."""
+        """As in str and bytes, for a constant or a tuple of constants."""
         return self._contrada_at_end("startswith", sets.prefix, given, more)
 
     def endswith(self, given: Any, *more: Any) -> bool:
-        """As of str and bytes, for a constant or a tuple of them."""
+        """As in str and bytes, for a constant or a tuple of constants."""
         return self._contrada_at_end("endswith", sets.suffix, given, more)
 
     def _contrada_at_end(
@@ -239,7 +239,7 @@ class TextValue(ScalarValue):
         if more or not all(isinstance(each, cls) for each in texts):
             self._contrada_refuse(f"{method} with more than text, or a tuple of it, is not lifted")
         return self._contrada_test(
-            lambda: _parted(build, texts), lambda it: getattr(it, method)(given)
+            lambda: _split_texts(build, texts), lambda it: getattr(it, method)(given)
         )
 
 
@@ -248,26 +248,27 @@ def _kind_of(part: Any) -> str:
 
 
 def _utf8(text: str | bytes) -> bytes:
-    """The bytes of a text, in the order of its characters; of lone surrogates too, which no field
-    can hold.
+    """Returns the bytes of a text, in the order of its characters.
+
+    Lone surrogates are encoded, too; no field can hold them.
     """
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 
-def _parted(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes]) -> Verdict:
-    """The texts for which one of some operators holds, and the other texts."""
+def _split_texts(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes]) -> Verdict:
+    """Returns the texts that satisfy one of some operators, and the other texts."""
     known = []
     for each in texts:
-        held = _utf8(each)
-        if isinstance(each, bytes) or _is_utf8(held):
-            known.append(build(held))
+        encoded = _utf8(each)
+        if isinstance(each, bytes) or _is_utf8(encoded):
+            known.append(build(encoded))
     found = known[0] if len(known) == 1 else union(known)
     return found, without(ALL_TEXT, found)
 
 
-def _is_utf8(held: bytes) -> bool:
+def _is_utf8(encoded: bytes) -> bool:
     try:
-        held.decode()
+        encoded.decode()
     except UnicodeDecodeError:
         return False
     return True
@@ -277,7 +278,7 @@ _LINES: Final = {"<": line.below, "<=": line.at_most, ">": line.above, ">=": lin
 
 
 class TimeValue(ScalarValue):
-    """A datetime with a zone, in UTC when it comes."""
+    """A datetime with a zone, received in UTC."""
 
     __slots__ = ()
 
@@ -289,7 +290,8 @@ class TimeValue(ScalarValue):
         for each in others:
             if isinstance(each, datetime) and each.utcoffset() is not None:
                 time_us = (each - EPOCH) // _MICROSECOND
-                # A time that a zone's clocks show twice, or never, equals none of another zone.
+                # In Python a time that a zone's clocks show twice, or never, equals no time of
+                # another zone.
                 if TIME_MIN_US <= time_us <= TIME_MAX_US and datetime_of(time_us) == each:
                     keys.append((TIME, time_us))
         return of_keys(keys)
@@ -307,35 +309,35 @@ class TimeValue(ScalarValue):
         return self._contrada_test(lambda: True, bool)
 
 
-class WrittenValue(ScalarValue):
-    """What stands as a text, and texts are in the order of the values; of one class exactly."""
+class TextFormValue(ScalarValue):
+    """A value of exactly one class with a text form in the same order."""
 
     __slots__ = ()
 
     _contrada_whole = ALL_TEXT
-    _contrada_written: Callable[[Any], str]
+    _contrada_to_text: Callable[[Any], str]
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
         alike = (each for each in others if type(each) is self._contrada_class)
-        return of_keys(key_of(self._contrada_written(each)) for each in alike)
+        return of_keys(key_of(self._contrada_to_text(each)) for each in alike)
 
     def _contrada_is_ordered_with(self, other: Any) -> bool:
         return type(other) is self._contrada_class
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        return of_cuts(_LINES[order](key_of(self._contrada_written(other))))
+        return of_cuts(_LINES[order](key_of(self._contrada_to_text(other))))
 
     def __bool__(self) -> bool:
         return self._contrada_test(lambda: True, bool)
 
 
-class DateValue(WrittenValue):
+class DateValue(TextFormValue):
     """A date, as its ISO text."""
 
     __slots__ = ()
 
     _contrada_class = date
-    _contrada_written = staticmethod(date.isoformat)
+    _contrada_to_text = staticmethod(date.isoformat)
 
 
 class DurationValue(ScalarValue):
@@ -364,7 +366,7 @@ class DurationValue(ScalarValue):
 
 
 class DecimalValue(ScalarValue):
-    """A Decimal, of which the attribute is the nearest double: what it says is never certain."""
+    """A Decimal. Its attribute is the nearest double, so its answers are never certain."""
 
     __slots__ = ()
 
@@ -385,7 +387,7 @@ class DecimalValue(ScalarValue):
             return of_cuts(at_most), of_cuts(at_least) | nan
         return of_cuts(at_least), of_cuts(at_most) | nan
 
-    def _contrada_within(self, container: Any) -> bool:
+    def _contrada_is_in(self, container: Any) -> bool:
         return any(self == each for each in container)
 
     def __bool__(self) -> bool:
@@ -395,7 +397,7 @@ class DecimalValue(ScalarValue):
 class MemberValue(ScalarValue):
     """A member of an enumeration without code of its own, as its value or its name.
 
-    What a set of members does not tell, each member is asked for, in runs of their own.
+    Questions that a set of members does not answer are asked of each member, in runs of its own.
     """
 
     __slots__ = ("_contrada_class", "_contrada_points", "_contrada_whole")
@@ -413,9 +415,9 @@ class MemberValue(ScalarValue):
         )
 
     def _contrada_real(self, words: str) -> Any:
-        """The member itself, one in each run."""
+        """Returns the member itself, another one in each run."""
         path, name = self._contrada_path, self._contrada_name
-        option = path.replayed(name)
+        option = path.replay(name)
         if option is None:
             if len(self._contrada_points) > ENUM_FORKS_MAX:
                 self._contrada_refuse(f"{words} of more than {ENUM_FORKS_MAX} members")
@@ -429,9 +431,9 @@ class MemberValue(ScalarValue):
             )
         return path.answer(option)
 
-    def _contrada_compared(self, order: str, other: Any) -> bool:
+    def _contrada_compare(self, order: str, other: Any) -> bool:
         if order in ("==", "!=") or isinstance(other, Recorded):
-            return super()._contrada_compared(order, other)
+            return super()._contrada_compare(order, other)
         member = self._contrada_real("an order")
         try:
             answer: bool = ORDERS[order](member, other)
@@ -454,6 +456,6 @@ class MemberValue(ScalarValue):
 
 
 def points_of(cls: Any) -> dict[Any, ValueSet]:
-    """The members of an enumeration, each with the set of its one value."""
+    """Returns the members of an enumeration, each with the set of its one value."""
     values: list[Any] = list(enum_values(cls))
     return {member: of_keys((key_of(value),)) for member, value in zip(cls, values, strict=True)}
