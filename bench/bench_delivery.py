@@ -170,10 +170,10 @@ class Pair:
         self.servers = {name: DeliveryServer(name, incarnation=1) for name in "ab"}
         self.accepted = self.taken = 0
         for name, other in ("ab", "ba"):
-            self.do(name, self.servers[name].change_ways({other: other}, 0))
+            self.do(name, self.servers[name].change_routes({other: other}, 0))
             self.do(name, self.servers[name].link_up(Neighbour(other), 0))
         owner = self.servers["b"]
-        self.do("b", owner.stand("s", parse_filter_set("price >= 0"), 0))
+        self.do("b", owner.create_subscription("s", parse_filter_set("price >= 0"), 0))
         self.do("b", owner.consume("c", OpenLog("s", "c"), 0))
         self.do("b", owner.consume("c", Grant("s", "c", 10 * BATCH), 0))
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from contrada.cli import main
 from contrada.cli.simulate_overlay import COLUMNS, COLUMNS_OF_SAVINGS
 from contrada.lab.simulation import simulated_network
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import to_text
 from contrada.lab.simulation.worlds import kinds
 from contrada.routing.router import Router
@@ -46,7 +46,7 @@ def test_worlds_with_promises_are_counted_and_their_scripts_run_again(tmp_path: 
     assert (record["kind"], record["failed"]) == (kind, [])
     assert record["delivered"] >= record["must"] > 50
     file = tmp_path / "world.json"
-    file.write_text(to_text(made(0, kinds(kind)[0])))
+    file.write_text(to_text(make_script(0, kinds(kind)[0])))
     result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
     assert (result.exit_code, result.stdout.endswith("all holds\n")) == (0, True)
 
@@ -78,7 +78,7 @@ def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) ->
     result = CliRunner().invoke(main, ["simulate", "worlds", *options])
     failed = {int(each) for each in re.findall(r"seed (\d): twice", result.stderr)}
     assert len(failed) == 4
-    by_size = sorted(failed, key=lambda seed: made(seed, kinds(kind)[0]).brokers)
+    by_size = sorted(failed, key=lambda seed: make_script(seed, kinds(kind)[0]).brokers)
     told = re.findall(r"seed (\d): the shortest", result.stderr)
     assert [int(each) for each in told] == by_size[:3] != [0, 1, 2]
 
@@ -86,7 +86,7 @@ def test_the_smallest_networks_are_shortened(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that was told could not be looked at again."""
     file = tmp_path / "world.json"
-    file.write_text(to_text(made(0, kinds("central, subscription")[0])))
+    file.write_text(to_text(make_script(0, kinds("central, subscription")[0])))
     result = CliRunner().invoke(main, ["simulate", "replay", str(file)])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.endswith("all holds\n")

@@ -123,7 +123,7 @@ class DeliveryNetwork:
             self.do(one, self.servers[one].link_down(Neighbour(other), self.now_us))
         self.find_ways()
 
-    def lose_parcels(self, a: str, b: str) -> None:
+    def lose_shipments(self, a: str, b: str) -> None:
         """What is on its way between two servers is lost in silence, but for what is flooded."""
         wire = self.wires[a, b]
         self.wires[a, b] = deque(
@@ -132,7 +132,7 @@ class DeliveryNetwork:
 
     def arrive(self, name: str, publisher: str, past: Mapping[str, int]) -> None:
         """A publisher comes to a server from others, in these lives of theirs."""
-        self.do(name, self.servers[name].arrive(publisher, past, self.now_us))
+        self.do(name, self.servers[name].connect_publisher(publisher, past, self.now_us))
 
     def bring(self, a: str, b: str) -> None:
         """What is on its way from one server to a neighbour arrives, and nothing else."""
@@ -144,14 +144,14 @@ class DeliveryNetwork:
     def find_ways(self) -> None:
         """All learn the shortest ways that there are now."""
         for name, server in self.servers.items():
-            ways: dict[str, str] = {}
+            routes: dict[str, str] = {}
             found = deque((b, b) for a, b in sorted(self.links) if a == name)
             while found:
                 at, first = found.popleft()
-                if at not in ways and at != name:
-                    ways[at] = first
+                if at not in routes and at != name:
+                    routes[at] = first
                     found += [(b, first) for a, b in sorted(self.links) if a == at]
-            self.do(name, server.change_ways(ways, self.now_us))
+            self.do(name, server.change_routes(routes, self.now_us))
 
     def do(self, name: str, effects: Sequence[DeliveryEffect]) -> None:
         """Carries out effects, once what was done before is on stable storage."""
@@ -162,25 +162,25 @@ class DeliveryNetwork:
                 case SendMessage(to, message):
                     if (name, to.name) in self.links:
                         self.wires[name, to.name].append(message)
-                case HandRecords(client, Records() as said):
-                    self.hand(name, client, said)
-                case HandRecords(client, Closed() as said):
-                    self.closed.append(said)
+                case HandRecords(client, Records() as message):
+                    self.hand(name, client, message)
+                case HandRecords(client, Closed() as message):
+                    self.closed.append(message)
                 case Confirmed(token) | Failed(token):
                     assert token not in self.outcomes, "answered twice"
                     self.outcomes[token] = effect
 
-    def hand(self, name: str, client: str, said: Records) -> None:
+    def hand(self, name: str, client: str, message: Records) -> None:
         """A client gets records, and says that it is done with them."""
-        for record in said.records:
+        for record in message.records:
             assert record.notification is not None
             self.got[client].append(int(str(record.notification["i"])))
             self.attempts[client].append(record.attempt)
             self.positions[client].append(record.position)
         if self.acks:
-            done = tuple((each.position, each.position + 1) for each in said.records)
-            self.say(name, client, Ack(said.name, client, done))
-            self.say(name, client, Grant(said.name, client, len(done)))
+            done = tuple((each.position, each.position + 1) for each in message.records)
+            self.say(name, client, Ack(message.name, client, done))
+            self.say(name, client, Grant(message.name, client, len(done)))
 
     def step(self) -> bool:
         """One message arrives, on a link drawn by lot; whether there was one."""
@@ -222,9 +222,9 @@ class DeliveryNetwork:
         self.do(at, self.servers[at].publish(token, publisher, listed, self.now_us))
         return token
 
-    def say(self, at: str, client: str, said: Consuming) -> None:
+    def say(self, at: str, client: str, message: Consuming) -> None:
         """A client says something as a consumer."""
-        self.do(at, self.servers[at].consume(client, said, self.now_us))
+        self.do(at, self.servers[at].consume(client, message, self.now_us))
 
     def read(self, at: str, client: str, name: str, credit: int = CREDIT) -> None:
         """A client reads a subscription from now on."""
@@ -238,7 +238,9 @@ class DeliveryNetwork:
     def stand(self, at: str, name: str, text: str = "i >= 0", *, is_durable: bool = False) -> None:
         """A standing subscription begins, of which all servers learn that can."""
         server = self.servers[at]
-        self.do(at, server.stand(name, all_of(text), self.now_us, is_durable=is_durable))
+        self.do(
+            at, server.create_subscription(name, all_of(text), self.now_us, is_durable=is_durable)
+        )
 
     def was_accepted(self, token: int) -> bool:
         """Whether a publication was accepted; an assertion that it was answered."""

@@ -14,7 +14,7 @@ LOGS = ("a", "b")
 
 def flip(store: MemoryStore, log: str, position: int, at: int) -> None:
     """Changes a byte of a record, as a disk may."""
-    for disk in (store._stable, store._now):
+    for disk in (store._stable, store._current):
         _, time_us, data, summed = disk.logs[log].records[position]
         changed = bytes([*data[:at], data[at] ^ 0x55, *data[at + 1 :]])
         disk.logs[log].records[position] = position, time_us, changed, summed
@@ -22,14 +22,14 @@ def flip(store: MemoryStore, log: str, position: int, at: int) -> None:
 
 def tear(store: MemoryStore, log: str, position: int, length: int) -> None:
     """Leaves of a record no more than so many bytes, as where it was being written."""
-    for disk in (store._stable, store._now):
+    for disk in (store._stable, store._current):
         _, time_us, data, summed = disk.logs[log].records[position]
         disk.logs[log].records[position] = position, time_us, data[:length], summed
 
 
 def lose(store: MemoryStore, log: str, position: int) -> None:
     """Takes a record away."""
-    for disk in (store._stable, store._now):
+    for disk in (store._stable, store._current):
         del disk.logs[log].records[position]
 
 
@@ -171,7 +171,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert extent.records == len(held)
             for at in range(self.first(log), self.next[log]):
                 following = [each for each in held if each >= at]
-                assert extent.kept_from(at) == min(following, default=self.next[log])
+                assert extent.first_kept(at) == min(following, default=self.next[log])
             done = [at for a, b in self.store.acknowledged(log) for at in range(a, b)]
             assert done == sorted(self.done[log])
         assert dict(self.store.notes()) == self.noted

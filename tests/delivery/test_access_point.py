@@ -152,7 +152,7 @@ def test_what_waits_is_bounded_in_time_and_number(monkeypatch: pytest.MonkeyPatc
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.arrive("b", "q", {"a": net.incarnation("a")})
     with pytest.raises(LimitError, match="WAITING_MAX"):
-        net.servers["b"].arrive("r", {"a": net.incarnation("a")}, net.now_us)
+        net.servers["b"].connect_publisher("r", {"a": net.incarnation("a")}, net.now_us)
 
 
 def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_who_goes_another_way_carries_what_it_was_after(is_numbered: bool) -> No
     net.run()
     net.read("h", "x", "q")
     net.publish("a", [notice(1, "reliable fifo", "p", 1 * is_numbered)], "p")
-    net.lose_parcels("a", "h")
+    net.lose_shipments("a", "h")
     net.publish("a", [notice(2, "reliable fifo total:t", "p", 2 * is_numbered)], "p")
     net.run()
     assert net.got["x"] == [], "it waits for the first, which is sent again"
@@ -192,7 +192,7 @@ def test_who_moved_carries_what_it_was_after() -> None:
     net.run()
     net.read("h", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
-    net.lose_parcels("a", "h")
+    net.lose_shipments("a", "h")
     past = {"a": net.incarnation("a"), "b": net.incarnation("b")}
     net.arrive("b", "p", past)
     net.run()
@@ -334,4 +334,4 @@ def test_what_failed_at_one_server_may_be_published_by_another(
     known = Publisher()
     for past in pasts[::order]:
         known.learn(*past)
-    assert (known.sequence, known.failed, known.untold) == expected
+    assert (known.sequence, known.failed, known.unknown_to) == expected

@@ -41,9 +41,9 @@ def test_it_reads_from_where_it_says() -> None:
 def test_who_does_not_read_is_told() -> None:
     """A client would wait for what never comes; or fill the streams with what means nothing."""
     net = made()
-    for said in (Grant("s", "x", 1), Ack("s", "x", ())):
-        net.say("a", "x", said)
-        net.say("b", "x", said)
+    for message in (Grant("s", "x", 1), Ack("s", "x", ())):
+        net.say("a", "x", message)
+        net.say("b", "x", message)
     assert reasons(net) == ["'x' does not read 's'"] * 4
     net.say("a", "x", CloseLog("s", "x"))
     net.say("a", "x", CloseLog("none", "x"))
@@ -68,7 +68,7 @@ def test_what_comes_for_one_that_is_gone_comes_to_another() -> None:
     net.read("a", "x", "s")
     net.run()
     net.got.clear()
-    del net.servers["a"]._consumers._homes["s", "x"]
+    del net.servers["a"]._consumers._owners["s", "x"]
     net.publish("b", [notice(2, "reliable")])
     net.run(2)
     net.read("b", "y", "s")

@@ -7,7 +7,7 @@ from contrada.errors import InvalidValueError
 
 
 @pytest.mark.parametrize(
-    ("text", "promised"),
+    ("text", "guarantee"),
     [
         ("best-effort", DeliveryClass()),
         ("reliable", DeliveryClass(is_reliable=True)),
@@ -19,9 +19,9 @@ from contrada.errors import InvalidValueError
         ("certified fifo total:b", DeliveryClass(True, True, True, False, "b")),
     ],
 )
-def test_words_promise(text: str, promised: DeliveryClass) -> None:
+def test_words_promise(text: str, guarantee: DeliveryClass) -> None:
     """A publisher would be promised something else than it asked for."""
-    assert delivery_class(text) == promised
+    assert delivery_class(text) == guarantee
 
 
 @pytest.mark.parametrize(

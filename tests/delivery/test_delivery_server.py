@@ -50,7 +50,7 @@ def test_what_a_link_lost_is_sent_again_by_another_way() -> None:
     net.run(1)
     assert net.got["x"] == [1, 2]
     net.publish("a", [notice(3, "reliable")])
-    net.lose_parcels("a", "b")
+    net.lose_shipments("a", "b")
     net.run(1)
     assert net.got["x"] == [1, 2, 3], "lost in silence, and sent again when it was due"
     assert net.servers["a"].statistics().held == 0
@@ -71,7 +71,7 @@ def test_a_large_batch_comes_whole_here_and_elsewhere(monkeypatch: pytest.Monkey
     for i in range(20, 40):
         net.publish("a", [notice(i, "reliable")])
         if i == 20:
-            net.lose_parcels("a", "b")  # what follows comes early
+            net.lose_shipments("a", "b")  # what follows comes early
     net.run(40)
     assert net.got == {"a": [*range(40)], "b": [*range(40)]}
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
     """A reader would stand still until something else happens."""
     store = AwayStore()
     server = DeliveryServer("a", incarnation=1, store=store)
-    server.stand("s", all_of(), 0, is_durable=True)
+    server.create_subscription("s", all_of(), 0, is_durable=True)
     server.publish(1, "", [notice(1, "certified")], 0)
     server.consume("c", OpenLog("s", "c"), 0)
     store.is_away = True
@@ -106,8 +106,8 @@ def test_what_cannot_be_read_is_read_when_its_time_has_come() -> None:
     store.is_away = False
     (given,) = server.tick(RETRY_US)
     assert isinstance(given, HandRecords)
-    assert isinstance(given.said, Records)
-    assert [each.position for each in given.said.records] == [1]
+    assert isinstance(given.message, Records)
+    assert [each.position for each in given.message.records] == [1]
     assert server.due_us is None
     server.consume("c", Ack("s", "c", ((1, 2),)), 0)
     server.validate()
@@ -232,7 +232,7 @@ def test_numbers_are_not_given_again_to_who_was_forgotten() -> None:
     net.run()
     net.crash("b")
     net.do("a", net.servers["a"].forget("b", net.now_us))
-    assert net.servers["a"].standing() == {}
+    assert net.servers["a"].subscriptions() == {}
     net.start("b")
     net.mend("a", "b")
     net.run()
@@ -279,11 +279,11 @@ def test_what_was_sent_before_a_restart_comes_before_what_follows_from_it() -> N
     net.start("h")
     net.mend("h", "g")
     net.bring("h", "g")
-    net.lose_parcels("g", "k")
+    net.lose_shipments("g", "k")
     net.read("g", "x", "one")
     net.bring("g", "h")
     net.bring("h", "g")
-    net.lose_parcels("g", "k")
+    net.lose_shipments("g", "k")
     assert net.got["x"] == [1]
     net.publish("g", [notice(2, "reliable causal", "q", 1)], "q")
     net.run()
@@ -343,11 +343,11 @@ def test_restarts_of_either_end_leave_no_consumer_behind() -> None:
     net.run(3)
     assert net.got["z"] == [1]
     # What a told b of a consumer comes after b has restarted: it is not there any more.
-    net.lose_parcels("a", "b")
+    net.lose_shipments("a", "b")
     net.close("a", "z", "s")
     net.run(3)
     net.read("a", "z", "s")
-    net.lose_parcels("a", "b")
+    net.lose_shipments("a", "b")
     net.crash("b")
     net.start("b")
     net.mend("a", "b")
@@ -381,7 +381,7 @@ def test_what_cannot_be_done_closes_a_consumer() -> None:
     net.say("b", "y", CloseLog("s", "y", ends=True))
     net.run()
     assert net.closed[-1].reason == "the subscription has ended"
-    assert net.servers["a"].standing() == {}
+    assert net.servers["a"].subscriptions() == {}
 
 
 def test_a_consumer_cannot_fill_the_stream_to_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,10 +415,10 @@ def test_dead_letters_are_a_subscription() -> None:
     net = DeliveryNetwork("ab", "ab", "b", acks=False)
     retention = Retention(attempts_max=1, dead_letter="dead")
     server = net.servers["b"]
-    effects = server.stand("s", all_of(), net.now_us, retention, is_durable=True)
+    effects = server.create_subscription("s", all_of(), net.now_us, retention, is_durable=True)
     net.do("b", effects)
     net.run()
-    assert net.servers["a"].standing() == {"s": "b", "dead": "b"}
+    assert net.servers["a"].subscriptions() == {"s": "b", "dead": "b"}
     net.read("a", "d", "dead")
     net.read("b", "x", "s")
     net.publish("a", [notice(1, "reliable")])
@@ -429,13 +429,13 @@ def test_dead_letters_are_a_subscription() -> None:
     assert server.statistics().logs["s"].dead == 1
     net.crash("b")
     net.start("b")
-    assert net.servers["b"].standing() == {"s": "b", "dead": "b"}
+    assert net.servers["b"].subscriptions() == {"s": "b", "dead": "b"}
     net.validate()
     for name, dead in (("s2", "@spool"), ("s3", "s3"), ("s4", "\n")):
         bad = Retention(attempts_max=1, dead_letter=dead)
         with pytest.raises(InvalidValueError):
-            net.servers["b"].stand(name, all_of(), net.now_us, bad, is_durable=True)
-    assert set(net.servers["b"].standing()) == {"s", "dead"}
+            net.servers["b"].create_subscription(name, all_of(), net.now_us, bad, is_durable=True)
+    assert set(net.servers["b"].subscriptions()) == {"s", "dead"}
     net.validate()
 
 
@@ -443,7 +443,7 @@ def test_a_full_subscription_refuses_publishers_everywhere() -> None:
     """A publisher at another server would be told that something is kept that is not."""
     net = DeliveryNetwork("ab", "ab", acks=False)
     server = net.servers["b"]
-    net.do("b", server.stand("s", all_of(), net.now_us, Retention(records_max=2)))
+    net.do("b", server.create_subscription("s", all_of(), net.now_us, Retention(records_max=2)))
     net.run()
     for i in (1, 2):
         assert net.was_accepted(net.publish("a", [notice(i, "reliable")]))
@@ -465,7 +465,7 @@ def test_a_publisher_that_moves_is_neither_heard_twice_nor_out_of_order() -> Non
     net.run()
     net.read("c", "x", "s")
     net.publish("a", [notice(1, "reliable fifo", "p", 1)], "p")
-    net.lose_parcels("a", "b")
+    net.lose_shipments("a", "b")
     net.arrive("b", "p", {"a": net.incarnation("a")})
     token = net.publish(
         "b", [notice(1, "reliable fifo", "p", 1), notice(2, "reliable fifo", "p", 2)], "p"
@@ -519,14 +519,14 @@ def test_what_cannot_stand_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch
     net.run()
     server = net.servers["b"]
     with pytest.raises(DeliveryError, match="'s' at 'a' already"):
-        server.stand("s", all_of(), net.now_us)
+        server.create_subscription("s", all_of(), net.now_us)
     with pytest.raises(DeliveryError, match="no store"):
-        server.stand("t", all_of(), net.now_us, is_durable=True)
+        server.create_subscription("t", all_of(), net.now_us, is_durable=True)
     with pytest.raises(InvalidValueError):
-        server.stand("", all_of(), net.now_us)
+        server.create_subscription("", all_of(), net.now_us)
     monkeypatch.setattr("contrada.delivery.durable_table.STANDING_MAX", 1)
     with pytest.raises(LimitError, match="STANDING_MAX"):
-        server.stand("t", all_of(), net.now_us)
+        server.create_subscription("t", all_of(), net.now_us)
     net.validate()
     with pytest.raises(InvalidValueError, match="server's name"):
         DeliveryServer("", incarnation=1)
@@ -536,13 +536,13 @@ def test_what_is_kept_at_best_effort_is_in_the_log() -> None:
     """A durable subscription would miss what is published without a promise."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
-    net.do("a", net.servers["a"].keep("s", [notice(1, "best-effort")], net.now_us))
+    net.do("a", net.servers["a"].append("s", [notice(1, "best-effort")], net.now_us))
     net.stores["a"].is_full = True
-    net.do("a", net.servers["a"].keep("s", [notice(2, "best-effort")], net.now_us))
+    net.do("a", net.servers["a"].append("s", [notice(2, "best-effort")], net.now_us))
     net.read("a", "x", "s")
     assert net.got["x"] == [1]
     with pytest.raises(DeliveryError, match="no standing subscription 't'"):
-        net.servers["a"].keep("t", [], net.now_us)
+        net.servers["a"].append("t", [], net.now_us)
 
 
 def test_end_and_drop_oldest_are_obeyed_for_other_servers_publishers() -> None:
@@ -550,11 +550,11 @@ def test_end_and_drop_oldest_are_obeyed_for_other_servers_publishers() -> None:
     net = DeliveryNetwork("ab", "ab")
     for name, on_full in (("d", OnFull.DROP_OLDEST), ("e", OnFull.END)):
         retention = Retention(bytes_max=1, on_full=on_full)
-        net.do("b", net.servers["b"].stand(name, all_of(), net.now_us, retention))
+        net.do("b", net.servers["b"].create_subscription(name, all_of(), net.now_us, retention))
     net.run()
     assert net.was_accepted(net.publish("a", [notice(1, "reliable")]))
     net.run()
-    assert net.servers["a"].standing() == {"d": "b"}
+    assert net.servers["a"].subscriptions() == {"d": "b"}
     assert net.servers["b"].statistics().logs["d"].dropped == 1
     net.validate()
 

@@ -23,7 +23,7 @@ def made(
 def held(of: DurableTable) -> dict[str, dict[int, str]]:
     """What a table holds: by home the names by number."""
     return {
-        name: {number: each.name for number, each in owner.standing.items()}
+        name: {number: each.name for number, each in owner.entries.items()}
         for name, owner in of.owners.items()
     }
 
@@ -39,25 +39,25 @@ def test_a_neighbour_knows_what_stands_whenever_a_link_comes(
     """What is published elsewhere would miss a subscription, or come for one that has ended."""
     owner, store = made("h"), MemoryStore()
     other = made("o", store)
-    wire: list[AnnounceOwner] = [*owner.tell()]
+    wire: list[AnnounceOwner] = [*owner.announcements()]
     for at, (number, stands) in enumerate(changes):
         if at in restarts:
             kept = owner.own
             owner = made("h", boot=kept.boot + 1)
-            for each, stood in kept.standing.items():
+            for each, stood in kept.entries.items():
                 owner.change(each, stood)
-            wire = [*owner.tell()]
-        said = owner.change(number, DurableEntry(f"s{at}", all_of()) if stands else None)
-        wire.append(said)
+            wire = [*owner.announcements()]
+        message = owner.change(number, DurableEntry(f"s{at}", all_of()) if stands else None)
+        wire.append(message)
         if at in cuts:
-            wire = [*owner.tell()]
+            wire = [*owner.announcements()]
         while wire and at % 3 == 0:
             other.learn(wire.pop(0))
             other.validate()
-    for said in wire:
-        other.learn(said)
+    for message in wire:
+        other.learn(message)
     assert held(other)["h"] == held(owner)["h"]
-    assert not other.learn(next(owner.tell())), "nothing of it is news"
+    assert not other.learn(next(owner.announcements())), "nothing of it is news"
     store.sync()
     store.crash()
     again = made("o", store)
@@ -90,7 +90,7 @@ def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
     assert found == [{}, {"o": [1]}, {"o": [1], "h": [1, 2]}]
     full = DurableEntry("s", all_of("i > 2"), is_full=True)
     assert of.learn(AnnounceOwner("h", 1, 0, 3, False, ((1, full),)))
-    assert of.owners["h"].standing[1].is_full
+    assert of.owners["h"].entries[1].is_full
     of.forget("h")
     assert of.addressees([notice(3, "reliable")]) == [{"o": [1]}]
 
@@ -98,14 +98,14 @@ def test_each_is_addressed_to_the_homes_of_what_matches() -> None:
 def test_names_are_found() -> None:
     """Two subscriptions would have one name, or a consumer not find its own."""
     of = made("o")
-    assert of.home_of("s") is None
+    assert of.owner_of("s") is None
     of.learn(AnnounceOwner("h", 1, 0, 1, True, ((5, DurableEntry("s", all_of())),)))
     of.learn(AnnounceOwner("g", 1, 0, 1, True, ((6, DurableEntry("s", all_of())),)))
-    assert of.home_of("s") == ("g", 6)
+    assert of.owner_of("s") == ("g", 6)
     of.forget("g")
-    assert of.home_of("s") == ("h", 5)
+    assert of.owner_of("s") == ("h", 5)
     of.learn(AnnounceOwner("h", 1, 0, 2, False, ((5, DurableEntry("t", all_of())),)))
-    assert (of.home_of("s"), of.home_of("t")) == (None, ("h", 5))
+    assert (of.owner_of("s"), of.owner_of("t")) == (None, ("h", 5))
     of.validate()
 
 

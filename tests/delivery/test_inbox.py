@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from contrada.delivery import inbox
 from contrada.delivery.delivery_messages import CausalRow, Context, Destination, Notice, Shipment
-from contrada.delivery.inbox import ArrivedParcel, Inbox
+from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.notes import Notes
 from tests.delivery.network import notice
@@ -18,7 +18,7 @@ ME = "me"
 
 def arrival(
     number: int, before: int | None = None, context: Context = (), incarnation: int = 1
-) -> ArrivedParcel:
+) -> ArrivedShipment:
     """A parcel for this server that has come."""
     address = Destination(ME, incarnation, number - 1 if before is None else before, number, (1,))
     return address, Shipment((address,), Notice(notice(number, "reliable")), context)
@@ -31,7 +31,7 @@ class Used:
         self.room = 1_000
         self.by: dict[str, list[int]] = {}
 
-    def __call__(self, source: str, turn: Sequence[ArrivedParcel]) -> int:
+    def __call__(self, source: str, turn: Sequence[ArrivedShipment]) -> int:
         count = min(self.room, len(turn))
         self.room -= count
         self.by.setdefault(source, []).extend(address.number for address, _ in turn[:count])
@@ -41,8 +41,8 @@ class Used:
 def made(store: MemoryStore | None = None) -> Inbox:
     """An inbox that has met `a` and `b`."""
     of = Inbox(ME, 1, Notes(store))
-    of.meet("a", 1, 0)
-    of.meet("b", 1, 0)
+    of.learn_start("a", 1, 0)
+    of.learn_start("b", 1, 0)
     return of
 
 
@@ -73,13 +73,13 @@ class InboxMachine(RuleBasedStateMachine):
         """Some of them come, in the order of their numbers."""
         numbers = data.draw(st.sets(st.sampled_from(sorted(self.before)), max_size=6))
         arrivals = [arrival(each, self.before[each]) for each in sorted(numbers)]
-        self.of.put("a", 1, self.boot, arrivals)
+        self.of.receive("a", 1, self.boot, arrivals)
 
     @rule(room=st.integers(0, 5))
     def take(self, room: int) -> None:
         """So many can be used."""
         self.used.room = room
-        self.of.take(self.used)
+        self.of.use_ready(self.used)
         self.store.sync()
 
     @rule(data=st.data())
@@ -94,14 +94,14 @@ class InboxMachine(RuleBasedStateMachine):
             self.before[each], self.last = self.last, each
         self.before[self.next] = self.last  # that it has restarted
         self.last, self.next = self.next, self.next + 1
-        self.of.meet("a", 1, self.boot)
+        self.of.learn_start("a", 1, self.boot)
 
     @rule()
     def restart(self) -> None:
         """The receiver comes back with what it has used."""
         self.store.crash()
         self.of = made(self.store)
-        self.of.meet("a", 1, self.boot)
+        self.of.learn_start("a", 1, self.boot)
 
     @invariant()
     def in_order(self) -> None:
@@ -113,8 +113,8 @@ class InboxMachine(RuleBasedStateMachine):
         """In the end all is used that its source did not lose."""
         arrivals = [arrival(each, self.before[each]) for each in sorted(self.before)]
         self.used.room = 1_000
-        self.of.put("a", 1, self.boot, arrivals)
-        self.of.take(self.used)
+        self.of.receive("a", 1, self.boot, arrivals)
+        self.of.use_ready(self.used)
         assert set(self.used.by.get("a", [])) >= set(range(1, self.next)) & set(self.before)
         assert self.of.waiting == 0
 
@@ -125,14 +125,14 @@ TestInbox = InboxMachine.TestCase
 def test_what_came_early_for_another_start_is_not_waited_with() -> None:
     """A source that lost what is missing would send the rest for ever."""
     of, used = made(), Used()
-    of.put("a", 1, 0, [arrival(3)])
-    of.meet("a", 1, 1)
-    of.put("a", 1, 0, [arrival(1)])
+    of.receive("a", 1, 0, [arrival(3)])
+    of.learn_start("a", 1, 1)
+    of.receive("a", 1, 0, [arrival(1)])
     assert of.dropped == 1, "it was sent before the restart"
-    of.put("a", 1, 1, [arrival(3, before=0)])
-    assert set(of.take(used)) == {"a"}
+    of.receive("a", 1, 1, [arrival(3, before=0)])
+    assert set(of.use_ready(used)) == {"a"}
     assert used.by == {"a": [3]}
-    of.put("a", 1, 1, [arrival(3, before=0)])
+    of.receive("a", 1, 1, [arrival(3, before=0)])
     assert of.repeated == 1
 
 
@@ -140,11 +140,11 @@ def test_what_was_lost_in_a_crash_is_not_waited_for_in_a_circle() -> None:
     """Two streams would wait for each other for ever, each behind what waits for the other one."""
     of, used = made(), Used()
     lost, first = CausalRow("a", 1, 0, 1, ((ME, 1, 1),)), CausalRow("b", 1, 0, 1, ((ME, 1, 1),))
-    of.put("b", 1, 0, [arrival(1, context=(lost,))])
-    assert not of.take(used)
-    of.meet("a", 1, 1)  # It has lost what was reliable, and kept what was certified.
-    of.put("a", 1, 1, [arrival(2, before=0, context=(first,))])
-    assert set(of.take(used)) == {"a", "b"}
+    of.receive("b", 1, 0, [arrival(1, context=(lost,))])
+    assert not of.use_ready(used)
+    of.learn_start("a", 1, 1)  # It has lost what was reliable, and kept what was certified.
+    of.receive("a", 1, 1, [arrival(2, before=0, context=(first,))])
+    assert set(of.use_ready(used)) == {"a", "b"}
     assert used.by == {"b": [1], "a": [2]}
 
 
@@ -152,20 +152,20 @@ def test_the_missing_one_always_finds_room(monkeypatch: pytest.MonkeyPatch) -> N
     """What came early would fill the inbox, and keep out what all of it waits for."""
     monkeypatch.setattr(inbox, "EARLY_MAX", 3)
     of, used = made(), Used()
-    of.put("a", 1, 0, [arrival(each) for each in range(2, 9)])
+    of.receive("a", 1, 0, [arrival(each) for each in range(2, 9)])
     assert (of.waiting, of.dropped) == (3, 4)
-    of.put("a", 1, 0, [arrival(1)])
-    of.take(used)
+    of.receive("a", 1, 0, [arrival(1)])
+    of.use_ready(used)
     assert used.by == {"a": [1, 2, 3, 4]}
     used.room = 0
-    of.put("a", 1, 0, [arrival(each) for each in range(5, 10)])
-    of.take(used)
-    of.put("a", 1, 0, [arrival(each) for each in range(10, 30)])
+    of.receive("a", 1, 0, [arrival(each) for each in range(5, 10)])
+    of.use_ready(used)
+    of.receive("a", 1, 0, [arrival(each) for each in range(10, 30)])
     assert of.waiting == 5, "what cannot be used is bounded, too"
     used.room = 99
-    of.take(used)
-    of.put("a", 1, 0, [arrival(each) for each in range(10, 30)])
-    of.take(used)
+    of.use_ready(used)
+    of.receive("a", 1, 0, [arrival(each) for each in range(10, 30)])
+    of.use_ready(used)
     assert used.by == {"a": [*range(1, 30)]}
 
 
@@ -173,34 +173,34 @@ def test_it_waits_for_what_precedes() -> None:
     """An answer would come before its question; or wait for what will never come."""
     of, used = made(), Used()
     row = CausalRow("b", 1, 0, 1, ((ME, 1, 2),))
-    of.put("a", 1, 0, [arrival(1), arrival(2, context=(row,)), arrival(3)])
-    assert set(of.take(used)) == {"a"}
+    of.receive("a", 1, 0, [arrival(1), arrival(2, context=(row,)), arrival(3)])
+    assert set(of.use_ready(used)) == {"a"}
     assert used.by == {"a": [1]}
-    of.put("b", 1, 0, [arrival(1), arrival(2)])
-    assert set(of.take(used)) == {"a", "b"}
+    of.receive("b", 1, 0, [arrival(1), arrival(2)])
+    assert set(of.use_ready(used)) == {"a", "b"}
     assert used.by == {"a": [1, 2, 3], "b": [1, 2]}
     later = CausalRow("b", 1, 0, 2, ((ME, 1, 9), (ME, 0, 99), ("other", 1, 99)))
-    of.put("a", 1, 0, [arrival(4, context=(later,))])
-    assert set(of.take(used)) == set()
+    of.receive("a", 1, 0, [arrival(4, context=(later,))])
+    assert set(of.use_ready(used)) == set()
     of.forget("b")
-    assert set(of.take(used)) == {"a"}
+    assert set(of.use_ready(used)) == {"a"}
 
 
 def test_a_forgotten_source_is_known_again_when_it_is_back() -> None:
     """What it sends again would be taken twice, or for ever dropped."""
     store = MemoryStore()
     of, used = made(store), Used()
-    of.put("b", 1, 0, [arrival(1)])
-    of.take(used)
+    of.receive("b", 1, 0, [arrival(1)])
+    of.use_ready(used)
     of.forget("b")
-    of.put("b", 1, 0, [arrival(2)])
+    of.receive("b", 1, 0, [arrival(2)])
     assert (of.waiting, of.dropped) == (0, 1)
     of = Inbox(ME, 1, Notes(store))
-    of.meet("b", 1, 0)
-    of.put("b", 1, 0, [arrival(1), arrival(2)])
-    of.take(used)
+    of.learn_start("b", 1, 0)
+    of.receive("b", 1, 0, [arrival(1), arrival(2)])
+    of.use_ready(used)
     assert used.by == {"b": [1, 2]}
-    of.meet("b", 2, 0)
+    of.learn_start("b", 2, 0)
     assert of.taken("b") == (2, 0), "it lost its memory: its numbers begin anew"
     assert of.taken("unknown") == (0, 0)
 
@@ -208,8 +208,8 @@ def test_a_forgotten_source_is_known_again_when_it_is_back() -> None:
 def test_nonsense_is_dropped() -> None:
     """A neighbour could break the order of a stream, or stop the server."""
     of, used = made(), Used()
-    of.put("unknown", 1, 0, [arrival(1)])
-    of.put("a", 1, 0, [arrival(1, incarnation=9), arrival(2, before=2), arrival(-4, before=7)])
-    of.put("a", 2, 0, [arrival(1)])
-    assert set(of.take(used)) == set()
+    of.receive("unknown", 1, 0, [arrival(1)])
+    of.receive("a", 1, 0, [arrival(1, incarnation=9), arrival(2, before=2), arrival(-4, before=7)])
+    of.receive("a", 2, 0, [arrival(1)])
+    assert set(of.use_ready(used)) == set()
     assert of.dropped == 5

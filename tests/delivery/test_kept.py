@@ -20,8 +20,8 @@ def notifications(count: int) -> list[Notification]:
 def test_best_effort_finds_no_room_where_publishers_are_refused() -> None:
     """A log that nobody reads would grow without end by what is published at best effort."""
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
-    server.stand("s", FILTERS, 1, Retention(records_max=3), is_durable=True)
-    server.keep("s", notifications(5), 2)
+    server.create_subscription("s", FILTERS, 1, Retention(records_max=3), is_durable=True)
+    server.append("s", notifications(5), 2)
     kept = server.statistics().logs["s"]
     assert (kept.appended, kept.dropped) == (3, 2)
 
@@ -30,9 +30,9 @@ def test_what_the_store_has_no_room_for_is_counted() -> None:
     """Best effort would mean silent."""
     store = MemoryStore()
     server = DeliveryServer("a", incarnation=1, store=store)
-    server.stand("s", FILTERS, 1, is_durable=True)
+    server.create_subscription("s", FILTERS, 1, is_durable=True)
     store.is_full = True
-    server.keep("s", notifications(2), 2)
+    server.append("s", notifications(2), 2)
     assert server.statistics().logs["s"].dropped == 2
 
 
@@ -40,8 +40,8 @@ def test_what_is_too_large_for_a_log_is_counted(monkeypatch: pytest.MonkeyPatch)
     """It would end the task that keeps what comes at best effort."""
     monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
-    server.stand("s", FILTERS, 1, is_durable=True)
-    server.keep("s", [Notification({"n": 1, "t": 300 * "x"}), *notifications(1)], 2)
+    server.create_subscription("s", FILTERS, 1, is_durable=True)
+    server.append("s", [Notification({"n": 1, "t": 300 * "x"}), *notifications(1)], 2)
     kept = server.statistics().logs["s"]
     assert (kept.appended, kept.dropped) == (1, 1)
 
@@ -50,18 +50,18 @@ def test_a_subscription_cannot_take_the_name_of_the_spool() -> None:
     """Its consumers would be handed what waits for other servers, and acknowledge it."""
     server = DeliveryServer("a", incarnation=1, store=MemoryStore())
     with pytest.raises(InvalidValueError, match="spool"):
-        server.stand(SPOOL, FILTERS, 1, is_durable=True)
+        server.create_subscription(SPOOL, FILTERS, 1, is_durable=True)
     with pytest.raises(InvalidValueError, match="spool"):
-        server.stand("s", FILTERS, 1, Retention(dead_letter=SPOOL), is_durable=True)
-    server.stand("spool", FILTERS, 1, is_durable=True)
+        server.create_subscription("s", FILTERS, 1, Retention(dead_letter=SPOOL), is_durable=True)
+    server.create_subscription("spool", FILTERS, 1, is_durable=True)
 
 
 def test_it_says_what_it_stands_for_after_a_restart() -> None:
     """Who opens it again could not be told that it stands for something else."""
     store, retention = MemoryStore(), Retention(replay_max=3, on_full=OnFull.DROP_OLDEST)
     server = DeliveryServer("a", incarnation=1, store=store)
-    server.stand("s", FILTERS, 1, retention, is_durable=True)
-    server.stand("t", FILTERS, 1)
+    server.create_subscription("s", FILTERS, 1, retention, is_durable=True)
+    server.create_subscription("t", FILTERS, 1)
     store.sync()
     assert server.terms("t") == (FILTERS, Retention(), False)
     store.crash()
@@ -83,4 +83,4 @@ def test_a_retention_that_means_nothing_is_refused(wrong: dict[str, object]) -> 
 def test_keeping_for_what_does_not_stand_is_an_error() -> None:
     """What came for a subscription that has ended would seem kept."""
     with pytest.raises(DeliveryError, match="'s'"):
-        DeliveryServer("a", incarnation=1).keep("s", notifications(1), 1)
+        DeliveryServer("a", incarnation=1).append("s", notifications(1), 1)

@@ -83,7 +83,7 @@ def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bo
     net.run()
     net.read("b", "x", "s")
     net.publish("a", [notice(1, "certified fifo total:t", "p", 1)], "p")
-    net.lose_parcels("a", "b")
+    net.lose_shipments("a", "b")
     if not knows:
         net.crash("a")
     net.do("c", net.servers["c"].pass_sequence("t", "b", net.now_us))
@@ -95,7 +95,7 @@ def test_what_was_sent_to_a_sequencer_is_not_overtaken_after_a_restart(knows: bo
     while net.wires["b", "a"]:  # a learns that b gives the order now
         message = net.wires["b", "a"].popleft()
         net.do("a", net.servers["a"].receive(Neighbour("b"), message, net.now_us))
-    net.lose_parcels("a", "b")  # what was sent again is lost once more
+    net.lose_shipments("a", "b")  # what was sent again is lost once more
     net.publish("a", [notice(2, "certified fifo total:t", "p", 2)], "p")
     net.run(10)
     assert net.got["x"] == [1, 2]

@@ -25,7 +25,7 @@ def made(store: MemoryStore | None = None) -> Outbox:
     """An outbox that has met two homes."""
     of = Outbox("me", store)
     for owner in HOMES:
-        of.meet(owner, 1)
+        of.learn_start(owner, 1)
     return of
 
 
@@ -33,7 +33,7 @@ def again(of: Outbox, now_us: int) -> list[tuple[str, int, int]]:
     """What is sent again: the home, the number, what."""
     return [
         (to.owner, to.number, _number(shipment))
-        for shipment in of.again(now_us)
+        for shipment in of.resend_due(now_us)
         for to in shipment.to
     ]
 
@@ -137,7 +137,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def found(self) -> list[tuple[str, int, int]]:
         """What is sent again when there is a way."""
         self.now_us += 10**9
-        self.of.change_ways({owner: owner for owner in HOMES}, 0)
+        self.of.change_routes({owner: owner for owner in HOMES}, 0)
         return again(self.of, self.now_us)
 
     @invariant()
@@ -163,7 +163,7 @@ TestOutbox = OutboxMachine.TestCase
 def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
     """What a link lost would never come; or a home that is away fill the links."""
     of = made()
-    of.change_ways({"a": "x"}, 0)
+    of.change_routes({"a": "x"}, 0)
     of.post([posting(1, "a", "b")], 0, spools=False)
     assert of.due_us == AGAIN_US
     assert again(of, AGAIN_US - 1) == []
@@ -174,7 +174,7 @@ def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
         times.append(of.due_us or 0)
         assert again(of, times[-1]) == [("a", 1, 1)]
     assert times[-1] - times[-2] == AGAIN_US_MAX
-    of.change_ways({"a": "y", "b": "y"}, times[-1] + 1)
+    of.change_routes({"a": "y", "b": "y"}, times[-1] + 1)
     assert again(of, times[-1] + 1) == [("a", 1, 1), ("b", 1, 1)]
     assert of.acknowledge("a", 1, 1, 0)
     assert not of.acknowledge("a", 1, 1, 0)
@@ -190,10 +190,10 @@ def test_what_is_not_taken_is_sent_again_more_and_more_seldom() -> None:
 def test_what_is_for_itself_needs_no_way() -> None:
     """What a server could not take of its own would stay in its spool for ever."""
     of = made()
-    of.meet("me", 1)
+    of.learn_start("me", 1)
     of.post([posting(1, "me")], 0, spools=False)
     assert again(of, AGAIN_US) == [("me", 1, 1)]
-    of.change_ways({}, AGAIN_US)
+    of.change_routes({}, AGAIN_US)
     assert again(of, 2 * AGAIN_US) == [("me", 1, 1)]
 
 
@@ -202,7 +202,7 @@ def test_who_is_far_behind_catches_up_at_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(outbox, "AGAIN_MAX", 2)
     of = made()
     of.post([posting(i, "a") for i in range(5)], 0, spools=False)
-    of.change_ways({"a": "a"}, 7)
+    of.change_routes({"a": "a"}, 7)
     assert again(of, 7) == [("a", 1, 0), ("a", 2, 1)]
     of.acknowledge("a", 1, 2, 9)
     assert of.due_us == 9
@@ -219,14 +219,14 @@ def test_a_home_with_a_new_life_gets_nothing_of_the_old() -> None:
     store = MemoryStore()
     of = made(store)
     of.post([posting(1, "a", "b")], 0, spools=True)
-    of.meet("a", 2)
+    of.learn_start("a", 2)
     assert (of.held, of.lost, of.spooled) == (1, 1, 1)
-    of.meet("a", 1)
+    of.learn_start("a", 1)
     shipments = of.post([posting(2, "a")], 0, spools=True)
     assert [(to.incarnation, to.before, to.number) for to in shipments[0].to] == [(2, 0, 1)]
     store.sync()
     of = Outbox("me", store)
-    of.change_ways({"a": "a", "b": "b"}, 0)
+    of.change_routes({"a": "a", "b": "b"}, 0)
     assert sorted(again(of, 0)) == [("a", 1, 2), ("b", 1, 1)]
     of.acknowledge("b", 1, 1, 0)
     assert of.spooled == 1

@@ -18,7 +18,7 @@ def made(store: MemoryStore | None = None, *names: str, **retention: Any) -> Own
     """Logs, some durable where there is a store."""
     of = OwnedLogs(store)
     for name in names:
-        of.stand(name, all_of(), Retention(**retention), is_durable=store is not None)
+        of.create(name, all_of(), Retention(**retention), is_durable=store is not None)
     return of
 
 
@@ -73,7 +73,7 @@ def test_all_is_kept_or_nothing() -> None:
     """What is tried again since one log had no room would be twice in another."""
     store = MemoryStore()
     of = made(store, "s")
-    number, _ = of.stand("v", all_of(), PLENTY, is_durable=False)
+    number, _ = of.create("v", all_of(), PLENTY, is_durable=False)
     store.is_full = True
     assert not keep(of, 1, ids=(1, number))
     assert keep(of, 2, ids=(number, 99))
@@ -82,22 +82,22 @@ def test_all_is_kept_or_nothing() -> None:
     read(of, "x", 9)
     read(of, "y", 9, "v")
     assert pushed(of) == {"x": [3], "y": [2, 3]}
-    assert of.volatile.unsynced == 0, "nothing is remembered for a disk that there is not"
+    assert of.memory_store.unsynced == 0, "nothing is remembered for a disk that there is not"
 
 
 def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
     """A parcel on its way would come to another subscription."""
     store = MemoryStore()
     of = made(store, "s", records_max=1)
-    of.stand("v", all_of(), PLENTY, is_durable=False)
+    of.create("v", all_of(), PLENTY, is_durable=False)
     assert keep(of, 7)
-    assert [each for each, standing in of.changes() if standing and standing.is_full] == [1]
+    assert [each for each, entry in of.changes() if entry and entry.is_full] == [1]
     store.sync()
     store.crash()
     of = OwnedLogs(store)
-    assert {each: standing.name for each, standing in of.standing().items()} == {1: "s"}
-    assert [each for each, standing in of.changes() if standing and standing.is_full] == [1]
-    assert of.stand("w", all_of(), PLENTY, is_durable=False)[0] == 3
+    assert {each: entry.name for each, entry in of.subscriptions().items()} == {1: "s"}
+    assert [each for each, entry in of.changes() if entry and entry.is_full] == [1]
+    assert of.create("w", all_of(), PLENTY, is_durable=False)[0] == 3
     read(of, "x", 9)
     assert pushed(of) == {"x": [7]}
     assert [*of.consume("h", CloseLog("s", "y", ends=True))] == []
@@ -105,7 +105,7 @@ def test_durable_ones_come_back_and_no_number_is_given_twice() -> None:
     assert [*of.end(1)] == [(("h", "x"), Closed("s", "x", "the subscription has ended"))]
     assert "s" not in of
     store.sync()
-    assert OwnedLogs(store).standing() == {}
+    assert OwnedLogs(store).subscriptions() == {}
     assert "s" not in store.logs()
 
 
@@ -114,17 +114,17 @@ def test_names_are_checked() -> None:
     store = MemoryStore()
     of = made(store, "s")
     with pytest.raises(DeliveryError, match="'s' here already"):
-        of.stand("s", all_of(), PLENTY, is_durable=True)
+        of.create("s", all_of(), PLENTY, is_durable=True)
     with pytest.raises(DeliveryError, match="no store"):
-        made(None).stand("t", all_of(), PLENTY, is_durable=True)
+        made(None).create("t", all_of(), PLENTY, is_durable=True)
     for name in ("@spool", "", "\n"):
         with pytest.raises(InvalidValueError):
-            of.names_of(name, PLENTY, is_durable=True)
-    assert of.names_of("t", Retention(dead_letter="s"), is_durable=True) == ["t"]
-    assert of.names_of("t", Retention(dead_letter="d"), is_durable=True) == ["t", "d"]
-    of.stand("v", all_of(), PLENTY, is_durable=False)
+            of.names_to_create(name, PLENTY, is_durable=True)
+    assert of.names_to_create("t", Retention(dead_letter="s"), is_durable=True) == ["t"]
+    assert of.names_to_create("t", Retention(dead_letter="d"), is_durable=True) == ["t", "d"]
+    of.create("v", all_of(), PLENTY, is_durable=False)
     with pytest.raises(DeliveryError, match="'v' is not durable"):
-        of.names_of("t", Retention(dead_letter="v"), is_durable=True)
+        of.names_to_create("t", Retention(dead_letter="v"), is_durable=True)
     with pytest.raises(DeliveryError, match="no standing subscription 'z' here"):
         of.number_of("z")
 
@@ -132,7 +132,7 @@ def test_names_are_checked() -> None:
 def test_what_a_consumer_cannot_do_closes_it() -> None:
     """A neighbour's client could make a server raise."""
     of = made(None, "s")
-    for said in (
+    for message in (
         Grant("s", "x", 1),
         Ack("s", "x", ((1, 2),)),
         Nack("s", "x", (1,)),
@@ -140,8 +140,8 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
         OpenLog("s", "x", position=5),
         CloseLog("z", "x", ends=True),
     ):
-        ((reader, closed),) = of.consume("h", said)
-        assert (reader, type(closed)) == (("h", "x"), Closed), said
+        ((reader, closed),) = of.consume("h", message)
+        assert (reader, type(closed)) == (("h", "x"), Closed), message
     keep(of, 1, 2)
     read(of, "x", 9)
     assert pushed(of) == {"x": [1, 2]}
@@ -159,9 +159,9 @@ def test_what_a_consumer_cannot_do_closes_it() -> None:
 def test_dead_letters_come_to_their_subscription() -> None:
     """They would be in a log without limits that nobody can read."""
     of = OwnedLogs(None)
-    of.stand("s", all_of(), Retention(attempts_max=1, dead_letter="d"), is_durable=False)
+    of.create("s", all_of(), Retention(attempts_max=1, dead_letter="d"), is_durable=False)
     limits = Retention(records_max=2, on_full=OnFull.DROP_OLDEST)
-    of.stand("d", all_of("i < 0"), limits, is_durable=False)
+    of.create("d", all_of("i < 0"), limits, is_durable=False)
     read(of, "x", 9)
     read(of, "y", 1, "d")
     keep(of, 1, 2, 3, 4)
@@ -181,8 +181,8 @@ def test_dead_letters_that_find_no_room_are_lost() -> None:
     store = MemoryStore()
     of = OwnedLogs(store)
     limits = Retention(attempts_max=1, dead_letter="d")
-    of.stand("s", all_of(), limits, is_durable=False)
-    of.stand("d", all_of("i < 0"), Retention(), is_durable=True)
+    of.create("s", all_of(), limits, is_durable=False)
+    of.create("d", all_of("i < 0"), Retention(), is_durable=True)
     read(of, "x", 9)
     keep(of, 1, 2)
     pushed(of)
@@ -196,8 +196,8 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
     """A subscription would grow beyond the room that its owner has given it."""
     of = OwnedLogs(None)
     limits = Retention(attempts_max=1, dead_letter="d")
-    of.stand("s", all_of(), limits, is_durable=False)
-    of.stand("d", all_of("i < 0"), Retention(records_max=2), is_durable=False)
+    of.create("s", all_of(), limits, is_durable=False)
+    of.create("d", all_of("i < 0"), Retention(records_max=2), is_durable=False)
     read(of, "x", 9)
     keep(of, 1, 2, 3)
     pushed(of)
@@ -205,7 +205,7 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
     pushed(of)
     found = of.statistics()
     assert (found["s"].dead, found["d"].dropped) == (3, 1)
-    extents = [kept.subscription.extent for kept in of._kept.values()]
+    extents = [kept.log.extent for kept in of._logs.values()]
     assert [each.next - each.first for each in extents] == [0, 2]
 
 

@@ -13,7 +13,7 @@ from contrada.errors import LimitError
 def test_the_higher_epoch_holds() -> None:
     """An old word would bring back a sequencer that has passed a sequence on."""
     of = Sequences("first", Notes(None))
-    assert of.where("t") == (0, "first")
+    assert of.sequencer_of("t") == (0, "first")
     assert not of.have_moved
     for epoch, server, is_news in (
         (2, "b", True),
@@ -21,13 +21,13 @@ def test_the_higher_epoch_holds() -> None:
         (2, "c", False),
         (3, "d", True),
     ):
-        said = Sequenced("t", epoch, server)
-        assert of.learn(said) is is_news
+        message = Sequenced("t", epoch, server)
+        assert of.learn(message) is is_news
         if is_news:
-            of.move(said.sequence, said.epoch, said.server)
-    assert of.where("t") == (3, "d")
-    assert of.where("u") == (0, "first")
-    assert [*of.tell(())] == [Sequenced("t", 3, "d")]
+            of.move(message.sequence, message.epoch, message.server)
+    assert of.sequencer_of("t") == (3, "d")
+    assert of.sequencer_of("u") == (0, "first")
+    assert [*of.announcements(())] == [Sequenced("t", 3, "d")]
 
 
 def test_it_is_known_after_a_crash() -> None:
@@ -36,7 +36,7 @@ def test_it_is_known_after_a_crash() -> None:
     Sequences("first", Notes(store)).move("t", 1, "b")
     store.sync()
     store.crash()
-    assert Sequences("first", Notes(store)).where("t") == (1, "b")
+    assert Sequences("first", Notes(store)).sequencer_of("t") == (1, "b")
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

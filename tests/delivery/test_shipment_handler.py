@@ -71,7 +71,7 @@ OWN_LIFE = 1_000_001
 
 
 @st.composite
-def said(draw: st.DrawFn) -> Any:
+def message(draw: st.DrawFn) -> Any:
     """Anything a neighbour may say; parcels mostly as they would be used."""
     numbers = draw(st.integers(0, 4))
     bodies = draw(st.lists(BODIES, min_size=1, max_size=4))
@@ -103,7 +103,7 @@ def said(draw: st.DrawFn) -> Any:
 
 
 @pytest.mark.slow
-@given(st.lists(said(), max_size=12), st.booleans())
+@given(st.lists(message(), max_size=12), st.booleans())
 def test_nothing_that_a_neighbour_says_raises(messages: list[Any], has_store: bool) -> None:
     """One neighbour could stop a server."""
     net = DeliveryNetwork("ab", "ab", "a" if has_store else "")
@@ -173,7 +173,7 @@ def test_what_comes_together_with_an_end_is_told_of_it() -> None:
     late = [Grant("s", "y", 1), Nack("s", "z", (1,)), OpenLog("s", "w"), CloseLog("s", "z")]
     carry(net, CloseLog("s", "x", ends=True), *late)
     carry(net, Grant("s", "y", 1))
-    assert net.servers["a"].standing() == {}
+    assert net.servers["a"].subscriptions() == {}
     net.run(2)
     assert sorted(each.consumer for each in net.closed) == ["y", "z"]
 

@@ -44,7 +44,7 @@ def test_positions_given_after_the_copy_are_given_to_nothing_else() -> None:
     net.read("a", "y", "s")
     assert net.got["y"] == [0, 1, 2, 6]
     assert net.positions["y"] == [1, 2, 3, 4 + RESTORED_GAP]
-    assert net.servers["a"].kept_from("s", 4) == 4 + RESTORED_GAP
+    assert net.servers["a"].first_kept("s", 4) == 4 + RESTORED_GAP
 
 
 def test_an_access_point_on_a_copy_loses_and_doubles_nothing_that_the_copy_held() -> None:
@@ -142,10 +142,12 @@ def test_subscriptions_begun_after_the_copy_leave_their_numbers_to_none() -> Non
     net.read("b", "x", "u")
     net.run(5)
     assert net.got["x"] == []
-    assert [number for number, _, _ in net.servers["b"].standing_since(1, 16)[1]] == [1]
-    numbers, found = net.servers["b"].standing_since(2, 16)
-    assert [standing.name for _, standing, _ in found] == ["u"]
-    assert net.servers["b"].standing_since(numbers.stop, 16)[0] == range(numbers.stop, numbers.stop)
+    assert [number for number, _, _ in net.servers["b"].subscriptions_since(1, 16)[1]] == [1]
+    numbers, found = net.servers["b"].subscriptions_since(2, 16)
+    assert [entry.name for _, entry, _ in found] == ["u"]
+    assert net.servers["b"].subscriptions_since(numbers.stop, 16)[0] == range(
+        numbers.stop, numbers.stop
+    )
 
 
 def left_out() -> DurableLog:
@@ -164,17 +166,17 @@ def test_positions_that_are_left_out_cost_nothing() -> None:
     of = left_out()
     begin = 4 + 10**15
     assert of.is_full()
-    assert of.untaken == 6
+    assert of.available == 6
     of.open("x")
     of.grant("x", 100)
     handed = of.take("x", OUT_MAX)
     assert [each.entry.position for each in handed] == [1, 2, 3, begin, begin + 1, begin + 2]
     assert all(isinstance(each.entry, LogRecord) for each in handed)
-    assert of.untaken == 0
+    assert of.available == 0
     of.acknowledge([(1, 3)])
-    assert of.undone == 3
+    assert of.first_unacknowledged == 3
     of.acknowledge([(3, 4)])
-    assert of.undone == begin == of.extent.first
+    assert of.first_unacknowledged == begin == of.extent.first
     of.acknowledge([(begin, begin + 3)])
     assert of.seek(position=5) == begin + 3
     assert of.extent.records == 0
@@ -195,7 +197,7 @@ def test_what_is_read_again_goes_over_what_was_left_out() -> None:
     assert [each.entry for each in of.take("x")] == store.read("s", 1, 2) + store.read(
         "s", 3 + 10**15, 1
     )
-    assert of.untaken == 0
+    assert of.available == 0
 
 
 def test_what_is_kept_to_be_read_again_are_records() -> None:
@@ -212,7 +214,7 @@ def test_what_is_kept_to_be_read_again_are_records() -> None:
     for number in range(7, 9):
         of.append([b"%d" % number], 1)
         of.acknowledge([(1, of.extent.next)])
-    assert of.extent.kept_from(of.extent.first) == of.extent.next - 3
+    assert of.extent.first_kept(of.extent.first) == of.extent.next - 3
     of.append([b"9"], 1)
     of.acknowledge([(1, of.extent.next)])
     assert of.extent.first == of.extent.next - 3

@@ -22,11 +22,11 @@ def to(*owners: str) -> tuple[Destination, ...]:
 def test_one_message_goes_over_each_link() -> None:
     """A link would carry a notification once for each home behind it, or one not at all."""
     of = Transit("me")
-    of.ways = {"b": "x", "c": "x", "d": "y"}
+    of.routes = {"b": "x", "c": "x", "d": "y"}
     first = Shipment(to("b", "c", "d", "me", "gone"), Notice(notice(1, "reliable")))
     second = Shipment(to("d"), Notice(notice(2, "reliable")))
-    of.carry(Transfer("s", 1, 0, (first, second), 3))
-    told = {each.to.name: each.message for each in of.tells}
+    of.forward(Transfer("s", 1, 0, (first, second), 3))
+    told = {each.to.name: each.message for each in of.outgoing}
     assert of.stranded == 1
     x, y = told["x"], told["y"]
     assert isinstance(x, Transfer)
@@ -38,25 +38,25 @@ def test_one_message_goes_over_each_link() -> None:
 def test_what_goes_in_circles_ends() -> None:
     """Ways that are not agreed on would keep a message going for ever."""
     of = Transit("me")
-    of.ways = {"b": "x"}
+    of.routes = {"b": "x"}
     shipment = Shipment(to("b"), Notice(notice(1, "reliable")))
-    of.carry(Transfer("s", 1, 0, (shipment,), HOPS_MAX))
-    of.acknowledge(StreamAck("h", 1, "b", 1, 1, (), HOPS_MAX))
-    of.acknowledge(StreamAck("h", 1, "unknown", 1, 1))
-    assert (of.tells, of.stranded) == ([], 3)
-    of.acknowledge(StreamAck("h", 1, "b", 1, 1, (), 2))
-    assert [each.message for each in of.tells] == [StreamAck("h", 1, "b", 1, 1, (), 3)]
+    of.forward(Transfer("s", 1, 0, (shipment,), HOPS_MAX))
+    of.forward_ack(StreamAck("h", 1, "b", 1, 1, (), HOPS_MAX))
+    of.forward_ack(StreamAck("h", 1, "unknown", 1, 1))
+    assert (of.outgoing, of.stranded) == ([], 3)
+    of.forward_ack(StreamAck("h", 1, "b", 1, 1, (), 2))
+    assert [each.message for each in of.outgoing] == [StreamAck("h", 1, "b", 1, 1, (), 3)]
 
 
 def test_what_all_are_to_know_goes_to_all_others() -> None:
     """A server would not learn what stands, or be told what it said itself."""
     of = Transit("me")
-    said = AnnounceOwner("h", 1, 0, 1, True, ())
+    message = AnnounceOwner("h", 1, 0, 1, True, ())
     for name in "xyz":
-        of.link_up(Neighbour(name), [said])
+        of.link_up(Neighbour(name), [message])
     of.link_down(Neighbour("z"))
     of.link_down(Neighbour("unknown"))
-    assert [each.to.name for each in of.tells] == ["x", "y", "z"]
-    of.tells.clear()
-    of.flood(said, but=Neighbour("x"))
-    assert [each.to.name for each in of.tells] == ["y"]
+    assert [each.to.name for each in of.outgoing] == ["x", "y", "z"]
+    of.outgoing.clear()
+    of.flood(message, but=Neighbour("x"))
+    assert [each.to.name for each in of.outgoing] == ["y"]

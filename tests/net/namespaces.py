@@ -122,9 +122,9 @@ class Namespaces:
 @contextmanager
 def namespaces(count: int, links: Links) -> Iterator[Namespaces]:
     """Namespaces that are removed at the end."""
-    made = Namespaces(count, links)
+    make_script = Namespaces(count, links)
     try:
-        made.make()
-        yield made
+        make_script.make()
+        yield make_script
     finally:
-        made.remove()
+        make_script.remove()

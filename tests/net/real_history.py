@@ -26,7 +26,7 @@ from typing import Final
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
+from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.run_records import (
@@ -141,7 +141,7 @@ class Told:
         message = Subscribe(event.name, filters_of(event.text))
         held = Held(event.client, broker, message, event.at)
         self._held[event.client, event.name] = held
-        self.real.history.wishes.append(held)
+        self.real.history.subscriptions.append(held)
 
     def _end(self, event: Event) -> None:
         self._held.pop((event.client, event.name)).ended = event.at
@@ -159,7 +159,7 @@ class Told:
             before = self._held[key]
             before.ended = event.at
             self._held[key] = Held(before.client, before.broker, before.message, event.at)
-            self.real.history.wishes.append(self._held[key])
+            self.real.history.subscriptions.append(self._held[key])
 
     def _deliver(self, event: Event) -> None:
         (broker,) = event.brokers
@@ -181,7 +181,7 @@ class Told:
 
     def _may_come_again(self, sent: Sent) -> bool:
         """Whether its access point crashed: its number may not have been on the disk yet."""
-        return sent.promised.is_reliable and any(
+        return sent.guarantee.is_reliable and any(
             self._crashed.get(each, 0) > sent.order for each in sent.brokers
         )
 
@@ -200,7 +200,7 @@ class Told:
             sent.known = frozenset(
                 name
                 for name in self._known
-                if self.promises.stood[name].filters.matches(notification)
+                if self.promises.subscriptions[name].filters.matches(notification)
             )
         settled = max((each.begin for each in self._rests if each.end < event.at), default=0)
         published = PublishedRecord(
@@ -224,19 +224,19 @@ class Told:
             return
         sent.sequence = event.sequence or 0
         sent.is_accepted = True
-        if not sent.promised.is_reliable:
+        if not sent.guarantee.is_reliable:
             after = [each.end for each in self._rests if each.begin > event.at]
             self._published[event.id].cause.ended = min(after, default=None)
 
     def _stand(self, event: Event) -> None:
         assert event.retention is not None, "it is said where one begins"
         (owner,) = event.brokers
-        self.promises.stood[event.name] = DurableSpan(
+        self.promises.subscriptions[event.name] = DurableSpan(
             event.name, filters_of(event.text), owner, True, event.retention
         )
 
     def _know(self, _: Event) -> None:
-        self._known = set(self.promises.stood)
+        self._known = set(self.promises.subscriptions)
 
     def _read(self, event: Event) -> None:
         sent = self.promises.sent.get(event.id)
@@ -253,7 +253,7 @@ class Told:
         self.promises.note_read(event.session, event.name, position, event.id, is_replay=is_replay)
 
     def _acknowledge(self, event: Event) -> None:
-        owner, (where,) = self.promises.stood[event.name].broker, event.brokers
+        owner, (where,) = self.promises.subscriptions[event.name].broker, event.brokers
         crashed = max(self._crashed.get(each, 0) for each in (owner, where))
         lost = self._lost.get(event.client, 0)
         read = self.promises.reads[event.session, event.name].records
@@ -274,12 +274,12 @@ def judged(
     real = Real(kind, links)
     told = Told(real, rests, sequencer)
     told.tell(events)
-    for each in real.history.wishes:
+    for each in real.history.subscriptions:
         each.client = f"{each.client}/{each.message.identity}"
     outcome = judge(real)
     kept = DeliveryVerdict()
     outcome.violations += told.violations
-    outcome.violations += judge_promises(told.promises, kept)
+    outcome.violations += judge_delivery(told.promises, kept)
     outcome.published += len(told.promises.sent) - len(real.history.published)
     outcome.must += kept.must
     outcome.delivered += kept.read

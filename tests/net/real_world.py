@@ -46,8 +46,8 @@ from tests.net.test_neighbours import free_ports
 NINE: Final = 9
 """Brokers of a real world."""
 
-MESH: Final = Kind("general", Strategy.SUBSCRIPTIONS, promises=True, trees=1)
-HIERARCHY: Final = Kind("hierarchical", Strategy.SUBSCRIPTIONS, promises=True)
+MESH: Final = Kind("general", Strategy.SUBSCRIPTIONS, reliable=True, trees=1)
+HIERARCHY: Final = Kind("hierarchical", Strategy.SUBSCRIPTIONS, reliable=True)
 
 SEQUENCER: Final = 0
 """The broker that gives total orders."""

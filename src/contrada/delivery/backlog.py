@@ -85,7 +85,7 @@ class Backlog(Generic[P]):
         if expires_us is not None:
             heappush(self._expiring, (expires_us, priority, self._numbered))
             if len(self._expiring) > 2 * self._count + _STALE_MAX:
-                self._expiring = [each for each in self._expiring if self._waits(each)]
+                self._expiring = [each for each in self._expiring if self._is_queued(each)]
                 heapify(self._expiring)
 
     def extend(self, entries: Iterable[QueueEntry[P]]) -> None:
@@ -119,7 +119,7 @@ class Backlog(Generic[P]):
         late = []
         while self._expiring and self._expiring[0][0] <= now_us:
             due = heappop(self._expiring)
-            if self._waits(due):
+            if self._is_queued(due):
                 late.append(self._remove(*due[1:]))
         return late
 
@@ -127,7 +127,7 @@ class Backlog(Generic[P]):
         """The bytes of what waits with a lower priority."""
         return sum(level.size for each, level in self._levels.items() if each < priority)
 
-    def _waits(self, expiring: tuple[int, int, int]) -> bool:
+    def _is_queued(self, expiring: tuple[int, int, int]) -> bool:
         _, priority, number = expiring
         return priority in self._levels and number in self._levels[priority].entries
 

@@ -80,8 +80,8 @@ def waits_for(
     for row in context:
         if row.server == source:
             continue  # A stream is in order by itself.
-        for to, its_life, number in row.numbers:
-            if to == owner and its_life == incarnation:
+        for to, its_incarnation, number in row.numbers:
+            if to == owner and its_incarnation == incarnation:
                 known, until = taken.get(row.server, (0, 0))
                 if known < row.incarnation or (known == row.incarnation and until < number):
                     return row.server

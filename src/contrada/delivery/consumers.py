@@ -20,7 +20,7 @@ class HandRecords(NamedTuple):
     """Hand records to a client of this server, or tell it that it gets no more."""
 
     client: str
-    said: Records | Closed
+    message: Records | Closed
 
 
 class Consumers:
@@ -30,80 +30,80 @@ class Consumers:
         self, name: str, table: DurableTable, logs: OwnedLogs, access: AccessPoint
     ) -> None:
         self.name = name
-        self.gives: list[HandRecords] = []
+        self.outgoing: list[HandRecords] = []
         self._table, self._logs, self._access = table, logs, access
-        self._homes: dict[
+        self._owners: dict[
             ConsumerKey, str
         ] = {}  # where clients here read; by subscription and client
 
-    def consume(self, client: str, said: Consuming, now_us: int) -> None:
+    def consume(self, client: str, message: Consuming, now_us: int) -> None:
         """A client here says something as a consumer; what cannot be done closes it."""
-        reader = said.name, client
-        found = self._table.home_of(said.name)
-        owner = self._homes.get(reader) or (found and found[0])
+        reader = message.name, client
+        found = self._table.owner_of(message.name)
+        owner = self._owners.get(reader) or (found and found[0])
         if not owner:
             self._close(reader, "there is no such standing subscription")
-        elif isinstance(said, OpenLog) and reader in self._homes:
-            self._close(reader, f"{client!r} reads {said.name!r} already")
-            self._say(owner, CloseLog(said.name, client), now_us)
-        elif not isinstance(said, OpenLog | CloseLog) and reader not in self._homes:
-            self._close(reader, f"{client!r} does not read {said.name!r}")
+        elif isinstance(message, OpenLog) and reader in self._owners:
+            self._close(reader, f"{client!r} reads {message.name!r} already")
+            self._send(owner, CloseLog(message.name, client), now_us)
+        elif not isinstance(message, OpenLog | CloseLog) and reader not in self._owners:
+            self._close(reader, f"{client!r} does not read {message.name!r}")
         else:
-            reads = self._homes.pop(reader, None) is not None
+            reads = self._owners.pop(reader, None) is not None
             try:
-                if not (reads and isinstance(said, CloseLog)):
+                if not (reads and isinstance(message, CloseLog)):
                     self._access.check_room(owner)
             except CannotPublishError as error:
                 self._close(reader, str(error))
                 if reads:  # One more for each that reads; what it has would never come again.
-                    self._say(owner, CloseLog(said.name, client), now_us)
+                    self._send(owner, CloseLog(message.name, client), now_us)
                 return
-            if not isinstance(said, CloseLog):
-                self._homes[reader] = owner
-            self._say(owner, said, now_us)
+            if not isinstance(message, CloseLog):
+                self._owners[reader] = owner
+            self._send(owner, message, now_us)
 
     def _close(self, reader: ConsumerKey, reason: str, *, again: bool = False) -> None:
-        self._homes.pop(reader, None)
+        self._owners.pop(reader, None)
         name, client = reader
-        self.gives.append(HandRecords(client, Closed(name, client, reason, again)))
+        self.outgoing.append(HandRecords(client, Closed(name, client, reason, again)))
 
-    def _say(self, owner: str, said: Consuming, now_us: int) -> None:
+    def _send(self, owner: str, message: Consuming, now_us: int) -> None:
         if owner == self.name:
-            self.serve(owner, said, now_us)
+            self.serve(owner, message, now_us)
         else:
-            self._access.send(owner, said, now_us)
+            self._access.send(owner, message, now_us)
 
-    def serve(self, server: str, said: Consuming, now_us: int) -> None:
+    def serve(self, server: str, message: Consuming, now_us: int) -> None:
         """A client of a server says something of a subscription that is at home here."""
-        for reader, closed in self._logs.consume(server, said):
-            self.give(reader, closed, now_us)
+        for reader, closed in self._logs.consume(server, message):
+            self.deliver(reader, closed, now_us)
 
-    def give(self, reader: ConsumerKey, said: Records | Closed, now_us: int) -> None:
+    def deliver(self, reader: ConsumerKey, message: Records | Closed, now_us: int) -> None:
         """Hands something from a log here to a consumer, wherever it is."""
         server, client = reader
         if server != self.name:
-            self._access.send(server, said, now_us, self._access.known_context())
+            self._access.send(server, message, now_us, self._access.known_context())
             return
-        if isinstance(said, Closed):
-            self._homes.pop((said.name, client), None)
-        self.gives.append(HandRecords(client, said))
+        if isinstance(message, Closed):
+            self._owners.pop((message.name, client), None)
+        self.outgoing.append(HandRecords(client, message))
 
-    def given(self, owner: str, said: Records | Closed, now_us: int) -> None:
+    def receive(self, owner: str, message: Records | Closed, now_us: int) -> None:
         """Something has come for a client here that reads elsewhere."""
-        reader = said.name, said.consumer
-        if self._homes.get(reader) == owner:
-            if isinstance(said, Closed):
-                del self._homes[reader]
-            self.gives.append(HandRecords(said.consumer, said))
-        elif isinstance(said, Records):
+        reader = message.name, message.consumer
+        if self._owners.get(reader) == owner:
+            if isinstance(message, Closed):
+                del self._owners[reader]
+            self.outgoing.append(HandRecords(message.consumer, message))
+        elif isinstance(message, Records):
             # The home restarted: this consumer is unknown there now, or other consumers may have
             # the records.
-            self._access.send(owner, CloseLog(said.name, said.consumer), now_us)
+            self._access.send(owner, CloseLog(message.name, message.consumer), now_us)
 
-    def gone(self, owner: str, reason: str, *, again: bool = False) -> None:
+    def close_server(self, owner: str, reason: str, *, again: bool = False) -> None:
         """A server knows its clients no longer, nor who read there from here."""
         self._logs.close_all(owner)
-        for reader in [each for each, where in self._homes.items() if where == owner]:
+        for reader in [each for each, where in self._owners.items() if where == owner]:
             self._close(reader, reason, again=again)
 
     def has_room(self, server: str) -> bool:

@@ -137,7 +137,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
     visit: int
     sequence: int
     failed: tuple[int, ...] = ()
-    untold: int = 0
+    unknown_to: int = 0
 
 
 class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):

@@ -43,7 +43,7 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.durable_log import DurableLogStatistics, OnFull, Retention
 from contrada.delivery.durable_table import DurableTable, LogOwner
-from contrada.delivery.inbox import ArrivedParcel, Inbox
+from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import LogTerms, OwnedLogs, Since
@@ -124,8 +124,8 @@ class DeliveryServer:
         self.name = name
         notes = Notes(store)
         own = LogOwner(incarnation, 0, 0, store is not None, is_new)
-        for _, (its_life, boot, sequences) in notes.of("life", tuple[int, int, bool]):
-            own = LogOwner(its_life, boot + 1, 0, True, sequences)
+        for _, (its_incarnation, boot, sequences) in notes.of("life", tuple[int, int, bool]):
+            own = LogOwner(its_incarnation, boot + 1, 0, True, sequences)
         notes.put("life", "", (own.incarnation, own.boot, own.sequences))
         self._table = DurableTable(name, own, notes)
         self._logs = OwnedLogs(store)
@@ -151,15 +151,15 @@ class DeliveryServer:
         )
         self._to_acknowledge: dict[str, None] = {}
         self._retry_us: int | None = None
-        for number, standing in self._logs.standing().items():
-            self._table.change(number, standing)
+        for number, entry in self._logs.subscriptions().items():
+            self._table.change(number, entry)
         for each, known in self._table.owners.items():
-            self._meet(each, known)
+            self._learn_start(each, known)
         self._access.shipments += self._outbox.resume(self._table.owners)
 
-    def _meet(self, name: str, owner: LogOwner) -> None:
-        self._outbox.meet(name, owner.incarnation)
-        self._inbox.meet(name, owner.incarnation, owner.boot)
+    def _learn_start(self, name: str, owner: LogOwner) -> None:
+        self._outbox.learn_start(name, owner.incarnation)
+        self._inbox.learn_start(name, owner.incarnation, owner.boot)
 
     # --- publishers ---------------------------------------------------------------------------
 
@@ -178,7 +178,9 @@ class DeliveryServer:
         """This server's life. A publisher learns it here, and tells it to its later servers."""
         return self._table.own.incarnation
 
-    def arrive(self, publisher: str, past: Mapping[str, int], now_us: int) -> list[DeliveryEffect]:
+    def connect_publisher(
+        self, publisher: str, past: Mapping[str, int], now_us: int
+    ) -> list[DeliveryEffect]:
         """A publisher comes. Its publications wait until its other servers have told its past.
 
         `past`: the servers at which it was since one of its publications was confirmed, each with
@@ -197,7 +199,7 @@ class DeliveryServer:
 
     # --- subscribers --------------------------------------------------------------------------
 
-    def stand(
+    def create_subscription(
         self,
         name: str,
         filters: Selection,
@@ -212,29 +214,29 @@ class DeliveryServer:
         its oldest records where it is full. Raises DeliveryError: a name is in use, here or as far
         as known elsewhere, or there is no store; InvalidValueError for a name; LimitError.
         """
-        names = self._logs.names_of(name, retention, is_durable=is_durable)
+        names = self._logs.names_to_create(name, retention, is_durable=is_durable)
         for each in names:
-            found = self._table.home_of(each)
+            found = self._table.owner_of(each)
             if found is not None:
                 at = found[0]
                 raise DeliveryError(f"there is a standing subscription {each!r} at {at!r} already")
         self._table.check_room(len(names))
-        self._begin(name, filters, retention, is_durable=is_durable)
+        self._create(name, filters, retention, is_durable=is_durable)
         for each in names[1:]:
-            self._begin(each, FilterSet(()), _DEAD_LETTERS, is_durable=is_durable)
+            self._create(each, FilterSet(()), _DEAD_LETTERS, is_durable=is_durable)
         return self._settle(now_us)
 
-    def _begin(
+    def _create(
         self, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> None:
-        number, standing = self._logs.stand(name, filters, retention, is_durable=is_durable)
+        number, entry = self._logs.create(name, filters, retention, is_durable=is_durable)
         try:
-            self._transit.flood(self._table.change(number, standing))
+            self._transit.flood(self._table.change(number, entry))
         except LimitError:
             list(self._logs.end(number))
             raise
 
-    def keep(
+    def append(
         self, name: str, notifications: Iterable[Notification], now_us: int
     ) -> list[DeliveryEffect]:
         """Takes into the log of a subscription here what came for it at best effort.
@@ -243,15 +245,15 @@ class DeliveryServer:
         """
         number = self._logs.number_of(name)
         for each in notifications:
-            self._logs.keep(number, each, now_us)
+            self._logs.append_best_effort(number, each, now_us)
         return self._settle(now_us)
 
-    def consume(self, client: str, said: Consuming, now_us: int) -> list[DeliveryEffect]:
+    def consume(self, client: str, message: Consuming, now_us: int) -> list[DeliveryEffect]:
         """A client here says something as the consumer of a subscription, wherever its log is.
 
         Records come as `HandRecords`; what cannot be done closes it, and says why.
         """
-        self._consumers.consume(client, said, now_us)
+        self._consumers.consume(client, message, now_us)
         return self._settle(now_us)
 
     def acknowledge(self, name: str, before: int, now_us: int) -> list[DeliveryEffect]:
@@ -267,8 +269,8 @@ class DeliveryServer:
         To be called before `change_ways` with ways over it: what is then sent must find the
         neighbour with that knowledge.
         """
-        moved = self._sequences.tell(self._access.known_context())
-        self._transit.link_up(neighbour, [*self._table.tell(), *moved])
+        moved = self._sequences.announcements(self._access.known_context())
+        self._transit.link_up(neighbour, [*self._table.announcements(), *moved])
         return self._settle(now_us)
 
     def link_down(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
@@ -276,12 +278,12 @@ class DeliveryServer:
         self._transit.link_down(neighbour)
         return self._settle(now_us)
 
-    def change_ways(self, ways: Mapping[str, str], now_us: int) -> list[DeliveryEffect]:
+    def change_routes(self, routes: Mapping[str, str], now_us: int) -> list[DeliveryEffect]:
         """From now on these are the next servers on the ways to all that can be reached."""
-        self._transit.ways = ways
-        self._access.look_again()
-        self._outbox.change_ways(ways, now_us)
-        self._dispatch(self._outbox.again(now_us))
+        self._transit.routes = routes
+        self._access.recheck_waiting()
+        self._outbox.change_routes(routes, now_us)
+        self._send_shipments(self._outbox.resend_due(now_us))
         return self._settle(now_us)
 
     def receive(
@@ -290,13 +292,13 @@ class DeliveryServer:
         """A message has come from a neighbour."""
         match message:
             case AnnounceOwner():
-                self._learn(neighbour, message, now_us)
+                self._learn_owner(neighbour, message, now_us)
             case Sequenced():
-                self._access.move(message)
+                self._access.learn_sequencer(message)
             case Transfer():
-                self._carry(message)
+                self._receive_transfer(message)
             case StreamAck():
-                self._acknowledged(message, now_us)
+                self._receive_ack(message, now_us)
         return self._settle(now_us)
 
     def forget(self, server: str, now_us: int) -> list[DeliveryEffect]:
@@ -305,55 +307,57 @@ class DeliveryServer:
             self._table.forget(server)
             for each in (self._outbox, self._inbox, self._causality, self._access):
                 each.forget(server)
-            self._consumers.gone(server, f"server {server!r} will not be back")
+            self._consumers.close_server(server, f"server {server!r} will not be back")
         return self._settle(now_us)
 
-    def _learn(self, neighbour: Neighbour, said: AnnounceOwner, now_us: int) -> None:
-        before = self._table.owners.get(said.owner)
+    def _learn_owner(self, neighbour: Neighbour, message: AnnounceOwner, now_us: int) -> None:
+        before = self._table.owners.get(message.owner)
         start = (0, 0) if before is None else (before.incarnation, before.boot)
-        if not self._table.learn(said):
+        if not self._table.learn(message):
             return
-        self._transit.flood(said, but=neighbour)
-        owner = self._table.owners[said.owner]
-        self._meet(said.owner, owner)
+        self._transit.flood(message, but=neighbour)
+        owner = self._table.owners[message.owner]
+        self._learn_start(message.owner, owner)
         if start != (owner.incarnation, owner.boot):
-            self._consumers.gone(said.owner, f"server {said.owner!r} has restarted", again=True)
+            self._consumers.close_server(
+                message.owner, f"server {message.owner!r} has restarted", again=True
+            )
         if (
             start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP
         ):  # a restored copy
-            self._access.shipments += self._outbox.reopen(said.owner, now_us)
-        self._access.forget_past(said.owner, owner.incarnation)
-        self._access.look_again()
+            self._access.shipments += self._outbox.reopen(message.owner, now_us)
+        self._access.forget_past(message.owner, owner.incarnation)
+        self._access.recheck_waiting()
 
     # --- parcels ------------------------------------------------------------------------------
 
-    def _carry(self, message: Transfer) -> None:
+    def _receive_transfer(self, message: Transfer) -> None:
         """Takes the parcels for this server, and passes on those for others."""
         arrivals = _addressed(self.name, message.shipments)
         if arrivals and message.source != self.name:
-            self._inbox.put(message.source, message.incarnation, message.boot, arrivals)
+            self._inbox.receive(message.source, message.incarnation, message.boot, arrivals)
             self._to_acknowledge[message.source] = None
-        self._transit.carry(message)
+        self._transit.forward(message)
 
-    def _dispatch(self, shipments: Sequence[Shipment]) -> None:
+    def _send_shipments(self, shipments: Sequence[Shipment]) -> None:
         """Sends parcels of this server on their ways."""
         if shipments:
             own, arrivals = self._table.own, _addressed(self.name, shipments)
-            self._inbox.put(
+            self._inbox.receive(
                 self.name, own.incarnation, own.boot, arrivals
             )  # in the order of all others
-            self._transit.carry(Transfer(self.name, own.incarnation, own.boot, tuple(shipments)))
+            self._transit.forward(Transfer(self.name, own.incarnation, own.boot, tuple(shipments)))
 
-    def _acknowledged(self, message: StreamAck, now_us: int) -> None:
+    def _receive_ack(self, message: StreamAck, now_us: int) -> None:
         if message.source != self.name:
-            self._transit.acknowledge(message)
+            self._transit.forward_ack(message)
         elif message.source_incarnation == self._table.own.incarnation:
             self._causality.merge(message.context)
             try:
                 if self._outbox.acknowledge(
                     message.owner, message.incarnation, message.number, now_us
                 ):
-                    self._access.look_again()
+                    self._access.recheck_waiting()
             except ProtocolError:
                 self._handler.refused += 1
 
@@ -361,7 +365,7 @@ class DeliveryServer:
 
     def tick(self, now_us: int) -> list[DeliveryEffect]:
         """Time has passed: what is due is sent again, tried again, or given up."""
-        self._dispatch(self._outbox.again(now_us))
+        self._send_shipments(self._outbox.resend_due(now_us))
         return self._settle(now_us)
 
     @property
@@ -374,67 +378,71 @@ class DeliveryServer:
         """Does all that follows from what has happened; the effects, in order."""
         own, is_stuck = self._table.own, False
 
-        def use(source: str, turn: Sequence[ArrivedParcel]) -> int:
+        def use(source: str, turn: Sequence[ArrivedShipment]) -> int:
             nonlocal is_stuck
             count = self._handler.use(source, turn, now_us)
             is_stuck |= count < len(turn)
             return count
 
         while True:  # Each step may enable another one: until nothing was posted or taken.
-            self._access.go_on(now_us)
-            self._post()
-            changed = self._inbox.take(use)
+            self._access.publish_waiting(now_us)
+            self._send_posted()
+            changed = self._inbox.use_ready(use)
             for reader, records in self._logs.push(self._consumers.has_room, now_us):
-                self._consumers.give(reader, records, now_us)
+                self._consumers.deliver(reader, records, now_us)
             is_stuck |= self._logs.is_stuck
-            for number, standing in self._logs.changes():
-                if standing is None:
+            for number, entry in self._logs.changes():
+                if entry is None:
                     for reader, closed in self._logs.end(number):
-                        self._consumers.give(reader, closed, now_us)
-                self._transit.flood(self._table.change(number, standing))
+                        self._consumers.deliver(reader, closed, now_us)
+                self._transit.flood(self._table.change(number, entry))
             for source in changed:
                 self._to_acknowledge[source] = None
             if self.name in changed:
                 taken = self._inbox.taken(self.name)[1]
                 if self._outbox.acknowledge(self.name, own.incarnation, taken, now_us):
-                    self._access.look_again()
-            if not self._post() and not changed:
+                    self._access.recheck_waiting()
+            if not self._send_posted() and not changed:
                 break
         self._retry_us = now_us + RETRY_US if is_stuck else None
         for source in self._to_acknowledge:
             if source != self.name:
-                self._say_taken(source)
+                self._send_ack(source)
         self._to_acknowledge.clear()
-        told, given, outcomes = self._transit.tells, self._consumers.gives, self._access.outcomes
-        self._transit.tells, self._consumers.gives, self._access.outcomes = [], [], []
+        told, given, outcomes = (
+            self._transit.outgoing,
+            self._consumers.outgoing,
+            self._access.outcomes,
+        )
+        self._transit.outgoing, self._consumers.outgoing, self._access.outcomes = [], [], []
         return [*told, *given, *outcomes]
 
-    def _post(self) -> bool:
+    def _send_posted(self) -> bool:
         """Sends what was posted; whether anything was."""
         shipments, self._access.shipments = self._access.shipments, []
-        self._dispatch(shipments)
+        self._send_shipments(shipments)
         return bool(shipments)
 
-    def _say_taken(self, source: str) -> None:
+    def _send_ack(self, source: str) -> None:
         # Who sent something for a sequence learns by this where it is on its way now.
         may_order = self._sequences.have_moved or self.name == self._sequences.first
         context = (self._access.row({}),) if may_order else ()
         taken = self._inbox.taken(source)
-        self._transit.acknowledge(StreamAck(self.name, self.incarnation, source, *taken, context))
+        self._transit.forward_ack(StreamAck(self.name, self.incarnation, source, *taken, context))
 
     # --- looking ------------------------------------------------------------------------------
 
-    def standing(self) -> dict[str, str]:
+    def subscriptions(self) -> dict[str, str]:
         """The names of all standing subscriptions that are known, and their homes."""
         return {
-            standing.name: name
+            entry.name: name
             for name, owner in self._table.owners.items()
-            for standing in owner.standing.values()
+            for entry in owner.entries.values()
         }
 
-    def standing_since(self, number: int, count: int) -> Since:
+    def subscriptions_since(self, number: int, count: int) -> Since:
         """Those at home here, in order of their numbers; see `OwnedLogs.since`."""
-        return self._logs.since(number, count)
+        return self._logs.subscriptions_since(number, count)
 
     def terms(self, name: str) -> LogTerms | None:
         """What a standing subscription at home here stands for; None where there is none."""
@@ -448,11 +456,11 @@ class DeliveryServer:
         """Entries of a log here; see `OwnedLogs.entries`."""
         return self._logs.entries(name, first, count, is_again=is_again)
 
-    def kept_from(self, name: str, position: int) -> int:
+    def first_kept(self, name: str, position: int) -> int:
         """The lowest position of a log here from this one on that may be a record's."""
-        return self._logs.kept_from(name, position)
+        return self._logs.first_kept(name, position)
 
-    def ended(self) -> list[str]:
+    def take_ended(self) -> list[str]:
         """The names of those that stood here and have ended since this was asked, by whoever."""
         names, self._logs.ended = self._logs.ended, []
         return names
@@ -461,26 +469,26 @@ class DeliveryServer:
         """The highest number of a publisher that was accepted or waits: its next is higher."""
         return self._access.sequence_of(publisher)
 
-    def matching(self, notifications: Sequence[Notification]) -> None:
+    def match_ahead(self, notifications: Sequence[Notification]) -> None:
         """Matches what is published next, and does nothing: what it costs may so be bounded."""
         self._table.match(notifications)
 
-    def known(self, name: str) -> tuple[str, int, Selection] | None:
+    def find(self, name: str) -> tuple[str, int, Selection] | None:
         """The home of a standing subscription, its number there, and its filters, as known here."""
-        found = self._table.home_of(name)
+        found = self._table.owner_of(name)
         if found is None:
             return None
         owner, number = found
-        return owner, number, self._table.owners[owner].standing[number].filters
+        return owner, number, self._table.owners[owner].entries[number].filters
 
-    def is_read(self, name: str) -> bool:
+    def has_reader(self, name: str) -> bool:
         """Whether a subscription that is at home here has a consumer, here or elsewhere."""
-        return self._logs.is_read(name)
+        return self._logs.has_reader(name)
 
     @property
-    def due(self) -> int:
+    def unacknowledged(self) -> int:
         """Parcels that other homes have not acknowledged, though there is a route to them."""
-        return self._outbox.due
+        return self._outbox.unacknowledged
 
     def statistics(self) -> DeliveryStatistics:
         """A frozen view of what is held and was done."""
@@ -508,10 +516,10 @@ class DeliveryServer:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
         self._table.validate()
         self._logs.validate()
-        assert self._table.own.standing == self._logs.standing(), "others know of other logs"
+        assert self._table.own.entries == self._logs.subscriptions(), "others know of other logs"
 
 
-def _addressed(name: str, shipments: Sequence[Shipment]) -> list[ArrivedParcel]:
+def _addressed(name: str, shipments: Sequence[Shipment]) -> list[ArrivedShipment]:
     """The parcels for a server, each with the address there."""
     return [
         (each, shipment) for shipment in shipments for each in shipment.to if each.owner == name

@@ -114,7 +114,7 @@ class _ConsumerState:
     """Its credit, and what it has."""
 
     credit: int = 0
-    has: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
 
 
 class DurableLog:
@@ -140,7 +140,7 @@ class DurableLog:
         self._done = Positions(store.acknowledged(name))
         self._cursor = self._done.first_without(self.extent.first)
         self._replays_to = self._cursor  # before it, what is acknowledged is handed out, too
-        self._again: list[int] = []  # a heap
+        self._requeued: list[int] = []  # a heap
         self._attempts: dict[int, int] = {}
         self._consumers: dict[str, _ConsumerState] = {}
         self._holders: dict[int, _ConsumerState] = {}  # who has a record
@@ -157,7 +157,9 @@ class DurableLog:
         """Raises CannotPublishError where records find no room and publishers are refused."""
         extent, keep = self.extent, self.retention
         too_many = len(records) > keep.records_max or sum(map(len, records)) > keep.bytes_max
-        if too_many or (keep.on_full is OnFull.REFUSE and any(n > 0 for n in self._over(records))):
+        if too_many or (
+            keep.on_full is OnFull.REFUSE and any(n > 0 for n in self._excess(records))
+        ):
             raise CannotPublishError(self.name, extent.records, extent.held_bytes)
 
     def is_full(self, *, was_full: bool = False) -> bool:
@@ -170,7 +172,7 @@ class DurableLog:
 
     def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """Makes room by `OnFull`; what there is room for."""
-        over, over_bytes = self._over(records)
+        over, over_bytes = self._excess(records)
         if over <= 0 and over_bytes <= 0:
             return records
         if self.retention.on_full is OnFull.END:
@@ -178,7 +180,7 @@ class DurableLog:
         elif self.retention.on_full is OnFull.DROP_OLDEST:
             kept = self._newest(records)
             self.statistics.dropped += len(records) - len(kept)
-            over, over_bytes = self._over(kept)
+            over, over_bytes = self._excess(kept)
             if over > 0 or over_bytes > 0:
                 try:
                     self._drop_oldest(max(over, 0), max(over_bytes, 0))
@@ -198,7 +200,7 @@ class DurableLog:
             kept.append(data)
         return kept[::-1]
 
-    def _over(self, records: Sequence[bytes]) -> tuple[int, int]:
+    def _excess(self, records: Sequence[bytes]) -> tuple[int, int]:
         """By how many records and bytes there would be too much."""
         extent, keep = self.extent, self.retention
         count = extent.records + len(records)
@@ -229,10 +231,10 @@ class DurableLog:
     def _drop_oldest(self, count: int, size: int) -> None:
         """Gives up the first records: so many, and as many as have so many bytes."""
         extent = self.extent
-        first = extent.kept_from(extent.first)
+        first = extent.first_kept(extent.first)
         before, dropped = first + count, 0
         while size > 0 or first < before:
-            first = extent.kept_from(first)
+            first = extent.first_kept(first)
             entries = self.store.read(self.name, first, READ_AT_ONCE)
             if not entries:  # the bytes of damaged ones are not known
                 break
@@ -267,8 +269,8 @@ class DurableLog:
         """
         of = self._consumers.pop(consumer, None)
         if of is not None:  # None where the subscription has ended
-            unseen = () if seen is None else of.has.difference(seen)
-            self._return(of.has)
+            unseen = () if seen is None else of.held.difference(seen)
+            self._requeue(of.held)
             for each in unseen:
                 self._attempts[each] -= 1
 
@@ -295,7 +297,7 @@ class DurableLog:
             raise InvalidValueError(position, reason)
         self._replays_to = max(self._replays_to, self._cursor)
         self._cursor = max(position, self.extent.first)
-        self._again = sorted(each for each in self._again if each < self._cursor)
+        self._requeued = sorted(each for each in self._requeued if each < self._cursor)
         return self._cursor
 
     def take(self, consumer: str, count: int = OUT_MAX) -> list[Handed]:
@@ -308,7 +310,7 @@ class DurableLog:
         of = self._consumers[consumer]
         handed: list[Handed] = []
         try:
-            self._take(of, handed, min(count, of.credit, OUT_MAX - len(of.has)))
+            self._take(of, handed, min(count, of.credit, OUT_MAX - len(of.held)))
             self.is_stuck = False
         except StoreError:
             self.is_stuck = True
@@ -319,22 +321,22 @@ class DurableLog:
 
     def _take(self, of: _ConsumerState, handed: list[Handed], count: int) -> None:
         """Reads before it changes anything, so that an error of the store loses nothing."""
-        while self._again and len(handed) < count:
-            position = self._again[0]
+        while self._requeued and len(handed) < count:
+            position = self._requeued[0]
             is_due = position >= self.extent.first and position not in self._done
             entries = self.store.read(self.name, position, 1) if is_due else []
-            heappop(self._again)
-            handed += self._handed(of, entries)
+            heappop(self._requeued)
+            handed += self._hand_out(of, entries)
         while len(handed) < count:
             room = min(count - len(handed), READ_AT_ONCE)
             if self._cursor >= self._replays_to:
                 self._cursor = self._done.first_without(self._cursor)
-            self._cursor = self.extent.kept_from(self._cursor)
+            self._cursor = self.extent.first_kept(self._cursor)
             entries = self.store.read(self.name, self._cursor, room)
             if not entries:
                 break
             self._cursor = entries[-1].position + 1
-            handed += self._handed(of, entries)
+            handed += self._hand_out(of, entries)
 
     def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Up to so many entries from a position on, whoever has them: nothing is handed out.
@@ -353,22 +355,22 @@ class DurableLog:
         return [each for each in entries if each.position not in self._done]
 
     @property
-    def undone(self) -> int:
+    def first_unacknowledged(self) -> int:
         """The first position that is not acknowledged."""
         return self._done.first_without(self.extent.first)
 
     @property
-    def untaken(self) -> int:
+    def available(self) -> int:
         """Records that may be taken now, at most."""
         extent = self.extent
-        return len(self._again) + min(extent.next - self._cursor, extent.records)
+        return len(self._requeued) + min(extent.next - self._cursor, extent.records)
 
-    def wants(self, consumer: str) -> bool:
+    def can_take(self, consumer: str) -> bool:
         """Whether a consumer may have something now."""
         of = self._consumers[consumer]
-        return of.credit > 0 and len(of.has) < OUT_MAX
+        return of.credit > 0 and len(of.held) < OUT_MAX
 
-    def _handed(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
+    def _hand_out(self, of: _ConsumerState, entries: Iterable[StoredRecord]) -> Iterator[Handed]:
         """Notes who has the entries; without those that are acknowledged, or die."""
         for entry in entries:
             position = entry.position
@@ -382,7 +384,7 @@ class DurableLog:
                 self._bury(entry)
                 continue
             elif position not in self._done:
-                of.has.add(position)
+                of.held.add(position)
                 self._holders[position] = of
                 if attempt > 1 or self.retention.attempts_max:
                     self._attempts[position] = attempt
@@ -412,7 +414,7 @@ class DurableLog:
         self.store.acknowledge(self.name, intervals)
         for first, end in intervals:
             self.statistics.acknowledged += self._done.add(max(first, extent.first), end)
-            self._let_go(first, end)
+            self._release(first, end)
         before = extent.before(self._done.first_without(extent.first), self.retention.replay_max)
         if before > extent.first:
             try:
@@ -423,15 +425,15 @@ class DurableLog:
     def nack(self, consumer: str, positions: Iterable[int]) -> None:
         """Lets records that a consumer has come again, to whoever takes next."""
         of = self._consumers[consumer]
-        self._return(of.has.intersection(positions))
+        self._requeue(of.held.intersection(positions))
 
-    def _return(self, positions: set[int]) -> None:
+    def _requeue(self, positions: set[int]) -> None:
         for position in list(positions):
-            self._holders.pop(position).has.discard(position)
+            self._holders.pop(position).held.discard(position)
             self._attempts.setdefault(position, 1)
-            heappush(self._again, position)
+            heappush(self._requeued, position)
 
-    def _let_go(self, first: int, end: int) -> None:
+    def _release(self, first: int, end: int) -> None:
         """Takes positions from those who have them."""
         among = range(first, end) if end - first < len(self._holders) else list(self._holders)
         for position in among:
@@ -439,12 +441,12 @@ class DurableLog:
                 self._attempts.pop(position, None)
                 of = self._holders.pop(position, None)
                 if of is not None:
-                    of.has.discard(position)
+                    of.held.discard(position)
 
     def _truncate(self, before: int) -> None:
         first = self.extent.first
         self.store.truncate(self.name, before)
-        self._let_go(first, before)
+        self._release(first, before)
         self._done.forget(before)
         self._cursor = max(self._cursor, before)
 
@@ -453,8 +455,8 @@ class DurableLog:
         extent = self.extent
         assert extent.first <= self._cursor <= extent.next
         assert list(self._done) == self.store.acknowledged(self.name)
-        again = {each for each in self._again if each not in self._done and each >= extent.first}
-        held = [each for of in self._consumers.values() for each in of.has]
+        again = {each for each in self._requeued if each not in self._done and each >= extent.first}
+        held = [each for of in self._consumers.values() for each in of.held]
         assert sorted(held) == sorted(self._holders), "a record has two holders, or none"
         assert not again.intersection(held), "a record is held and comes again"
         done = {each for each in range(extent.first, self._cursor) if each in self._done}

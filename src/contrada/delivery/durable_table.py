@@ -44,14 +44,14 @@ class LogOwner:
     version: int
     has_store: bool
     sequences: bool
-    standing: dict[int, DurableEntry] = field(default_factory=dict)
+    entries: dict[int, DurableEntry] = field(default_factory=dict)
 
-    def is_before(self, said: AnnounceOwner) -> bool:
+    def is_before(self, message: AnnounceOwner) -> bool:
         """Whether an announcement is newer than this."""
         return (self.incarnation, self.boot, self.version) < (
-            said.incarnation,
-            said.boot,
-            said.version,
+            message.incarnation,
+            message.boot,
+            message.version,
         )
 
 
@@ -69,97 +69,103 @@ class DurableTable:
         self._matched: tuple[list[Notification], list[Addressees]] = [], []
         for owner, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
             self.owners[owner] = LogOwner(*start, has_store, sequences)
-        for note, standing in notes.of("standing", DurableEntry):
+        for note, entry in notes.of("standing", DurableEntry):
             number, _, owner = note.partition("/")
-            self._set(owner, self.owners[owner], int(number), standing)
+            self._set(owner, self.owners[owner], int(number), entry)
 
     def __len__(self) -> int:
         return len(self._index)
 
-    def change(self, number: int, standing: DurableEntry | None) -> AnnounceOwner:
+    def change(self, number: int, entry: DurableEntry | None) -> AnnounceOwner:
         """Something stands here from now on, or does not any longer; what to announce.
 
         Raises LimitError where it cannot be held: see `Index.add`.
         """
-        self._set(self.name, self.own, number, standing)
+        self._set(self.name, self.own, number, entry)
         self.own.version += 1
-        changes = ((number, standing),)
+        changes = ((number, entry),)
         return self._announce(self.name, self.own, changes, is_whole=False)
 
-    def tell(self) -> Iterator[AnnounceOwner]:
+    def announcements(self) -> Iterator[AnnounceOwner]:
         """All that is known, for a new neighbour."""
         for name, owner in self.owners.items():
-            yield self._announce(name, owner, tuple(owner.standing.items()), is_whole=True)
+            yield self._announce(name, owner, tuple(owner.entries.items()), is_whole=True)
 
     def check_room(self, count: int) -> None:
         """Raises LimitError where not so many more may stand."""
         if len(self) + count > STANDING_MAX:
             raise LimitError("STANDING_MAX", STANDING_MAX, len(self) + count)
 
-    def learn(self, said: AnnounceOwner) -> bool:
+    def learn(self, message: AnnounceOwner) -> bool:
         """Takes in what a home announced; whether it was news, to be passed on."""
-        owner = self.owners.get(said.owner)
-        if said.owner == self.name or (owner is not None and not owner.is_before(said)):
+        owner = self.owners.get(message.owner)
+        if message.owner == self.name or (owner is not None and not owner.is_before(message)):
             return False
         if owner is None:
             if len(self.owners) >= SERVERS_MAX:
                 self.left_out += 1
                 return False
-            owner = LogOwner(said.incarnation, said.boot, -1, said.has_store, said.sequences)
-        changes = dict(said.changes)
-        if said.is_whole:
-            changes = dict.fromkeys(owner.standing.keys() - changes.keys()) | changes
-        elif (said.incarnation, said.boot, said.version) != (
+            owner = LogOwner(
+                message.incarnation, message.boot, -1, message.has_store, message.sequences
+            )
+        changes = dict(message.changes)
+        if message.is_whole:
+            changes = dict.fromkeys(owner.entries.keys() - changes.keys()) | changes
+        elif (message.incarnation, message.boot, message.version) != (
             owner.incarnation,
             owner.boot,
             owner.version + 1,
         ):
             return False  # A whole is on its way: a new neighbour tells all, and then its changes.
-        self.owners[said.owner] = owner
-        owner.incarnation, owner.boot, owner.version = said.incarnation, said.boot, said.version
-        owner.has_store, owner.sequences = said.has_store, said.sequences
-        for number, standing in changes.items():
-            self._set(said.owner, owner, number, standing)
-            self._notes.put("standing", f"{number}/{said.owner}", owner.standing.get(number))
+        self.owners[message.owner] = owner
+        owner.incarnation, owner.boot, owner.version = (
+            message.incarnation,
+            message.boot,
+            message.version,
+        )
+        owner.has_store, owner.sequences = message.has_store, message.sequences
+        for number, entry in changes.items():
+            self._set(message.owner, owner, number, entry)
+            self._notes.put("standing", f"{number}/{message.owner}", owner.entries.get(number))
         age = owner.incarnation, owner.boot, owner.version
-        self._notes.put("home", said.owner, (age, owner.has_store, owner.sequences))
+        self._notes.put("home", message.owner, (age, owner.has_store, owner.sequences))
         return True
 
     def forget(self, name: str) -> None:
         """A server will never be back: what stands there is given up."""
-        for number in list(self.owners[name].standing):
+        for number in list(self.owners[name].entries):
             self._set(name, self.owners[name], number, None)
             self._notes.put("standing", f"{number}/{name}", None)
         del self.owners[name]
         self._notes.put("home", name, None)
 
-    def _set(self, name: str, owner: LogOwner, number: int, standing: DurableEntry | None) -> None:
+    def _set(self, name: str, owner: LogOwner, number: int, entry: DurableEntry | None) -> None:
         """Raises LimitError for what cannot stand here; of others it is left out."""
         key = name, number
         self._matched = [], []
-        before = owner.standing.get(number)
+        before = owner.entries.get(number)
         try:
-            if standing is None:
+            if entry is None:
                 self._index.remove(key)
-            elif before is None or before.filters != standing.filters:
+            elif before is None or before.filters != entry.filters:
                 if name != self.name and before is None:
                     self.check_room(1)
-                self._index.add(key, standing.filters)
+                self._index.add(key, entry.filters)
         except LimitError:
             if name == self.name:
                 raise
             self._index.remove(key)
             self.left_out += 1
-            standing = None
-        owner.standing.pop(number, None)
+            entry = None
+        owner.entries.pop(number, None)
         if before is not None:
             named = self._names[before.name]
             del named[key]
             if not named:
                 del self._names[before.name]
-        if standing is not None:
-            owner.standing[number] = standing
-            self._names.setdefault(standing.name, {})[key] = None
+        if entry is not None:
+            owner.entries[number] = entry
+            self._names.setdefault(entry.name, {})[key] = None
 
     def _announce(
         self,
@@ -201,18 +207,18 @@ class DurableTable:
         found = self.addressees(notifications)
         for owners in found:
             for owner, ids in owners.items():
-                standing = self.owners[owner].standing
-                full = next((each for each in ids if standing[each].is_full), None)
+                entry = self.owners[owner].entries
+                full = next((each for each in ids if entry[each].is_full), None)
                 if full is not None:
-                    raise CannotPublishError(standing[full].name)
+                    raise CannotPublishError(entry[full].name)
         return found
 
-    def home_of(self, name: str) -> tuple[str, int] | None:
+    def owner_of(self, name: str) -> tuple[str, int] | None:
         """Where a subscription of this name stands, and its number there; the first of several."""
         return min(self._names.get(name, ()), default=None)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError says which is broken. Cost: all that is held."""
-        held = {(name, number) for name, owner in self.owners.items() for number in owner.standing}
+        held = {(name, number) for name, owner in self.owners.items() for number in owner.entries}
         assert held == set(self._index), "the index has others than what stands"
         assert self.owners[self.name] is self.own, "this server is not among the homes"

@@ -28,21 +28,21 @@ EARLY_MAX: Final = 1_000
 """Parcels from one source that came too early, and as many that came in order and cannot be used.
 Beyond it: what comes is dropped, counted, and sent again later. One message may go beyond."""
 
-ArrivedParcel: TypeAlias = tuple[Destination, Shipment]
+ArrivedShipment: TypeAlias = tuple[Destination, Shipment]
 """A parcel that has come, and its address here."""
 
 
 @dataclass(slots=True)
-class _From:
+class _SourceStream:
     """The stream from a source: in which of its lives and starts, and up to where it was used."""
 
     incarnation: int
     boot: int
     taken: int
-    incoming: Incoming[ArrivedParcel]
+    incoming: Incoming[ArrivedShipment]
     is_gone: bool = False
-    ready: deque[ArrivedParcel] = field(default_factory=deque)
-    early: dict[int, ArrivedParcel] = field(default_factory=dict)
+    ready: deque[ArrivedShipment] = field(default_factory=deque)
+    early: dict[int, ArrivedShipment] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)  # of what is early, a heap
 
 
@@ -55,28 +55,28 @@ class Inbox:
         self.incarnation = incarnation
         self.dropped = 0
         self._notes = notes
-        self._streams: dict[str, _From] = {}
+        self._streams: dict[str, _SourceStream] = {}
         self._ready: dict[str, None] = {}  # sources of which something is ready
         self._taken: dict[str, tuple[int, int]] = {}  # what nobody need wait for any more
-        for source, (its_life, taken, is_gone) in notes.of("in", tuple[int, int, bool]):
-            self._set(source, _From(its_life, 0, taken, Incoming(taken), is_gone))
+        for source, (its_incarnation, taken, is_gone) in notes.of("in", tuple[int, int, bool]):
+            self._set(source, _SourceStream(its_incarnation, 0, taken, Incoming(taken), is_gone))
 
-    def _set(self, source: str, of: _From) -> None:
+    def _set(self, source: str, of: _SourceStream) -> None:
         self._streams[source] = of
-        self._told(source)
+        self._update_taken(source)
 
-    def _told(self, source: str) -> None:
+    def _update_taken(self, source: str) -> None:
         """Nobody waits for what a source lost in a crash: what is ready tells of that."""
         of = self._streams[source]
         until = of.ready[0][0].number - 1 if of.ready else of.taken
         self._taken[source] = of.incarnation, maxsize if of.is_gone else until
 
-    def meet(self, source: str, incarnation: int, boot: int) -> None:
+    def learn_start(self, source: str, incarnation: int, boot: int) -> None:
         """A source has started anew: drops parcels that came early, since it sends them again."""
         known = self._streams.get(source)
         if known is None or known.incarnation < incarnation:
             self._ready.pop(source, None)
-            self._set(source, _From(incarnation, boot, 0, Incoming()))
+            self._set(source, _SourceStream(incarnation, boot, 0, Incoming()))
         elif known.incarnation == incarnation and (known.boot < boot or known.is_gone):
             known.boot, known.is_gone = boot, False
             known.early.clear()
@@ -89,7 +89,8 @@ class Inbox:
         if of is not None:
             self._ready.pop(source, None)
             self._set(
-                source, _From(of.incarnation, of.boot, of.taken, Incoming(of.taken), is_gone=True)
+                source,
+                _SourceStream(of.incarnation, of.boot, of.taken, Incoming(of.taken), is_gone=True),
             )
             self._note(source)
 
@@ -97,8 +98,8 @@ class Inbox:
         of = self._streams[source]
         self._notes.put("in", source, (of.incarnation, of.taken, of.is_gone))
 
-    def put(
-        self, source: str, incarnation: int, boot: int, arrivals: Sequence[ArrivedParcel]
+    def receive(
+        self, source: str, incarnation: int, boot: int, arrivals: Sequence[ArrivedShipment]
     ) -> None:
         """Takes in what is addressed to this server, in the order of its numbers."""
         of = self._streams.get(source)
@@ -123,9 +124,9 @@ class Inbox:
             del of.early[heappop(of.numbers)]
         if of.ready:
             self._ready[source] = None
-            self._told(source)
+            self._update_taken(source)
 
-    def _keep_early(self, of: _From, run: NumberedRun[ArrivedParcel]) -> None:
+    def _keep_early(self, of: _SourceStream, run: NumberedRun[ArrivedShipment]) -> None:
         for number, arrival in enumerate(run.items, run.first):
             if number not in of.early:
                 if len(of.early) >= EARLY_MAX:
@@ -134,40 +135,40 @@ class Inbox:
                 heappush(of.numbers, number)
             of.early[number] = arrival
 
-    def take(self, use: Callable[[str, Sequence[ArrivedParcel]], int]) -> Mapping[str, None]:
+    def use_ready(self, use: Callable[[str, Sequence[ArrivedShipment]], int]) -> Mapping[str, None]:
         """Hands all parcels whose turn it is to `use`; returns the sources of those used.
 
         `use` returns how many of its parcels it has used. It gets the others again.
         """
         changed: dict[str, None] = {}
-        while self._pass(use, changed):
+        while self._use_round(use, changed):
             pass
         for source in changed:
             self._note(source)
         return changed
 
-    def _pass(
-        self, use: Callable[[str, Sequence[ArrivedParcel]], int], changed: dict[str, None]
+    def _use_round(
+        self, use: Callable[[str, Sequence[ArrivedShipment]], int], changed: dict[str, None]
     ) -> bool:
         """Goes over all streams once; whether something was used for which others may wait."""
         waited = progress = False
         for source in list(self._ready):
             of = self._streams[source]
-            turn = self._turn(source, of)
+            turn = self._ready_run(source, of)
             waited |= len(turn) < len(of.ready)
             count = use(source, turn) if turn else 0
             if count:
                 of.taken = turn[count - 1][0].number
                 for _ in range(count):
                     of.ready.popleft()
-                self._told(source)
+                self._update_taken(source)
                 changed[source] = None
                 progress = True
             if not of.ready:
                 del self._ready[source]
         return waited and progress
 
-    def _turn(self, source: str, of: _From) -> list[ArrivedParcel]:
+    def _ready_run(self, source: str, of: _SourceStream) -> list[ArrivedShipment]:
         """What is ready and waits for nothing."""
         turn = []
         for arrival in of.ready:
@@ -201,10 +202,12 @@ class Inbox:
         return sum(of.incoming.repeated for of in self._streams.values())
 
 
-def _runs(arrivals: Sequence[ArrivedParcel], incarnation: int) -> list[NumberedRun[ArrivedParcel]]:
+def _runs(
+    arrivals: Sequence[ArrivedShipment], incarnation: int
+) -> list[NumberedRun[ArrivedShipment]]:
     """What came for this life, as runs of numbers without gaps."""
-    runs: list[NumberedRun[ArrivedParcel]] = []
-    items: list[ArrivedParcel] = []
+    runs: list[NumberedRun[ArrivedShipment]] = []
+    items: list[ArrivedShipment] = []
     following = -1
     for arrival in arrivals:
         address = arrival[0]

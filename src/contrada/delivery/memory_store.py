@@ -60,7 +60,7 @@ class _Disk:
 
     def truncate(self, name: str, before: int) -> None:
         log = self.logs[name]
-        truncated = log.before.get(log.head.extent.kept_from(before), log.head.total)
+        truncated = log.before.get(log.head.extent.first_kept(before), log.head.total)
         for position in list(takewhile(before.__gt__, log.before)):
             log.records.pop(position, None)
             del log.before[position]
@@ -87,7 +87,7 @@ class MemoryStore:
         self._bytes_max = bytes_max
         self._survives = survives
         self._stable = _Disk()
-        self._now = _Disk()
+        self._current = _Disk()
         self._group: list[_DiskStep] = []
         self._sealed: deque[tuple[int, list[_DiskStep]]] = deque()
         self._seals = 0
@@ -99,14 +99,14 @@ class MemoryStore:
         if not self.has_room(sum(map(len, records))):
             raise StoreFullError("the store in memory is full")
         records = tuple(records)
-        first = self._now.append(log, records, time_us)
+        first = self._current.append(log, records, time_us)
         if self._survives:
             self._group.append(lambda disk: disk.append(log, records, time_us))
         return first
 
     def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
         """See `Store.read`."""
-        of = self._now.logs.get(log)
+        of = self._current.logs.get(log)
         if of is None:
             return []
         first = max(first, of.head.first)
@@ -116,23 +116,23 @@ class MemoryStore:
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
         """See `Store.acknowledge`."""
-        if log in self._now.logs:
+        if log in self._current.logs:
             listed = tuple(intervals)
-            self._done(lambda disk: disk.acknowledge(log, listed))
+            self._apply(lambda disk: disk.acknowledge(log, listed))
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
         """See `Store.acknowledged`."""
-        of = self._now.logs.get(log)
+        of = self._current.logs.get(log)
         return [] if of is None else list(of.head.acknowledged)
 
     def leave_out(self, log: str, count: int) -> None:
         """See `Store.leave_out`."""
-        if log in self._now.logs:
-            self._done(lambda disk: disk.logs[log].head.leave_out(count))
+        if log in self._current.logs:
+            self._apply(lambda disk: disk.logs[log].head.leave_out(count))
 
     def position_at(self, log: str, time_us: int) -> int:
         """See `Store.position_at`."""
-        of = self._now.logs.get(log)
+        of = self._current.logs.get(log)
         if of is None:
             return 1
         later = (at for at, record in of.records.items() if record[1] >= time_us)
@@ -140,36 +140,36 @@ class MemoryStore:
 
     def truncate(self, log: str, before: int) -> None:
         """See `Store.truncate`."""
-        of = self._now.logs.get(log)
+        of = self._current.logs.get(log)
         if of is not None and before > of.head.first:
             before = min(before, of.head.next)
-            self._done(lambda disk: disk.truncate(log, before))
+            self._apply(lambda disk: disk.truncate(log, before))
 
     def drop(self, log: str) -> None:
         """See `Store.drop`."""
-        self._done(lambda disk: disk.drop(log))
+        self._apply(lambda disk: disk.drop(log))
 
     def extent(self, log: str) -> Extent | None:
         """See `Store.extent`."""
-        of = self._now.logs.get(log)
+        of = self._current.logs.get(log)
         return None if of is None else of.head.extent
 
     def logs(self) -> list[str]:
         """See `Store.logs`."""
-        return list(self._now.logs)
+        return list(self._current.logs)
 
     def note(self, name: str, value: bytes | None) -> None:
         """See `Store.note`."""
         check_note_name(name)
-        self._done(lambda disk: disk.note(name, value))
+        self._apply(lambda disk: disk.note(name, value))
 
     def notes(self) -> Mapping[str, bytes]:
         """See `Store.notes`."""
-        return self._now.notes
+        return self._current.notes
 
     def has_room(self, size: int) -> bool:
         """See `Store.has_room`."""
-        return not self.is_full and self._now.held_bytes + size <= self._bytes_max
+        return not self.is_full and self._current.held_bytes + size <= self._bytes_max
 
     def seal(self) -> Callable[[], None]:
         """See `Store.seal`. What a crash took does not come to the disk after it."""
@@ -189,8 +189,8 @@ class MemoryStore:
         """See `Store.sync`."""
         self.seal()()
 
-    def _done(self, step: Callable[[_Disk], object]) -> None:
-        step(self._now)
+    def _apply(self, step: Callable[[_Disk], object]) -> None:
+        step(self._current)
         if self._survives:
             self._group.append(step)
 
@@ -208,4 +208,4 @@ class MemoryStore:
                 step(self._stable)
         self._sealed.clear()
         self._group = []
-        self._now = deepcopy(self._stable)
+        self._current = deepcopy(self._stable)

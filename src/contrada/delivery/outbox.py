@@ -54,7 +54,7 @@ AGAIN_US_MAX: Final = 10_000_000
 AGAIN_MAX: Final = 1_000
 """Parcels that are sent again at one time. Beyond it: the rest waits."""
 
-PARCEL_BYTES: Final = 300
+SHIPMENT_BYTES: Final = 300
 """What a parcel counts for beside the bytes of its notification."""
 
 READ_AT_ONCE: Final = 1_000
@@ -69,7 +69,7 @@ class _Posted(NamedTuple):
 
 
 @dataclass(slots=True)
-class _To:
+class _OwnerStream:
     """The stream to a home in one of its lives."""
 
     incarnation: int
@@ -108,9 +108,9 @@ class Outbox:
         self.lost = 0
         self._store = store
         self._notes = Notes(store)
-        self._streams: dict[str, _To] = {}
+        self._streams: dict[str, _OwnerStream] = {}
         self._open: dict[int, int] = {}  # positions of the spool, and how many homes each waits for
-        self._ways = {name: name}
+        self._routes = {name: name}
         self._first = 1  # no position before it is open
         self._truncated = 1
         self._base = next((number for _, number in self._notes.of("first", int)), 1)
@@ -120,18 +120,20 @@ class Outbox:
     def _restore(self, store: Store) -> None:
         for owner, (incarnation, reserved, since) in self._notes.of("out", tuple[int, int, int]):
             # Numbers below `reserved` may have been given out before the crash.
-            self._streams[owner] = _To(incarnation, Outgoing(reserved, since - 1), reserved, since)
+            self._streams[owner] = _OwnerStream(
+                incarnation, Outgoing(reserved, since - 1), reserved, since
+            )
         extent = store.extent(SPOOL)
         position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
             for entry in entries:
                 if isinstance(entry, LogRecord):
-                    self._put_back(entry.position, _decoder.decode(entry.data))
+                    self._restore_shipment(entry.position, _decoder.decode(entry.data))
                 else:
                     self.lost += 1
             position = entries[-1].position + 1
 
-    def _put_back(self, position: int, shipment: Shipment) -> None:
+    def _restore_shipment(self, position: int, shipment: Shipment) -> None:
         for address in shipment.to:
             of = self._streams[address.owner]
             # Parcels for an earlier life of the home, and those given up by `forget`, are over.
@@ -158,11 +160,11 @@ class Outbox:
                 held = of.outgoing.held, of.outgoing.held_bytes
                 raise CannotPublishError("", *held, reason=reason)
 
-    def meet(self, owner: str, incarnation: int) -> None:
+    def learn_start(self, owner: str, incarnation: int) -> None:
         """A home has this life. What it had not taken in an earlier one is lost with its memory."""
         of = self._streams.get(owner)
         if of is None or of.incarnation < incarnation:
-            self._streams[owner] = _To(incarnation, Outgoing(self._base, self._base - 1))
+            self._streams[owner] = _OwnerStream(incarnation, Outgoing(self._base, self._base - 1))
             if of is not None:
                 self.lost += of.outgoing.held
                 self._free(of.outgoing.rest())
@@ -185,7 +187,7 @@ class Outbox:
             self.lost += of.outgoing.held
             # Should it be back all the same, what is new must have new numbers.
             since = of.outgoing.next
-            self._streams[owner] = _To(
+            self._streams[owner] = _OwnerStream(
                 of.incarnation, Outgoing(since, since - 1), max(of.reserved, since), since
             )
             self._note(owner)
@@ -288,25 +290,25 @@ class Outbox:
             (of.due_us for of in self._streams.values() if of.due_us is not None), default=None
         )
 
-    def change_ways(self, ways: Mapping[str, str], now_us: int) -> None:
+    def change_routes(self, routes: Mapping[str, str], now_us: int) -> None:
         """These are the next servers on the ways to all; where one is another, all is due now."""
         for owner, of in self._streams.items():
-            if of.outgoing.held and owner in ways and ways[owner] != self._ways.get(owner):
+            if of.outgoing.held and owner in routes and routes[owner] != self._routes.get(owner):
                 of.due_us, of.wait_us = now_us, AGAIN_US
-        self._ways = {**ways, self.name: self.name}
+        self._routes = {**routes, self.name: self.name}
 
-    def again(self, now_us: int) -> list[Shipment]:
+    def resend_due(self, now_us: int) -> list[Shipment]:
         """What is to be sent again now, since it was not taken in time."""
         shipments: list[Shipment] = []
         for owner, of in self._streams.items():
             if of.due_us is None or of.due_us > now_us:
                 continue
-            if owner not in self._ways:
+            if owner not in self._routes:
                 of.due_us = None  # A new route makes it due: see `change_ways`.
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, AGAIN_US_MAX)
             for run in of.outgoing.again(AGAIN_MAX):
-                shipments += _parcels(owner, of.incarnation, run)
+                shipments += _shipments_of(owner, of.incarnation, run)
                 last = run.first + len(run.items) - 1
                 of.again_to = last if of.outgoing.held > AGAIN_MAX else 0
         return shipments
@@ -328,7 +330,7 @@ class Outbox:
             if of.outgoing.held or owner in more
         )
 
-    def sent(self, owner: str) -> tuple[int, int, int]:
+    def stream_state(self, owner: str) -> tuple[int, int, int]:
         """A home's life, the last number sent to it, and the last one that it has taken."""
         of = self._streams.get(owner)
         return (0, 0, 0) if of is None else (of.incarnation, of.outgoing.last, of.outgoing.taken)
@@ -339,10 +341,10 @@ class Outbox:
         return sum(of.outgoing.held for of in self._streams.values())
 
     @property
-    def due(self) -> int:
+    def unacknowledged(self) -> int:
         """Held parcels for other homes that can be reached now."""
-        ways = self._ways.keys() - {self.name}
-        return sum(of.outgoing.held for owner, of in self._streams.items() if owner in ways)
+        routes = self._routes.keys() - {self.name}
+        return sum(of.outgoing.held for owner, of in self._streams.items() if owner in routes)
 
     @property
     def held_bytes(self) -> int:
@@ -360,7 +362,7 @@ class Outbox:
         return len(self._open)
 
 
-def _parcels(owner: str, incarnation: int, run: NumberedRun[_Posted]) -> Iterator[Shipment]:
+def _shipments_of(owner: str, incarnation: int, run: NumberedRun[_Posted]) -> Iterator[Shipment]:
     before = run.before
     for number, (shipment, _) in enumerate(run.items, run.first):
         ids = next(each.ids for each in shipment.to if each.owner == owner)
@@ -372,13 +374,13 @@ def _parcels(owner: str, incarnation: int, run: NumberedRun[_Posted]) -> Iterato
 
 def _size(body: Payload) -> int:
     if isinstance(body, Notice | ToSequence):
-        return PARCEL_BYTES + _bytes(body.notification)
+        return SHIPMENT_BYTES + _bytes(body.notification)
     if isinstance(body, Records):
         found = (each.notification for each in body.records)
         return sum(
-            (PARCEL_BYTES + _bytes(each) for each in found if each is not None), PARCEL_BYTES
+            (SHIPMENT_BYTES + _bytes(each) for each in found if each is not None), SHIPMENT_BYTES
         )
-    return PARCEL_BYTES
+    return SHIPMENT_BYTES
 
 
 def _bytes(notification: Notification) -> int:

@@ -30,7 +30,7 @@ SequencerEpoch: TypeAlias = tuple[str, str, int]
 """A sequence, its sequencer, and the epoch in which that server is the sequencer. Publications that
 have an order go this way."""
 
-HERE: Final[SequencerEpoch] = ("", "", 0)
+LOCAL: Final[SequencerEpoch] = ("", "", 0)
 """The way of notifications that their access point publishes itself."""
 
 
@@ -47,10 +47,10 @@ class Publisher(msgspec.Struct, array_like=True):
 
     sequence: int = 0
     failed: tuple[int, ...] = ()
-    untold: int = 0
-    way: SequencerEpoch | None = None
-    ways: tuple[tuple[str, str, int, int, int], ...] = ()
-    carries: bool = False
+    unknown_to: int = 0
+    last_route: SequencerEpoch | None = None
+    open_routes: tuple[tuple[str, str, int, int, int], ...] = ()
+    needs_context: bool = False
 
     def fresh(self, notifications: Iterable[Notification]) -> list[Notification]:
         """The notifications that are no duplicates; one without a number never is a duplicate.
@@ -64,9 +64,11 @@ class Publisher(msgspec.Struct, array_like=True):
             if not number or (number > self.sequence and number not in numbers):
                 fresh.append(each)
                 numbers.add(number)
-            elif number <= self.sequence and (number in self.failed or number <= self.untold):
+            elif number <= self.sequence and (number in self.failed or number <= self.unknown_to):
                 reason = f"number {number} was refused before, and later ones were accepted"
-                raise CannotPublishError("", reason=reason, may_be_published=number <= self.untold)
+                raise CannotPublishError(
+                    "", reason=reason, may_be_published=number <= self.unknown_to
+                )
         return fresh
 
     def accept(self, numbers: Iterable[int]) -> None:
@@ -89,7 +91,7 @@ class Publisher(msgspec.Struct, array_like=True):
         failed = sorted({*self.failed, *numbers} - {0})
         forgotten = failed[: max(0, len(failed) - FAILED_MAX)]
         self.failed = tuple(failed[len(forgotten) :])
-        self.untold = max([self.untold, untold, *forgotten])
+        self.unknown_to = max([self.unknown_to, untold, *forgotten])
 
 
 @dataclass(slots=True)
@@ -114,56 +116,56 @@ class Publishers:
         self._outbox, self._inbox, self._causality = outbox, inbox, causality
         self._publishers = OrderedDict(notes.of("publisher", Publisher))
 
-    def known(self, publisher: str) -> Publisher:
+    def get(self, publisher: str) -> Publisher:
         """What is known of a publisher; to be changed, and then remembered."""
         return self._publishers.get(publisher) or Publisher()
 
-    def on_their_way(self, known: Publisher, way: SequencerEpoch) -> str | None:
+    def unsettled_sequencer(self, known: Publisher, route: SequencerEpoch) -> str | None:
         """A sequencer where an ordered publication may still lack its place in the sequence.
 
         Publications by the given way do not count: a new one that goes there stays behind them.
         """
-        self._close_ways(known)
-        return next((each[1] for each in known.ways if each[:3] != way), None)
+        self._drop_settled_routes(known)
+        return next((each[1] for each in known.open_routes if each[:3] != route), None)
 
-    def following(self, known: Publisher, back: SequencerEpoch) -> SequencerEpoch | None:
+    def next_route(self, known: Publisher, back: SequencerEpoch) -> SequencerEpoch | None:
         """The way by which a returned notification goes on, to stay behind earlier returned ones.
 
         None: it may go to the present sequencer. As long as notifications are under way, no new one
         goes by another way. So the first goes on first, and the others follow it, from one former
         sequencer to the next.
         """
-        self._close_ways(known)
-        ways = [each[:3] for each in known.ways]
-        after = ways[ways.index(back) + 1 :] if back in ways else []
+        self._drop_settled_routes(known)
+        routes = [each[:3] for each in known.open_routes]
+        after = routes[routes.index(back) + 1 :] if back in routes else []
         return after[0] if after else None
 
-    def _close_ways(self, known: Publisher) -> None:
+    def _drop_settled_routes(self, known: Publisher) -> None:
         """Forgets each way whose publications all have their place in the sequence.
 
         An item has its place once the sequencer acknowledged it and did not return it. Returns are
         sent before the acknowledgement, and the sequencer's row counts them.
         """
         kept = []
-        for each in known.ways:
+        for each in known.open_routes:
             _, server, _, then, number = each
-            incarnation, _, taken = self._outbox.sent(server)
+            incarnation, _, taken = self._outbox.stream_state(server)
             is_open = taken < number or self._inbox.waits_for(self._causality.row_of(server))
             if incarnation == then and is_open:
                 kept.append(each)
-        known.ways = tuple(kept)
+        known.open_routes = tuple(kept)
 
-    def note_way(self, known: Publisher, way: SequencerEpoch, *, carries: bool) -> None:
+    def record_route(self, known: Publisher, route: SequencerEpoch, *, with_context: bool) -> None:
         """An ordered publication went by this way."""
-        known.carries, known.way = carries, way
-        if way == HERE:
+        known.needs_context, known.last_route = with_context, route
+        if route == LOCAL:
             return
-        incarnation, last, _ = self._outbox.sent(way[1])
-        noted = (*way, incarnation, last)
-        ways = [noted if each[:3] == way else each for each in known.ways]
-        known.ways = tuple(ways if noted in ways else [*ways, noted])
+        incarnation, last, _ = self._outbox.stream_state(route[1])
+        noted = (*route, incarnation, last)
+        routes = [noted if each[:3] == route else each for each in known.open_routes]
+        known.open_routes = tuple(routes if noted in routes else [*routes, noted])
 
-    def remember(self, publisher: str, known: Publisher) -> None:
+    def save(self, publisher: str, known: Publisher) -> None:
         """A publisher's entry has changed.
 
         The entry that was remembered longest ago may be forgotten.

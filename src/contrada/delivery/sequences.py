@@ -35,7 +35,7 @@ class Sequences:
         self._notes = notes
         self._moved = dict(notes.of("sequence", tuple[int, str]))
 
-    def where(self, sequence: str) -> tuple[int, str]:
+    def sequencer_of(self, sequence: str) -> tuple[int, str]:
         """The epoch and the sequencer of a sequence."""
         return self._moved.get(sequence, (0, self.first))
 
@@ -54,16 +54,16 @@ class Sequences:
         """Whether any sequence was passed on."""
         return bool(self._moved)
 
-    def learn(self, said: Sequenced) -> bool:
+    def learn(self, message: Sequenced) -> bool:
         """Whether it is news where a sequence is, and there is room to know it; then `move`."""
-        if said.epoch <= self.where(said.sequence)[0]:
+        if message.epoch <= self.sequencer_of(message.sequence)[0]:
             return False
-        if said.sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
+        if message.sequence not in self._moved and len(self._moved) >= SEQUENCES_MAX:
             self.left_out += 1
             return False
         return True
 
-    def tell(self, context: Context) -> Iterator[Sequenced]:
+    def announcements(self, context: Context) -> Iterator[Sequenced]:
         """All that was passed on, for a new neighbour, with what is known here."""
         for sequence, (epoch, server) in self._moved.items():
             yield Sequenced(sequence, epoch, server, context)

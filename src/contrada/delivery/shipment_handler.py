@@ -18,7 +18,7 @@ from contrada.delivery.delivery_messages import (
     Returned,
     ToSequence,
 )
-from contrada.delivery.inbox import ArrivedParcel
+from contrada.delivery.inbox import ArrivedShipment
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
 
@@ -39,7 +39,7 @@ class ShipmentHandler:
         self._logs, self._access = logs, access
         self._causality, self._consumers = causality, consumers
 
-    def use(self, source: str, turn: Sequence[ArrivedParcel], now_us: int) -> int:
+    def use(self, source: str, turn: Sequence[ArrivedShipment], now_us: int) -> int:
         """Does what parcels are for, in order; of how many it could be done now."""
         done = 0
         for is_notice, group in groupby(turn, key=_is_notice):
@@ -54,7 +54,7 @@ class ShipmentHandler:
                 done += 1
         return done
 
-    def _keep(self, arrivals: Sequence[ArrivedParcel], now_us: int) -> bool:
+    def _keep(self, arrivals: Sequence[ArrivedShipment], now_us: int) -> bool:
         """Takes notifications into the logs; False where the stores have no room for all."""
         found = [
             (address.ids, shipment.body.notification)
@@ -70,7 +70,7 @@ class ShipmentHandler:
                 self._causality.merge(last)
         return True
 
-    def _use_one(self, source: str, arrival: ArrivedParcel, now_us: int) -> bool:
+    def _use_one(self, source: str, arrival: ArrivedShipment, now_us: int) -> bool:
         shipment = arrival[1]
         body = shipment.body
         self._causality.merge(shipment.context)
@@ -80,9 +80,11 @@ class ShipmentHandler:
                     if not self._keep([arrival], now_us):
                         return False
                 case ToSequence():
-                    self._access.order(source, body, now_us, carries=bool(shipment.context))
+                    self._access.order_notification(
+                        source, body, now_us, with_context=bool(shipment.context)
+                    )
                 case Returned():
-                    self._access.returned(source, body, now_us)
+                    self._access.resend_returned(source, body, now_us)
                 case Resumed():
                     pass  # It is empty. Its number in the stream is what others may wait for.
                 case AskPast():
@@ -90,9 +92,9 @@ class ShipmentHandler:
                     if past is not None:
                         self._access.send(source, past, now_us, self._access.context())
                 case Past(publisher):
-                    self._access.meet(publisher, source, body)
+                    self._access.learn_past(publisher, source, body)
                 case Records() | Closed():
-                    self._consumers.given(source, body, now_us)
+                    self._consumers.receive(source, body, now_us)
                 case _:
                     self._consumers.serve(source, body, now_us)
         except (CannotPublishError, StoreError):
@@ -102,5 +104,5 @@ class ShipmentHandler:
         return True
 
 
-def _is_notice(arrival: ArrivedParcel) -> bool:
+def _is_notice(arrival: ArrivedShipment) -> bool:
     return isinstance(arrival[1].body, Notice)

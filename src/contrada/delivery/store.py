@@ -79,7 +79,7 @@ class Extent(NamedTuple):
         missing = sum(end - max(first, self.first) for first, end in self.left_out)
         return self.next - self.first - missing
 
-    def kept_from(self, position: int) -> int:
+    def first_kept(self, position: int) -> int:
         """The lowest position from this one on that is not left out."""
         for first, end in self.left_out:
             if first <= position < end:
@@ -286,6 +286,6 @@ def entries_of(head: Head, first: int, end: int, found: Iterable[Stored]) -> lis
 
 
 def _missing(head: Head, first: int, end: int) -> list[Damaged]:
-    kept_from = head.extent.kept_from
-    gone = [at for at in range(first, end) if kept_from(at) == at]
+    first_kept = head.extent.first_kept
+    gone = [at for at in range(first, end) if first_kept(at) == at]
     return [Damaged(at, "it is not there") for at in gone]

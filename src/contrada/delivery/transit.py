@@ -35,58 +35,58 @@ class Transit:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ways: Mapping[str, str] = {}
-        self.tells: list[SendMessage] = []
+        self.routes: Mapping[str, str] = {}
+        self.outgoing: list[SendMessage] = []
         self.stranded = 0
         self._neighbours: dict[Neighbour, None] = {}
 
     def link_up(self, neighbour: Neighbour, known: Iterable[DeliveryMessage]) -> None:
         """There is a link; the neighbour is told what all are to know."""
         self._neighbours[neighbour] = None
-        self.tells += [SendMessage(neighbour, said) for said in known]
+        self.outgoing += [SendMessage(neighbour, message) for message in known]
 
     def link_down(self, neighbour: Neighbour) -> None:
         """A link is gone, with what was on its way."""
         self._neighbours.pop(neighbour, None)
 
-    def flood(self, said: AnnounceOwner | Sequenced, but: Neighbour | None = None) -> None:
+    def flood(self, message: AnnounceOwner | Sequenced, but: Neighbour | None = None) -> None:
         """Sends a message to all neighbours but the one that it came from."""
-        self.tells += [SendMessage(each, said) for each in self._neighbours if each != but]
+        self.outgoing += [SendMessage(each, message) for each in self._neighbours if each != but]
 
-    def carry(self, message: Transfer) -> None:
+    def forward(self, message: Transfer) -> None:
         """Sends parcels on towards all their homes but this server."""
-        by_way: dict[str, list[Shipment]] = {}
+        by_server: dict[str, list[Shipment]] = {}
         for shipment in message.shipments:
             if len(shipment.to) == 1:  # by far the most
                 owner = shipment.to[0].owner
-                way = self._way(owner, message.hops) if owner != self.name else None
-                if way is not None:
-                    by_way.setdefault(way, []).append(shipment)
+                route = self._next_server(owner, message.hops) if owner != self.name else None
+                if route is not None:
+                    by_server.setdefault(route, []).append(shipment)
                 continue
-            ways: dict[str, list[Destination]] = {}
+            routes: dict[str, list[Destination]] = {}
             for address in shipment.to:
                 if address.owner != self.name:
-                    way = self._way(address.owner, message.hops)
-                    if way is not None:
-                        ways.setdefault(way, []).append(address)
-            for way, to in ways.items():
-                by_way.setdefault(way, []).append(
+                    route = self._next_server(address.owner, message.hops)
+                    if route is not None:
+                        routes.setdefault(route, []).append(address)
+            for route, to in routes.items():
+                by_server.setdefault(route, []).append(
                     Shipment(tuple(to), shipment.body, shipment.context)
                 )
-        for way, shipments in by_way.items():
+        for route, shipments in by_server.items():
             carry = msgspec.structs.replace(
                 message, shipments=tuple(shipments), hops=message.hops + 1
             )
-            self.tells.append(SendMessage(Neighbour(way), carry))
+            self.outgoing.append(SendMessage(Neighbour(route), carry))
 
-    def acknowledge(self, message: StreamAck) -> None:
+    def forward_ack(self, message: StreamAck) -> None:
         """Sends towards its source what a home has taken."""
-        way = self._way(message.source, message.hops)
-        if way is not None:
-            said = msgspec.structs.replace(message, hops=message.hops + 1)
-            self.tells.append(SendMessage(Neighbour(way), said))
+        route = self._next_server(message.source, message.hops)
+        if route is not None:
+            message = msgspec.structs.replace(message, hops=message.hops + 1)
+            self.outgoing.append(SendMessage(Neighbour(route), message))
 
-    def _way(self, server: str, hops: int) -> str | None:
-        way = self.ways.get(server) if hops < HOPS_MAX else None
-        self.stranded += way is None
-        return way
+    def _next_server(self, server: str, hops: int) -> str | None:
+        route = self.routes.get(server) if hops < HOPS_MAX else None
+        self.stranded += route is None
+        return route

@@ -166,7 +166,7 @@ class DeliveryHost:
         self._armed_us: int | None = None
         self._is_closing = self._is_failing = False
         try:
-            for each in self.server.standing():
+            for each in self.server.subscriptions():
                 terms = self.server.terms(each)
                 # Else it is at home elsewhere, or has dead letters alone.
                 if terms is not None and not FilterSet(terms.filters.filters).is_empty:
@@ -210,7 +210,7 @@ class DeliveryHost:
         Raises LimitError.
         """
         if past:
-            self._take(self.server.arrive(publisher, past, self._now_us()))
+            self._take(self.server.connect_publisher(publisher, past, self._now_us()))
 
     async def acquainted(self) -> None:
         """Returns when what stands elsewhere is known, as far as there is a network.
@@ -242,7 +242,7 @@ class DeliveryHost:
             return
         if not said.ends:
             self.consume(said.consumer, said)
-        elif self.server.known(said.name) is not None:
+        elif self.server.find(said.name) is not None:
             self.end(said.name)
 
     def _stand(self, said: ReadLog) -> FilterSet:
@@ -251,7 +251,7 @@ class DeliveryHost:
         Returns its filters.
         """
         name, terms = said.name, self.server.terms(said.name)
-        known = self.server.known(name)
+        known = self.server.find(name)
         if known is not None and known[0] != self.server.name:
             return _as_known(said, known[0], known[2])
         if terms is None or terms.is_durable != said.is_durable:
@@ -287,7 +287,7 @@ class DeliveryHost:
         route, queue = self._asked_for(name, filters)
         try:
             with Unbounded():  # Its cost was asked for, and paid, just before.
-                effects = self.server.stand(
+                effects = self.server.create_subscription(
                     name,
                     FilterSet(filters.filters),
                     self._now_us(),
@@ -303,7 +303,7 @@ class DeliveryHost:
 
     def end(self, name: str) -> None:
         """A standing subscription ends, with its log. Raises DeliveryError: there is none."""
-        if self.server.known(name) is None:
+        if self.server.find(name) is None:
             raise DeliveryError(f"there is no durable subscription {name!r}")
         self._forget(name)
         self.consume("", CloseLog(name, "", ends=True))
@@ -327,7 +327,7 @@ class DeliveryHost:
         """These are the next servers on the ways to all; the same object where nothing changed."""
         if ways is not self._ways:
             self._ways = ways
-            self._take(self.server.change_ways(ways, self._now_us()))
+            self._take(self.server.change_routes(ways, self._now_us()))
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
         """A neighbour says something."""
@@ -368,7 +368,7 @@ class DeliveryHost:
             kept = [each for each in looked_at if each.envelope.delivery == BEST_EFFORT]
             if not kept:
                 continue
-            self._take(self.server.keep(name, kept, self._now_us()))
+            self._take(self.server.append(name, kept, self._now_us()))
             while not await self._is_committed() and not self._is_closing:
                 await asyncio.sleep(_RETRY_S)
 
@@ -401,7 +401,7 @@ class DeliveryHost:
                 self._shown.append(each)
             else:
                 self._answer(each)
-        for name in self.server.ended():
+        for name in self.server.take_ended():
             if self.server.terms(name) is None:  # Else one of this name has begun since.
                 self._forget(name)
         if self.store is None:
@@ -479,7 +479,7 @@ class DeliveryHost:
             if isinstance(each, HandRecords):
                 reader = self.readers.get(each.client)
                 if reader is not None:
-                    reader.given(each.said)
+                    reader.given(each.message)
             elif self._tell is not None:
                 self._tell(each.to, each.message)
 

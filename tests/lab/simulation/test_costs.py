@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import (
     AddFilter,
     Connect,
@@ -14,7 +14,7 @@ from contrada.lab.simulation.script_steps import (
     Script,
     Step,
 )
-from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
 from contrada.lab.simulation.world import run
 from contrada.routing.links.link_states import LinkStates
@@ -72,7 +72,7 @@ def test_a_server_for_which_all_links_cost_the_same_is_found(
             }
 
     monkeypatch.setattr(Topology, "_choose_links", choose_by_number)
-    scripts = (woven(made(seed, KIND, 10)) for seed in range(20))
+    scripts = (weave(make_script(seed, KIND, 10)) for seed in range(20))
     script = next(script for script in scripts if _loses(script))
     alike = [replace(each, cost=1) if isinstance(each, Connect) else each for each in script.steps]
     assert not run(script.with_steps(alike)).violations

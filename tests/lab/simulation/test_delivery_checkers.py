@@ -23,10 +23,10 @@ from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import Publisher, Publishers
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
+from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.delivery_history import DurableSpan, Sent
 from contrada.lab.simulation.schedule import Schedule
-from contrada.lab.simulation.script_maker import CALM, ROUGH, made
+from contrada.lab.simulation.script_maker import CALM, ROUGH, make_script
 from contrada.lab.simulation.script_steps import (
     Connect,
     Crash,
@@ -56,7 +56,7 @@ Way = Callable[..., Any]
 
 def promising(seed: int, shape: NetworkShape) -> Script:
     """A small world in which something is promised."""
-    return made(seed, Kind(shape, Strategy.SUBSCRIPTIONS, promises=True), BROKERS_MAX)
+    return make_script(seed, Kind(shape, Strategy.SUBSCRIPTIONS, reliable=True), BROKERS_MAX)
 
 
 def overtaking(order: str, *, moves: bool) -> Script:
@@ -64,7 +64,7 @@ def overtaking(order: str, *, moves: bool) -> Script:
 
     Then something is published there: by who has read the first, or by its publisher, which moves.
     """
-    kind = Kind("general", Strategy.SUBSCRIPTIONS, promises=True)
+    kind = Kind("general", Strategy.SUBSCRIPTIONS, reliable=True)
     lines = [(0, 1, 1_000), (1, 2, 1_000), (0, 2, 200_000)]
     begun = 10_000_000
     second: list[Step] = [PublishStep(begun + 20_000, "reader", "p2", {"a": 1}, delivery=order)]
@@ -92,7 +92,7 @@ def pair(*steps: Step) -> Script:
         clients.append(
             OpenDurable(5_000_000, client, f"of {client}", "a > 0", True, 100, OnFull.REFUSE, 0)
         )
-    kind = Kind("acyclic", Strategy.SUBSCRIPTIONS, promises=True)
+    kind = Kind("acyclic", Strategy.SUBSCRIPTIONS, reliable=True)
     line = Connect(0, 0, 1, is_parent=False, delay_us=20_000)
     return Script(0, kind, 2, CALM, (line, *clients, *steps))
 
@@ -107,11 +107,11 @@ def test_worlds_with_promises_hold(shape: NetworkShape) -> None:
 
 
 REACHED: list[tuple[Any, str]] = [
-    (Outbox, "_put_back"),  # what a crash left unsent
+    (Outbox, "_restore_shipment"),  # what a crash left unsent
     (inbox, "waits_for"),  # a parcel, for its causes
     (AccessPoint, "_would_overtake"),
-    (AccessPoint, "returned"),  # by who is the sequencer no more
-    (Publishers, "on_their_way"),
+    (AccessPoint, "resend_returned"),  # by who is the sequencer no more
+    (Publishers, "unsettled_sequencer"),
 ]
 
 
@@ -123,7 +123,10 @@ def test_made_worlds_reach_what_is_seldom(monkeypatch: pytest.MonkeyPatch) -> No
     def counted(name: str, keep: Way) -> Way:
         def call(*given: Any, **more: Any) -> Any:
             found = keep(*given, **more)
-            reached[name] += found not in (None, False) or name in ("_put_back", "returned")
+            reached[name] += found not in (None, False) or name in (
+                "_restore_shipment",
+                "resend_returned",
+            )
             return found
 
         return call
@@ -142,18 +145,18 @@ from contrada.errors import CannotPublishError
 from contrada.model import Envelope, Notification
 from contrada.model.syntax import parse_filter_set
 from contrada.routing.router import Strategy
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import Kind, from_text, to_text
 from contrada.lab.simulation.world import network_of, _run
-script = made(8, Kind("general", Strategy.SUBSCRIPTIONS, promises=True), 4)
+script = make_script(8, Kind("general", Strategy.SUBSCRIPTIONS, reliable=True), 4)
 for each in (script, from_text(to_text(script), "text")):
     network = network_of(each)
     list(_run(each, network))
-    promises = network.promises
-    noted = network.history, promises.crashes, promises.acknowledged, promises.sequencers
-    read = {reader: read.records for reader, read in promises.reads.items()}
+    delivery = network.delivery
+    noted = network.history, delivery.crashes, delivery.acknowledged, delivery.sequencers
+    read = {reader: read.records for reader, read in delivery.reads.items()}
     answered = [(each.id, each.order, each.brokers, each.is_accepted, each.error)
-        for each in promises.sent.values()]
+        for each in delivery.sent.values()]
     digest = hashlib.sha256(repr((noted, read, answered)).encode()).hexdigest()
     print(sum(map(len, read.values())) > 20, digest)
 """
@@ -239,7 +242,7 @@ def says_nothing(_: Way) -> Way:
 
 def passes_on_and_goes_on(move: Way) -> Way:
     def moved(self: AccessPoint, said: Any) -> None:
-        was_here = self._sequences.where(said.sequence)[1] == self.name
+        was_here = self._sequences.sequencer_of(said.sequence)[1] == self.name
         move(self, said)
         if was_here:
             self._sequences.move(said.sequence, said.epoch, self.name)
@@ -249,9 +252,7 @@ def passes_on_and_goes_on(move: Way) -> Way:
 
 def addresses_all(_: Way) -> Way:
     def addressees(self: DurableTable, notifications: Sequence[Any]) -> list[Any]:
-        owners = {
-            name: list(owner.standing) for name, owner in self.owners.items() if owner.standing
-        }
+        owners = {name: list(owner.entries) for name, owner in self.owners.items() if owner.entries}
         return [owners] * len(notifications)
 
     return addressees
@@ -260,7 +261,7 @@ def addresses_all(_: Way) -> Way:
 def publishes_what_it_refuses(give_up: Way) -> Way:
     def give_up_too_late(self: AccessPoint, of: Any, error: Any) -> None:
         found = self._table.addressees(of.notifications)
-        self._address(of.notifications, found, of.promised, 0, carries=False)
+        self._address(of.notifications, found, of.promised, 0, with_context=False)
         give_up(self, of, error)
 
     return give_up_too_late
@@ -268,8 +269,8 @@ def publishes_what_it_refuses(give_up: Way) -> Way:
 
 def keeps_in_memory_only(_: Way) -> Way:
     def acknowledge(self: MemoryStore, log: str, intervals: Any) -> None:
-        if log in self._now.logs:
-            self._now.acknowledge(log, tuple(intervals))
+        if log in self._current.logs:
+            self._current.acknowledge(log, tuple(intervals))
 
     return acknowledge
 
@@ -303,9 +304,9 @@ PASSED = pair(
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "what", "script"),
     [
-        (Outbox, "again", sends_nothing_again, "lost", promising(1, "acyclic")),
+        (Outbox, "resend_due", sends_nothing_again, "lost", promising(1, "acyclic")),
         (OwnedLogs, "append", takes_what_has_no_room, "lost", promising(3, "acyclic")),
-        (Outbox, "_put_back", does_nothing, "lost", promising(45, "hierarchical")),
+        (Outbox, "_restore_shipment", does_nothing, "lost", promising(45, "hierarchical")),
         (MemoryStore, "seal", brings_nothing, "lost", promising(0, "central")),
         (
             SimulatedDeliveryClients,
@@ -327,13 +328,13 @@ PASSED = pair(
         (Incoming, "take", takes_again_what_comes_again, "double", promising(1, "acyclic")),
         (Inbox, "_note", does_nothing, "double", UNTOLD),
         (MemoryStore, "acknowledge", keeps_in_memory_only, "double", promising(2, "central")),
-        (Publishers, "on_their_way", does_nothing, "FIFO", promising(5, "hierarchical")),
+        (Publishers, "unsettled_sequencer", does_nothing, "FIFO", promising(5, "hierarchical")),
         (AccessPoint, "await_past", does_nothing, "FIFO", promising(14, "acyclic")),
         (AccessPoint, "context", says_nothing, "FIFO", BY_MOVING),
         (inbox, "waits_for", does_nothing, "FIFO", BY_MOVING),
         (inbox, "waits_for", does_nothing, "causal", BY_READING),
         (Causality, "merge", does_nothing, "causal", BY_READING),
-        (AccessPoint, "move", passes_on_and_goes_on, "total", PASSED),
+        (AccessPoint, "learn_sequencer", passes_on_and_goes_on, "total", PASSED),
         (AccessPoint, "_give_up", publishes_what_it_refuses, "refused", promising(1, "central")),
         (DurableTable, "addressees", addresses_all, "no match", promising(1, "central")),
         (OwnedLogs, "_record", gives_the_record_before, "replay", promising(3, "central")),
@@ -382,7 +383,7 @@ def test_what_stands_is_known_where_a_link_is_new() -> None:
     """What is sent over it at once would come to who does not know yet for whom it is."""
     script = Script(
         1017,
-        Kind("acyclic", Strategy.SUBSCRIPTIONS, promises=True),
+        Kind("acyclic", Strategy.SUBSCRIPTIONS, reliable=True),
         2,
         ROUGH,
         (
@@ -413,30 +414,35 @@ def sent(
     return Sent(id_, notification, delivery_class(delivery), client, number, **given)
 
 
-def judged(
+def check_reads(
     published: Sequence[Sent],
     logs: Mapping[tuple[str, str], Sequence[str]],
     crashes: Sequence[tuple[int, int, bool]] = (),
     filters: str = "a = 1",
-    **stood: Any,
+    **subscription: Any,
 ) -> list[str]:
     """What does not hold; `logs` has what clients have read, from position 1 on."""
-    promises = SimulatedDeliveryClients(1, Schedule(), NO_LINES, 0, ())
-    promises.sent = {each.id: each for each in published}
-    given: dict[str, Any] = {"broker": 2, "is_durable": True, "retention": Retention(), **stood}
-    promises.stood = {
+    delivery = SimulatedDeliveryClients(1, Schedule(), NO_LINES, 0, ())
+    delivery.sent = {each.id: each for each in published}
+    given: dict[str, Any] = {
+        "broker": 2,
+        "is_durable": True,
+        "retention": Retention(),
+        **subscription,
+    }
+    delivery.subscriptions = {
         name: DurableSpan(name, parse_filter_set(filters), **given) for name in (X, Y)
     }
-    promises.crashes = list(crashes)
+    delivery.crashes = list(crashes)
     for reader, ids in logs.items():
-        promises.reads[reader].records = dict(enumerate(ids, 1))
-    return [each.what for each in judge_promises(promises, DeliveryVerdict())]
+        delivery.reads[reader].records = dict(enumerate(ids, 1))
+    return [each.what for each in judge_delivery(delivery, DeliveryVerdict())]
 
 
 class NoLines:
     """What a network without lines does with messages."""
 
-    def tell(self, broker: int, to: str, message: object) -> None:
+    def send_delivery(self, broker: int, to: str, message: object) -> None:
         """There is nobody."""
         raise AssertionError(message)
 
@@ -474,12 +480,12 @@ def test_what_does_not_hold_is_said(
     published: list[Sent], logs: dict[tuple[str, str], list[str]], expected: list[str]
 ) -> None:
     """A checker would say too little, or call wrong what is promised nowhere."""
-    assert judged(published, logs) == expected
+    assert check_reads(published, logs) == expected
 
 
 def test_what_does_not_match_is_said() -> None:
     """A log could have what nobody asked for."""
-    assert judged([ONE], {("r", X): ["p1"]}, filters="a = 2") == ["no match"]
+    assert check_reads([ONE], {("r", X): ["p1"]}, filters="a = 2") == ["no match"]
 
 
 @pytest.mark.parametrize(
@@ -502,13 +508,13 @@ def test_what_a_crash_excuses(
     delivery: str, crashes: list[tuple[int, int, bool]], is_excused: bool
 ) -> None:
     """What is promised would be looked for in vain, or not looked for."""
-    assert judged([sent("p1", delivery)], {}, crashes) == ([] if is_excused else ["lost"])
+    assert check_reads([sent("p1", delivery)], {}, crashes) == ([] if is_excused else ["lost"])
 
 
-@pytest.mark.parametrize("stood", [{"has_ended": True}, {"is_lost": True}])
-def test_what_a_subscription_excuses(stood: dict[str, Any]) -> None:
+@pytest.mark.parametrize("subscription", [{"has_ended": True}, {"is_lost": True}])
+def test_what_a_subscription_excuses(subscription: dict[str, Any]) -> None:
     """Whoever ended, or was in memory, would be said to have lost something."""
-    assert judged([ONE], {}, **stood) == []
+    assert check_reads([ONE], {}, **subscription) == []
 
 
 @pytest.mark.parametrize(
@@ -526,15 +532,15 @@ def test_only_what_may_have_had_no_room_is_excused(
 ) -> None:
     """Half of all subscriptions would lose what they like, since they may drop something."""
     retention = Retention(records_max=room, on_full=on_full)
-    assert judged([ONE, OTHER], {("r", X): ["p2"]}, retention=retention) == expected
+    assert check_reads([ONE, OTHER], {("r", X): ["p2"]}, retention=retention) == expected
 
 
 def test_who_lost_the_numbers_of_publishers_may_publish_twice() -> None:
     """What came to a new disk again would be taken for a fault."""
     twice = {("r", X): ["p1", "p1"]}
-    assert judged([ONE], twice, [(6, 1, False)]) == []
-    assert judged([ONE], twice, [(6, 1, True)]) == ["double"]
-    assert judged([ONE], twice, [(6, 2, False)]) == ["double"]
+    assert check_reads([ONE], twice, [(6, 1, False)]) == []
+    assert check_reads([ONE], twice, [(6, 1, True)]) == ["double"]
+    assert check_reads([ONE], twice, [(6, 2, False)]) == ["double"]
 
 
 def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_that() -> None:
@@ -547,14 +553,14 @@ def test_what_was_acknowledged_comes_again_only_where_a_crash_may_have_taken_tha
         (SYNC_US, 1, 0, ["double"]),
     ):
         schedule = Schedule()
-        promises = SimulatedDeliveryClients(2, schedule, NO_LINES, 0, ())
-        promises.stood[X] = DurableSpan(X, parse_filter_set("a = 1"), 0, True, Retention())
-        promises.sent["p1"] = ONE
-        read = promises.reads["r", X]
+        delivery = SimulatedDeliveryClients(2, schedule, NO_LINES, 0, ())
+        delivery.subscriptions[X] = DurableSpan(X, parse_filter_set("a = 1"), 0, True, Retention())
+        delivery.sent["p1"] = ONE
+        read = delivery.reads["r", X]
         record = LogEntry(1, 0, ONE.notification, 1)
-        promises._read("r", X, read, record)
-        promises._acknowledge(at, "r", X, read)
+        delivery._read("r", X, read, record)
+        delivery._acknowledge(at, "r", X, read)
         schedule.run(crash_us)
-        promises.crash(broker, keeps_store=True)
-        promises._read("r", X, read, record)
-        assert [each.what for each in judge_promises(promises, DeliveryVerdict())] == what
+        delivery.crash(broker, keeps_store=True)
+        delivery._read("r", X, read, record)
+        assert [each.what for each in judge_delivery(delivery, DeliveryVerdict())] == what

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contrada.lab.simulation import simulated_network
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import (
     AddPattern,
     AdvanceTime,
@@ -19,7 +19,7 @@ from contrada.lab.simulation.script_steps import (
     Script,
     Step,
 )
-from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.simulated_line import Faults
 from contrada.lab.simulation.simulated_network import SLACK_US
 from contrada.lab.simulation.world import run
@@ -49,7 +49,7 @@ SECOND_US = 1_000_000
 @pytest.mark.slow
 def test_worlds_demand_most_matches() -> None:
     """Worlds would hold because nothing is asked of patterns."""
-    outcomes = [run(woven(made(seed, KIND, BROKERS_MAX))) for seed in range(16)]
+    outcomes = [run(weave(make_script(seed, KIND, BROKERS_MAX))) for seed in range(16)]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     must = sum(outcome.matches_must for outcome in outcomes)
     assert must > 5 * len(outcomes)
@@ -190,7 +190,7 @@ def test_a_broken_server_is_found(fault: str, what: str, monkeypatch: pytest.Mon
     """Worlds would pass whatever a server does with patterns."""
     monkeypatch.setattr(simulated_network, "Router", Broken)
     monkeypatch.setattr(Broken, "fault", fault)
-    scripts = (woven(made(seed, KIND, BROKERS_MAX)) for seed in range(60))
+    scripts = (weave(make_script(seed, KIND, BROKERS_MAX)) for seed in range(60))
     script = next(each for each in scripts if what in {it.what for it in run(each).violations})
     monkeypatch.undo()
     assert not run(script).violations

@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.errors import InputError
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import Crash, Kind, Script, from_text, to_text
 from contrada.lab.simulation.simulated_line import Faults
 from contrada.routing.router import Strategy
@@ -12,12 +12,12 @@ from contrada.routing.router import Strategy
 @pytest.mark.parametrize("strategy", Strategy)
 def test_what_is_written_is_read(strategy: Strategy) -> None:
     """A script that shows a fault could not be run again."""
-    script = made(3, Kind("hybrid", strategy, merging=True))
+    script = make_script(3, Kind("hybrid", strategy, merging=True))
     assert {type(step).__name__ for step in script.steps} >= {
         "Connect",
         "Move",
-        "WishFilter",
-        "Notify",
+        "AddFilter",
+        "PublishStep",
     }
     assert from_text(to_text(script), "text") == script
 

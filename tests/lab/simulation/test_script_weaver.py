@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrada.lab.simulation.script_maker import made
+from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import (
     AddPattern,
     AdvanceTime,
@@ -12,7 +12,7 @@ from contrada.lab.simulation.script_steps import (
     from_text,
     to_text,
 )
-from contrada.lab.simulation.script_weaver import WOVEN_COST_MAX, woven
+from contrada.lab.simulation.script_weaver import WOVEN_COST_MAX, weave
 from contrada.model import Pattern
 from contrada.routing.router import Strategy
 
@@ -30,14 +30,14 @@ def test_half_of_the_worlds_with_a_mesh_have_links_of_different_costs() -> None:
 
 
 def _costs(shape: str, seed: int) -> set[int]:
-    script = woven(made(seed, Kind(shape, Strategy.SUBSCRIPTIONS)))  # type: ignore[arg-type]
+    script = weave(make_script(seed, Kind(shape, Strategy.SUBSCRIPTIONS)))  # type: ignore[arg-type]
     return {step.cost for step in script.steps if isinstance(step, Connect)}
 
 
 def test_patterns_come_and_go_and_the_time_is_told() -> None:
     """Worlds would not look at patterns, or at nothing else."""
     kind = Kind("acyclic", Strategy.ADVERTISEMENTS)
-    scripts = [woven(made(seed, kind)) for seed in WORLDS]
+    scripts = [weave(make_script(seed, kind)) for seed in WORLDS]
     wishes = [[step for step in each.steps if isinstance(step, AddPattern)] for each in scripts]
     assert len(scripts) / 4 < sum(map(bool, wishes)) < len(scripts)
     patterns = [Pattern(wish.pattern) for each in wishes for wish in each]
@@ -51,13 +51,13 @@ def test_patterns_come_and_go_and_the_time_is_told() -> None:
 def test_what_is_woven_is_a_function_of_the_script_and_can_be_written() -> None:
     """A world that failed could not be run again."""
     for seed in WORLDS:
-        script = made(seed, Kind("hybrid", Strategy.FLOODING))
-        assert woven(script) == woven(script) == from_text(to_text(woven(script)), "text")
+        script = make_script(seed, Kind("hybrid", Strategy.FLOODING))
+        assert weave(script) == weave(script) == from_text(to_text(weave(script)), "text")
 
 
 def test_a_script_that_says_nothing_of_costs_is_read() -> None:
     """Scripts that were kept could not be run any more."""
-    script = made(3, Kind("general", Strategy.SUBSCRIPTIONS))
+    script = make_script(3, Kind("general", Strategy.SUBSCRIPTIONS))
     text = to_text(script)
     assert from_text(text.replace(',"cost":1', ""), "text") == script
     assert text.count(',"cost":1')

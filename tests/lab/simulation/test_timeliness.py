@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from contrada.delivery.backlog import Backlog, QueueEntry
-from contrada.lab.simulation.script_deadlines import hastened
-from contrada.lab.simulation.script_maker import made
-from contrada.lab.simulation.script_shrinker import shrunk
+from contrada.lab.simulation.script_deadlines import add_deadlines
+from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import (
     AddFilter,
     Kind,
@@ -23,7 +23,7 @@ from contrada.lab.simulation.script_steps import (
 )
 from contrada.lab.simulation.simulated_line import Faults
 from contrada.lab.simulation.simulated_readers import ReaderEvent
-from contrada.lab.simulation.timeliness import judged
+from contrada.lab.simulation.timeliness import check_reads
 from contrada.lab.simulation.world import do, network_of, run
 from contrada.model import Envelope
 from contrada.routing import notification_forwarder
@@ -43,7 +43,7 @@ def first_of_all(backlog: Backlog[Any]) -> QueueEntry[Any]:
 
 def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
     """As if all that has a time to live were over."""
-    return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._waits(due)]
+    return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._is_queued(due)]
 
 
 @pytest.mark.slow
@@ -77,10 +77,10 @@ def test_what_is_broken_is_found_with_a_short_script(
     monkeypatch.setattr(broken, name, instead)
     script = next(
         script
-        for script in (made(seed, KIND, BROKERS_MAX) for seed in SEEDS)
+        for script in (make_script(seed, KIND, BROKERS_MAX) for seed in SEEDS)
         if what in {each.what for each in run(script).violations[:1]}
     )
-    short = shrunk(script)
+    short = shrink(script)
     assert what in {each.what for each in run(short).violations}
     assert len(short.steps) <= 9, to_text(short)
     monkeypatch.undo()
@@ -90,7 +90,7 @@ def test_what_is_broken_is_found_with_a_short_script(
 @pytest.mark.slow
 def test_made_worlds_have_what_is_looked_at() -> None:
     """All would hold because nobody was in a hurry, or because nothing ever waited."""
-    scripts = [made(seed, KIND, BROKERS_MAX) for seed in SEEDS]
+    scripts = [make_script(seed, KIND, BROKERS_MAX) for seed in SEEDS]
     hasty = [any(isinstance(step, Pause) for step in script.steps) for script in scripts]
     assert 5 <= sum(hasty) <= 15
     expired = waited = 0
@@ -188,13 +188,13 @@ def test_what_clients_read_is_judged(said: str, expected: list[str]) -> None:
         what, *rest = words.split()
         at_us = int(rest.pop()) if rest and rest[-1].isdigit() else 1
         noted.append(ReaderEvent(what, at_us, "c", *rest))  # type: ignore[arg-type]
-    assert [what for what, _ in judged(noted, ENVELOPES)] == expected
+    assert [what for what, _ in check_reads(noted, ENVELOPES)] == expected
 
 
 def test_haste_leaves_the_rest_of_a_script_alone() -> None:
     """A world would be another one because somebody is in a hurry in it."""
     for seed in range(6):
-        script = made(seed, KIND, BROKERS_MAX)
+        script = make_script(seed, KIND, BROKERS_MAX)
         plain = [
             PublishStep(step.at_us, step.client, step.id, step.values)
             if isinstance(step, PublishStep)
@@ -202,5 +202,5 @@ def test_haste_leaves_the_rest_of_a_script_alone() -> None:
             for step in script.steps
             if not isinstance(step, Pause | Resume)
         ]
-        again = hastened(script.with_steps(plain))
+        again = add_deadlines(script.with_steps(plain))
         assert again == script

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from contrada.lab.simulation import simulated_network
-from contrada.lab.simulation.script_maker import made
-from contrada.lab.simulation.script_shrinker import shrunk
+from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import Kind, from_text, to_text
-from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.world import network_of, run
 from contrada.lab.simulation.worlds import kinds
 from contrada.model import Filter
@@ -39,7 +39,7 @@ def test_worlds_hold(kind: Kind) -> None:
     In at least half of the worlds notifications must have met control messages on their way; where
     there are none of these (one server alone, or flooding), none can.
     """
-    outcomes = [run(woven(made(seed, kind, BROKERS_MAX))) for seed in range(2)]
+    outcomes = [run(weave(make_script(seed, kind, BROKERS_MAX))) for seed in range(2)]
     assert [outcome.violations for outcome in outcomes] == [[]] * 2
     assert sum(outcome.must for outcome in outcomes) > 20
     if kind.shape != "central" and kind.strategy is not Strategy.FLOODING:
@@ -128,9 +128,9 @@ def test_a_broken_router_is_found_with_a_short_script(
     monkeypatch.setattr(Broken, "fault", fault)
     kind = Kind("acyclic", Strategy.SUBSCRIPTIONS)
     script = next(
-        each for seed in range(10) if run(each := made(seed, kind, BROKERS_MAX)).violations
+        each for seed in range(10) if run(each := make_script(seed, kind, BROKERS_MAX)).violations
     )
-    short = shrunk(script)
+    short = shrink(script)
     violations = run(short).violations
     assert violations[0].what in what
     assert len(short.steps) <= steps_max, to_text(short)
@@ -175,7 +175,7 @@ def test_a_run_is_a_function_of_its_script() -> None:
 
 def test_what_is_done_is_recorded() -> None:
     """Whoever looks for a fault would not see what led to it."""
-    script = made(5, Kind("acyclic", Strategy.SUBSCRIPTIONS))
+    script = make_script(5, Kind("acyclic", Strategy.SUBSCRIPTIONS))
     here = network_of(script)
     assert not here.history.handled
     assert run(script).handled > 100

@@ -81,7 +81,7 @@ class GossipPoint(msgspec.Struct, frozen=True):
         }
         return ", ".join(f"{letter} = {value:g}" for letter, value in letters.items() if value)
 
-    def measured(self, outcome: GossipOutcome) -> float:
+    def measure(self, outcome: GossipOutcome) -> float:
         """What is drawn of a run: the rounds until its last infection, or its reliability."""
         return float(outcome.last) if self.until_all else outcome.reliability
 
@@ -239,7 +239,7 @@ def rows_of(
     rows = []
     for point in figure.points:
         ran = [outcomes[plan] for plan in point.plans(runs, seed)]
-        found = [point.measured(each) for each in ran]
+        found = [point.measure(each) for each in ran]
         mean, low, high = interval(found)
         low = max(0.0, low)
         if not point.until_all:

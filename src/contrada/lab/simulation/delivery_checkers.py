@@ -32,101 +32,109 @@ class DeliveryVerdict:
     read: int = 0
 
 
-def judge_promises(promises: DeliveryHistory, kept: DeliveryVerdict) -> Iterator[Violation]:
+def judge_delivery(delivery: DeliveryHistory, kept: DeliveryVerdict) -> Iterator[Violation]:
     """Everything that does not hold."""
-    logs = {name: dict[int, str]() for name in promises.stood}
-    for (_, name), read in promises.reads.items():
+    logs = {name: dict[int, str]() for name in delivery.subscriptions}
+    for (_, name), read in delivery.reads.items():
         for position, id_ in read.records.items():
             if logs[name].setdefault(position, id_) != id_:
                 yield Violation("replay", f"{name} gives {id_} at {position}, gave another")
     in_order = {
-        name: [promises.sent[of[position]] for position in sorted(of)] for name, of in logs.items()
+        name: [delivery.sent[of[position]] for position in sorted(of)] for name, of in logs.items()
     }
     kept.read += sum(map(len, in_order.values()))
-    for double in promises.doubles:
+    for double in delivery.doubles:
         yield Violation("double", double)
-    yield from _lost(promises, in_order, kept)
+    yield from _lost(delivery, in_order, kept)
     for name, log in in_order.items():
-        yield from _wrong(promises, promises.stood[name], log)
+        yield from _wrong(delivery, delivery.subscriptions[name], log)
         yield from _out_of_order(name, log)
     yield from _not_total(in_order)
 
 
 def _lost(
-    promises: DeliveryHistory, logs: dict[str, list[Sent]], kept: DeliveryVerdict
+    delivery: DeliveryHistory, logs: dict[str, list[Sent]], kept: DeliveryVerdict
 ) -> Iterator[Violation]:
     there = {name: {sent.id for sent in log} for name, log in logs.items()}
-    overflown = {name for name, stood in promises.stood.items() if _may_overflow(promises, stood)}
-    for sent in promises.sent.values():
+    overflown = {
+        name
+        for name, subscription in delivery.subscriptions.items()
+        if _may_overflow(delivery, subscription)
+    }
+    for sent in delivery.sent.values():
         if not sent.is_accepted:
             continue
         for name in sent.known:
-            stood = promises.stood[name]
-            if name in overflown or _is_excused(promises, sent, stood):
+            subscription = delivery.subscriptions[name]
+            if name in overflown or _is_excused(delivery, sent, subscription):
                 continue
             kept.must += 1
             if sent.id not in there[name]:
-                yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.promised}")
+                yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.guarantee}")
 
 
-def _may_overflow(promises: DeliveryHistory, stood: DurableSpan) -> bool:
+def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
     """Whether the oldest may have made way, or the subscription ended, for want of room."""
-    if stood.retention.on_full is OnFull.REFUSE:
+    if subscription.retention.on_full is OnFull.REFUSE:
         return False
     said = sum(
         len(sent.brokers)
-        for sent in promises.sent.values()
-        if stood.filters.matches(sent.notification)
+        for sent in delivery.sent.values()
+        if subscription.filters.matches(sent.notification)
     )
-    return said > stood.retention.records_max
+    return said > subscription.retention.records_max
 
 
-def _is_excused(promises: DeliveryHistory, sent: Sent, stood: DurableSpan) -> bool:
+def _is_excused(delivery: DeliveryHistory, sent: Sent, subscription: DurableSpan) -> bool:
     """Whether a subscription may miss what was accepted."""
-    if stood.has_ended or stood.is_lost:
+    if subscription.has_ended or subscription.is_lost:
         return True
-    for order, broker, disk_survived in promises.crashes:
-        if sent.promised.sequence and broker in promises.sequencers and not disk_survived:
+    for order, broker, disk_survived in delivery.crashes:
+        if sent.guarantee.sequence and broker in delivery.sequencers and not disk_survived:
             return True
         if order < sent.order:
             continue
-        if sent.promised.is_certified and disk_survived:
+        if sent.guarantee.is_certified and disk_survived:
             continue
-        if broker in sent.brokers or (sent.promised.sequence and broker in promises.sequencers):
+        if broker in sent.brokers or (sent.guarantee.sequence and broker in delivery.sequencers):
             return True
     return False
 
 
-def _wrong(promises: DeliveryHistory, stood: DurableSpan, log: list[Sent]) -> Iterator[Violation]:
+def _wrong(
+    delivery: DeliveryHistory, subscription: DurableSpan, log: list[Sent]
+) -> Iterator[Violation]:
     seen: set[str] = set()
     for sent in log:
-        if sent.id in seen and not _has_lost_numbers(promises, sent):
-            yield Violation("double", f"{sent.id} of {sent.client} in {stood.name}")
+        if sent.id in seen and not _has_lost_numbers(delivery, sent):
+            yield Violation("double", f"{sent.id} of {sent.client} in {subscription.name}")
         seen.add(sent.id)
-        if not stood.filters.matches(sent.notification):
-            yield Violation("no match", f"{sent.id} of {sent.client} in {stood.name}")
+        if not subscription.filters.matches(sent.notification):
+            yield Violation("no match", f"{sent.id} of {sent.client} in {subscription.name}")
         if sent.error is not None:
-            yield Violation("refused", f"{sent.id} of {sent.client} in {stood.name}: {sent.error}")
+            yield Violation(
+                "refused", f"{sent.id} of {sent.client} in {subscription.name}: {sent.error}"
+            )
 
 
-def _has_lost_numbers(promises: DeliveryHistory, sent: Sent) -> bool:
+def _has_lost_numbers(delivery: DeliveryHistory, sent: Sent) -> bool:
     """Whether an access point has lost its disk, and what it knew of a publisher."""
     return any(
         broker in sent.brokers and not disk_survived
-        for _, broker, disk_survived in promises.crashes
+        for _, broker, disk_survived in delivery.crashes
     )
 
 
 def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:
     last: defaultdict[str, int] = defaultdict(int)
     place = {sent.id: at for at, sent in enumerate(log)}
-    causal = {sent.id for sent in log if sent.promised.is_causal}
+    causal = {sent.id for sent in log if sent.guarantee.is_causal}
     for at, sent in enumerate(log):
-        if sent.promised.is_fifo:
+        if sent.guarantee.is_fifo:
             if sent.sequence < last[sent.client]:
                 yield Violation("FIFO", f"{sent.id} of {sent.client} comes late in {name}")
             last[sent.client] = max(last[sent.client], sent.sequence)
-        if sent.promised.is_causal:
+        if sent.guarantee.is_causal:
             late = [each for each in sent.past & causal if place[each] > at]
             if late:
                 yield Violation("causal", f"{sent.id} comes before {late} in {name}")
@@ -138,7 +146,7 @@ def _not_total(logs: dict[str, list[Sent]]) -> Iterator[Violation]:
     for log in logs.values():
         before: dict[str, str] = {}
         for sent in log:
-            sequence = sent.promised.sequence
+            sequence = sent.guarantee.sequence
             if sequence:
                 sequences[sequence].add(sent.id, *filter(None, [before.get(sequence)]))
                 before[sequence] = sent.id

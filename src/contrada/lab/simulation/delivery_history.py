@@ -22,7 +22,7 @@ class Sent:
 
     id: str
     notification: Notification
-    promised: DeliveryClass
+    guarantee: DeliveryClass
     client: str
     sequence: int
     past: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ class DeliveryHistory:
     """
 
     sent: dict[str, Sent] = field(default_factory=dict)
-    stood: dict[str, DurableSpan] = field(default_factory=dict)
+    subscriptions: dict[str, DurableSpan] = field(default_factory=dict)
     reads: defaultdict[tuple[str, str], LogReading] = field(
         default_factory=lambda: defaultdict(LogReading)
     )
@@ -93,7 +93,7 @@ class DeliveryHistory:
         """A client publishes; the notification's `past` is fixed from now on."""
         sent.past = frozenset(self.known[sent.client])
         self.sent[sent.id] = sent
-        if sent.promised.is_causal:
+        if sent.guarantee.is_causal:
             self.known[sent.client].add(sent.id)
 
     def note_read(
@@ -108,7 +108,7 @@ class DeliveryHistory:
                 self.doubles.append(f"{position} of {name} is {id_}, was {records[position]}")
         else:
             records[position] = id_
-            if self.sent[id_].promised.is_causal:
+            if self.sent[id_].guarantee.is_causal:
                 self.known[client] |= {id_, *self.sent[id_].past}
 
     def forget_acknowledged(self, broker: int, synced_us: int) -> None:
@@ -117,7 +117,7 @@ class DeliveryHistory:
         What was said at the home itself until `synced_us` is on its disk.
         """
         for name, positions in self.acknowledged.items():
-            owner = self.stood[name].broker
+            owner = self.subscriptions[name].broker
             for position, (at_us, where) in list(positions.items()):
                 if broker in (owner, where) and not (where == owner and at_us <= synced_us):
                     del positions[position]

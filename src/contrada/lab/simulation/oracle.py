@@ -61,7 +61,7 @@ def judge(network: Observed) -> Outcome:
     found = Outcome(handled=len(history.handled))
     published = {each.notification.envelope.id: each for each in history.published}
     by_identity: dict[tuple[str, int, str], list[Held]] = defaultdict(list)
-    for held in history.wishes:
+    for held in history.subscriptions:
         by_identity[held.client, held.broker, held.message.identity].append(held)
     given: set[tuple[str, int, str, str]] = set()
     taken: set[tuple[str, str]] = set()
@@ -121,7 +121,7 @@ def _must(network: Observed, hold: Hold, published: PublishedRecord) -> Iterator
         stays(each, published.settled, end) for each in published.offers
     ):
         return
-    for held in network.history.wishes:
+    for held in network.history.subscriptions:
         if (
             stays(held, published.settled, end)
             and _matches(held, published)

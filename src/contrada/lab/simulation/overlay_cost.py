@@ -107,7 +107,7 @@ def plans(
     return [
         Plan(kind, network, sites, count, objects, notifications, seed)
         for kind in kinds()
-        if not kind.promises
+        if not kind.reliable
         for count in parties
         if not _is_idle(kind)
     ]
@@ -123,7 +123,7 @@ def _is_idle(kind: Kind) -> bool:
 
 def measure(plan: Plan) -> Cost:
     """Runs a plan. A pure function; cost: some seconds for thousands of parties."""
-    return _PlanRun(plan).measured()
+    return _PlanRun(plan).measure()
 
 
 def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
@@ -153,10 +153,10 @@ class _PlanRun:
             self._lengths.append(length)
         self._network.schedule.run()
 
-    def measured(self) -> Cost:
+    def measure(self) -> Cost:
         """Runs the plan."""
         plan, network = self._plan, self._network
-        link_states = self._cost("TellLinks", "TookLinks")
+        link_states = self._cost("AnnounceLinks", "AckLinks")
         objects = [f"object {each}" for each in range(plan.objects)]
         parties = [f"party {each}" for each in range(plan.parties)]
         for name in (*objects, *parties):

@@ -84,7 +84,7 @@ def judge_matches(network: Observed, found: Outcome) -> None:
             begin = _quiet_from(control, max(begin, held.begun))
             span = _OrderSpan(begin, end if held.ended is None else min(end, held.ended))
             if span.begin < span.end:
-                due_us = _due_us(history.told, busy, span)
+                due_us = _due_us(history.time_advances, busy, span)
                 for stream in _streams(network, held, span, lines, relevant):
                     _compare(found, held, span, stream, due_us, given[held])
 
@@ -249,7 +249,7 @@ def _is_sure(network: Observed, published: PublishedRecord, span: _OrderSpan) ->
     ended = published.cause.ended
     if ended is None or ended >= span.end:
         return False
-    if published.cause.came_us - _time_us(published) > SLACK_US:
+    if published.cause.arrived_us - _time_us(published) > SLACK_US:
         return False
     if published.notification.envelope.ttl_us is not None:
         return False

@@ -26,10 +26,10 @@ class Cause:
 
     is_control: bool
     begun: int
-    on_their_way: int = 1
+    in_flight: int = 1
     ended: int | None = None
     ended_us: int = 0
-    came_us: int = 0
+    arrived_us: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class Handled(msgspec.Struct, frozen=True):
 class History:
     """All that is noted of a run."""
 
-    wishes: list[Held] = field(default_factory=list)
+    subscriptions: list[Held] = field(default_factory=list)
     published: list[PublishedRecord] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -124,7 +124,7 @@ class History:
     causes: list[Cause] = field(default_factory=list)
     patterns: list[Held] = field(default_factory=list)
     matched: list[Matched] = field(default_factory=list)
-    told: list[tuple[int, int]] = field(default_factory=list)
+    time_advances: list[tuple[int, int]] = field(default_factory=list)
     """When all servers had been told the time, as order and time."""
 
 

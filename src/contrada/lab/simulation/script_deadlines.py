@@ -14,7 +14,7 @@ TTLS_US: Final = (2_000, 20_000, 200_000, 2_000_000, 20_000_000)
 """Less than a link takes, up to longer than a made world rests."""
 
 
-def hastened(script: Script) -> Script:
+def add_deadlines(script: Script) -> Script:
     """A script in which some may be in a hurry; in half of all nobody is."""
     chance = random.Random(f"haste {script.seed} {script.kind.name}")
     if chance.random() < 0.5:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from contrada.delivery.durable_log import OnFull
-from contrada.lab.simulation.script_deadlines import hastened
+from contrada.lab.simulation.script_deadlines import add_deadlines
 from contrada.lab.simulation.script_steps import (
     AddFilter,
     Announce,
@@ -59,9 +59,9 @@ Links = list[tuple[int, int, bool]]
 """Pairs of servers; the first is the parent of the second, or they are peers (False)."""
 
 
-def made(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
+def make_script(seed: int, kind: Kind, brokers_max: int = WORLD_BROKERS_MAX) -> Script:
     """The script of a seed."""
-    return hastened(_Maker(seed, kind, brokers_max).script())
+    return add_deadlines(_Maker(seed, kind, brokers_max).script())
 
 
 def links_of(shape: NetworkShape, brokers: int, chance: random.Random) -> Links:
@@ -93,21 +93,21 @@ class _Maker:
         self._steps: list[Step] = []
         self._numbered = 0
         size = self._chance.random() ** 3  # Most networks are small: they show most faults.
-        least = 3 if kind.promises else 2  # Between two servers nothing overtakes.
+        least = 3 if kind.reliable else 2  # Between two servers nothing overtakes.
         grown = least + round(size * (brokers_max - least))
         self._brokers = 1 if kind.shape == "central" else grown
         self._links = links_of(kind.shape, self._brokers, self._chance)
         self._clients = [f"c{each}" for each in range(2 + self._brokers)]
-        self._wishes: list[tuple[str, str]] = []
+        self._subscriptions: list[tuple[str, str]] = []
         self._offers: dict[tuple[str, str], Advertisement | None] = {}
-        self._down: list[Step] = []
-        self._where: dict[str, int] = {}  # the server of each client
-        self._said = self._clients[0]  # who published last what is more than best effort
+        self._repairs: list[Step] = []
+        self._servers: dict[str, int] = {}  # the server of each client
+        self._last_publisher = self._clients[0]  # who published last what is more than best effort
         self._is_rough = self._chance.random() < 0.5
         self._fails = self._chance.random() < 0.5
         self._moves = self._chance.random() < 0.5
-        self._stood: list[tuple[str, str]] = []
-        chosen = range(1, self._brokers) if kind.promises else ()
+        self._durable: list[tuple[str, str]] = []
+        chosen = range(1, self._brokers) if kind.reliable else ()
         self._storeless = tuple(each for each in chosen if self._chance.random() < 0.1)
 
     def script(self) -> Script:
@@ -119,11 +119,11 @@ class _Maker:
         for client in self._clients:
             self._connect(client, self._chance.randrange(self._brokers))
         for _ in range(3 + self._brokers // 5):
-            self._wish()
-            self._wish()
-            self._offer()
-            if self._kind.promises:
-                self._stand()
+            self._subscribe()
+            self._subscribe()
+            self._advertise()
+            if self._kind.reliable:
+                self._subscribe_durably()
         for _ in range(self._chance.randint(3, 8)):
             if self._chance.random() < 0.7:
                 self._rest()
@@ -137,15 +137,15 @@ class _Maker:
 
     def _burst(self) -> None:
         weights: list[tuple[float, Callable[[], None]]] = [
-            *((6.0, self._publish), (3.0, self._wish), (3.0, self._unwish)),
-            *((1.5, self._offer), (1.5, self._unoffer)),
+            *((6.0, self._publish), (3.0, self._subscribe), (3.0, self._unsubscribe)),
+            *((1.5, self._advertise), (1.5, self._unadvertise)),
             (2.0 if self._moves else 0.0, self._move),
             (2.0 if self._fails else 0.0, self._fail),
         ]
-        if self._kind.promises:
+        if self._kind.reliable:
             weights += [
-                (9.0, self._promise),
-                (1.0, self._stand),
+                (9.0, self._publish_reliably),
+                (1.0, self._subscribe_durably),
                 (1.0, self._read),
                 (0.2, self._end),
             ]
@@ -156,40 +156,40 @@ class _Maker:
             self._now_us += self._chance.randrange(2 * pace_us)
             self._chance.choices(chosen, [weight for weight, _ in weights])[0]()
         is_left = self._chance.random() < 0.5  # What failed stays so while the network rests.
-        while self._down and not is_left:
+        while self._repairs and not is_left:
             self._now_us += self._chance.randrange(SILENCE_US)
             self._repair()
 
     # --- clients ------------------------------------------------------------------------------
 
     def _connect(self, client: str, broker: int) -> None:
-        self._where[client] = broker
+        self._servers[client] = broker
         self._steps.append(Move(self._now_us, client, broker))
 
     def _named(self, letter: str) -> str:
         self._numbered += 1
         return f"{letter}{self._numbered}"
 
-    def _wish(self) -> None:
+    def _subscribe(self) -> None:
         key = self._chance.choice(self._clients), self._named("s")
-        self._wishes.append(key)
+        self._subscriptions.append(key)
         count = self._chance.choice((1, 1, 1, 2))
         filters = " or ".join(random_filter(self._chance) for _ in range(count))
         self._steps.append(AddFilter(self._now_us, *key, filters))
 
-    def _unwish(self) -> None:
-        if self._wishes:
-            key = self._wishes.pop(self._chance.randrange(len(self._wishes)))
+    def _unsubscribe(self) -> None:
+        if self._subscriptions:
+            key = self._subscriptions.pop(self._chance.randrange(len(self._subscriptions)))
             self._steps.append(DropFilter(self._now_us, *key))
 
-    def _offer(self) -> None:
+    def _advertise(self) -> None:
         key = self._chance.choice(self._clients), self._named("a")
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
         self._offers[key] = None if is_open else advertisement_of(text)
         self._steps.append(Announce(self._now_us, *key, text, is_open))
 
-    def _unoffer(self) -> None:
+    def _unadvertise(self) -> None:
         if self._offers:
             key = self._chance.choice(list(self._offers))
             del self._offers[key]
@@ -209,21 +209,25 @@ class _Maker:
 
     # --- more than best effort ----------------------------------------------------------------
 
-    def _promise(self) -> None:
+    def _publish_reliably(self) -> None:
         """Something that is reliable or certified, with an order or none; often by a reader."""
         words = [self._chance.choice(("reliable", "certified"))]
         words += self._chance.choice(((), (), ("fifo",), ("causal",)))
         words += self._chance.choice(((), (), ("total:t",), ("total:u",)))
-        readers = [client for client, _ in self._stood]
-        self._said = self._chance.choice(readers if self._chance.random() < 0.6 else self._clients)
+        readers = [client for client, _ in self._durable]
+        self._last_publisher = self._chance.choice(
+            readers if self._chance.random() < 0.6 else self._clients
+        )
         values, delivery = random_values(self._chance), " ".join(words)
         id_ = self._named("p")
-        self._steps.append(PublishStep(self._now_us, self._said, id_, values, delivery=delivery))
+        self._steps.append(
+            PublishStep(self._now_us, self._last_publisher, id_, values, delivery=delivery)
+        )
 
-    def _stand(self) -> None:
+    def _subscribe_durably(self) -> None:
         """A client subscribes for good."""
         key = self._chance.choice(self._clients), self._named("d")
-        self._stood.append(key)
+        self._durable.append(key)
         is_durable = self._chance.random() < 0.7
         on_full = self._chance.choice((OnFull.REFUSE, *OnFull))
         records_max = 1_000_000 if on_full is OnFull.REFUSE else self._chance.choice((3, 30))
@@ -237,16 +241,16 @@ class _Maker:
 
     def _read(self) -> None:
         """A client begins or ends to read."""
-        if self._stood:
-            client, name = self._chance.choice(self._stood)
+        if self._durable:
+            client, name = self._chance.choice(self._durable)
             if self._chance.random() < 0.3:
                 client = self._chance.choice(self._clients)
             kind = self._chance.choice((Attach, Detach))
             self._steps.append(kind(self._now_us, client, name))
 
     def _end(self) -> None:
-        if self._stood:
-            self._steps.append(End(self._now_us, *self._chance.choice(self._stood)))
+        if self._durable:
+            self._steps.append(End(self._now_us, *self._chance.choice(self._durable)))
 
     def _pass(self) -> None:
         broker, sequence = self._chance.randrange(self._brokers), self._chance.choice("tu")
@@ -263,20 +267,20 @@ class _Maker:
             return
         self._steps.append(Leave(self._now_us, client))
         self._connect(client, self._chance.randrange(self._brokers))
-        self._wishes = [key for key in self._wishes if key[0] != client]
+        self._subscriptions = [key for key in self._subscriptions if key[0] != client]
         self._offers = {key: offer for key, offer in self._offers.items() if key[0] != client}
 
     # --- failures -----------------------------------------------------------------------------
 
     def _any_broker(self) -> int:
         """A server; in worlds with promises often that of the last publisher."""
-        if self._kind.promises and self._chance.random() < 0.5:
-            return self._where[self._said]
+        if self._kind.reliable and self._chance.random() < 0.5:
+            return self._servers[self._last_publisher]
         return self._chance.randrange(self._brokers)
 
     def _fail(self) -> None:
         """Something goes wrong, or what went wrong is mended."""
-        if self._down and self._chance.random() < 0.5:
+        if self._repairs and self._chance.random() < 0.5:
             self._repair()
             return
         kind = self._chance.random()
@@ -285,23 +289,23 @@ class _Maker:
             self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
         elif kind < 0.8:
             broker = self._any_broker()
-            keeps_store = self._chance.random() < (0.85 if self._kind.promises else 0.5)
+            keeps_store = self._chance.random() < (0.85 if self._kind.reliable else 0.5)
             self._break(Crash(self._now_us, broker, keeps_store), Restart(0, broker))
         else:
             side = set(self._chance.sample(range(self._brokers), self._brokers // 2))
             for a, b, _ in self._links:
                 if (a in side) != (b in side):
                     self._break(CutLine(self._now_us, a, b), Mend(0, a, b))
-        if self._kind.promises and self._chance.random() < 0.3:
+        if self._kind.reliable and self._chance.random() < 0.3:
             self._pass()
         self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))
 
     def _break(self, fault: Step, repair: Step) -> None:
         self._steps.append(fault)
-        self._down.append(repair)
+        self._repairs.append(repair)
 
     def _repair(self) -> None:
-        repair = self._down.pop(self._chance.randrange(len(self._down)))
+        repair = self._repairs.pop(self._chance.randrange(len(self._repairs)))
         self._steps.append(replace(repair, at_us=self._now_us))
         if isinstance(repair, Restart):
             for client in self._chance.sample(self._clients, len(self._clients) // 2):

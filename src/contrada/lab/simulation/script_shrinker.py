@@ -14,7 +14,7 @@ SHRINK_RUNS_MAX: Final = 3_000
 """Runs in search of a shorter script. Beyond it: the shortest so far is given."""
 
 
-def shrunk(script: Script) -> Script:
+def shrink(script: Script) -> Script:
     """The shortest script found that violates in the same way as the first violation."""
     violations = run(script).violations
     assert violations, "only what fails can be shrunk"

@@ -209,16 +209,16 @@ class Kind(msgspec.Struct, frozen=True, order=True):
     strategy: Strategy
     covering: bool = True
     merging: bool = False
-    promises: bool = False
+    reliable: bool = msgspec.field(default=False, name="promises")
     trees: int = 0
 
     @property
     def name(self) -> str:
         """As in `general, advertisement forwarding, covering`."""
         saving = "merging" if self.merging else "covering" if self.covering else "plain"
-        promises = ", promises" if self.promises else ""
+        reliable = ", promises" if self.reliable else ""
         trees = f" on {self.trees} shared tree{'s' * (self.trees > 1)}" if self.trees else ""
-        return f"{self.shape}{trees}, {self.strategy}, {saving}{promises}"
+        return f"{self.shape}{trees}, {self.strategy}, {saving}{reliable}"
 
 
 class Script(msgspec.Struct, frozen=True):

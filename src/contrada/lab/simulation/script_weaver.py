@@ -50,7 +50,7 @@ TOLD_US: Final = 2_800_000
 """After how much of a rest the time is told."""
 
 
-def woven(script: Script) -> Script:
+def weave(script: Script) -> Script:
     """A made script with what is woven into it: a pure function."""
     chance = random.Random(f"{script.seed} {script.kind.name} woven")
     steps = list(script.steps)

@@ -36,13 +36,13 @@ class _RunningServer:
     store: MemoryStore | None
     waiting: deque[tuple[Callable[[], None], list[DeliveryEffect]]] = field(default_factory=deque)
     tick_us: int | None = None
-    ways: Mapping[str, str] | None = None
+    routes: Mapping[str, str] | None = None
 
 
 class Lines(Protocol):
     """What carries messages between servers."""
 
-    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
+    def send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
         """Sends a message over the line to a neighbour."""
 
 
@@ -64,7 +64,7 @@ class DeliveryServers(ABC):
         """A server has confirmed a publication, or refused it."""
 
     @abstractmethod
-    def _given(self, broker: int, consumer: str, said: Records | Closed) -> None:
+    def _deliver(self, broker: int, consumer: str, said: Records | Closed) -> None:
         """A server has something for a consumer."""
 
     def _start(self, broker: int, *, is_new: bool) -> None:
@@ -102,13 +102,13 @@ class DeliveryServers(ABC):
         """A session with a neighbour has ended."""
         self._at(broker, lambda of: of.link_down(Neighbour(neighbour), self._schedule.now_us))
 
-    def change_ways(self, broker: int, ways: Mapping[str, str]) -> None:
+    def change_routes(self, broker: int, ways: Mapping[str, str]) -> None:
         """The router knows these ways."""
         server = self.servers[broker]
-        if server is None or ways is server.ways:
+        if server is None or ways is server.routes:
             return
-        server.ways = ways
-        self._at(broker, lambda of: of.change_ways(ways, self._schedule.now_us))
+        server.routes = ways
+        self._at(broker, lambda of: of.change_routes(ways, self._schedule.now_us))
 
     def receive(self, broker: int, neighbour: str, message: DeliveryMessage) -> None:
         """A message has come."""
@@ -150,13 +150,13 @@ class DeliveryServers(ABC):
         for effect in effects:
             match effect:
                 case SendMessage(to, message):
-                    self._lines.tell(broker, to.name, message)
+                    self._lines.send_delivery(broker, to.name, message)
                 case Confirmed(token):
                     self._answer(broker, token, None)
                 case Failed(token, error):
                     self._answer(broker, token, error)
                 case HandRecords(client, said):
-                    self._given(broker, client, said)
+                    self._deliver(broker, client, said)
 
     def check(self) -> None:
         """Checks the invariants of all servers that run."""

@@ -52,10 +52,10 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self._order = 0
         self._is_over = False
         self._clients: dict[str, int] = {}  # where each is
-        self._met: defaultdict[str, dict[str, int]] = defaultdict(dict)  # lives of servers
+        self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # lives of servers
         self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
         self._sequences: dict[str, int] = defaultdict(int)
-        self._wanted: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
+        self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # who reads what
         self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
         self._connected: defaultdict[str, int] = defaultdict(int)
         DeliveryServers.__init__(self, brokers, schedule, lines, storeless)
@@ -69,13 +69,13 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self.crashes.append((self._order, broker, survives))
         self._forget_acknowledged(broker)
         for client in [each for each, where in self._clients.items() if where == broker]:
-            for name in self._wanted[client]:
+            for name in self._subscribed[client]:
                 self.reads[client, name].is_open = False
             if not keeps_store:
                 del self._clients[client]
-        for stood in self.stood.values():
-            if stood.broker == broker and not (stood.is_durable and survives):
-                stood.is_lost = True
+        for subscription in self.subscriptions.values():
+            if subscription.broker == broker and not (subscription.is_durable and survives):
+                subscription.is_lost = True
 
     def restart(self, broker: int) -> None:
         """A server is back, with what its disk has."""
@@ -95,11 +95,16 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         server = self.servers[broker]
         if server is not None:
             now_us = self._schedule.now_us
-            self.do(broker, server.machine.arrive(client, self._met[client], now_us))
-            self._met[client] = {**self._met[client], str(broker): server.machine.incarnation}
+            self.do(
+                broker, server.machine.connect_publisher(client, self._incarnations[client], now_us)
+            )
+            self._incarnations[client] = {
+                **self._incarnations[client],
+                str(broker): server.machine.incarnation,
+            }
         for sent in list(self._unanswered[client].values()):
-            self._say(sent, broker)
-        for name in self._wanted[client]:
+            self._publish_at(sent, broker)
+        for name in self._subscribed[client]:
             self._open(client, name)
 
     def leave(self, client: str) -> None:
@@ -107,7 +112,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         broker = self._clients.pop(client, None)
         if broker is None:
             return
-        for name in self._wanted[client]:
+        for name in self._subscribed[client]:
             read = self.reads[client, name]
             if read.is_open:
                 read.is_open = False
@@ -127,9 +132,9 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         self._unanswered[client][id_] = sent
         broker = self._clients.get(client)
         if broker is not None:
-            self._say(sent, broker)
+            self._publish_at(sent, broker)
 
-    def _say(self, sent: Sent, broker: int) -> None:
+    def _publish_at(self, sent: Sent, broker: int) -> None:
         server = self.servers[broker]
         if server is None:
             return
@@ -148,10 +153,10 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
         """The matching standing subscriptions that all running servers know."""
-        known = [set(each.machine.standing()) for each in self.servers if each is not None]
+        known = [set(each.machine.subscriptions()) for each in self.servers if each is not None]
         names = set.intersection(*known) if known else set()
         return frozenset(
-            name for name in names if self.stood[name].filters.matches(sent.notification)
+            name for name in names if self.subscriptions[name].filters.matches(sent.notification)
         )
 
     def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
@@ -161,41 +166,45 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
             sent.is_accepted = error is None
             if error is None:  # So this server knows what was before.
-                self._met[sent.client] = {str(broker): self._met[sent.client][str(broker)]}
+                self._incarnations[sent.client] = {
+                    str(broker): self._incarnations[sent.client][str(broker)]
+                }
             is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
             sent.error = error if is_certain else None
 
     # --- reading ------------------------------------------------------------------------------
 
-    def stand(
+    def create_subscription(
         self, client: str, name: str, filters: Selection, retention: Retention, *, is_durable: bool
     ) -> None:
         """A client subscribes where it is, to be kept until it has acknowledged."""
         broker = self._clients.get(client)
         server = None if broker is None else self.servers[broker]
-        if broker is None or server is None or name in self.stood:
+        if broker is None or server is None or name in self.subscriptions:
             return
         if is_durable and server.store is None:
             is_durable = False
         now_us = self._schedule.now_us
         try:
-            effects = server.machine.stand(name, filters, now_us, retention, is_durable=is_durable)
+            effects = server.machine.create_subscription(
+                name, filters, now_us, retention, is_durable=is_durable
+            )
         except ContradaError:
             return  # Its disk is full.
-        self.stood[name] = DurableSpan(name, filters, broker, is_durable, retention)
+        self.subscriptions[name] = DurableSpan(name, filters, broker, is_durable, retention)
         self.do(broker, effects)
         self.attach(client, name)
 
     def attach(self, client: str, name: str) -> None:
         """A client reads a standing subscription from now on, wherever it is."""
-        if name in self.stood and name not in self._wanted[client]:
-            self._wanted[client][name] = None
+        if name in self.subscriptions and name not in self._subscribed[client]:
+            self._subscribed[client][name] = None
             self._open(client, name)
 
     def detach(self, client: str, name: str) -> None:
         """A client stops reading, and leaves what it has not acknowledged."""
-        if name in self._wanted[client]:
-            del self._wanted[client][name]
+        if name in self._subscribed[client]:
+            del self._subscribed[client][name]
             read = self.reads[client, name]
             broker = self._clients.get(client)
             if read.is_open and broker is not None:
@@ -208,15 +217,15 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         read = self.reads.get((client, name))
         if broker is None or self.servers[broker] is None or read is None or not read.is_open:
             return
-        self.stood[name].has_ended = True
-        del self._wanted[client][name]
+        self.subscriptions[name].has_ended = True
+        del self._subscribed[client][name]
         read.is_open = False
         self._consume(broker, CloseLog(name, read.consumer(client), ends=True))
 
     def _open(self, client: str, name: str, position: int | None = None) -> None:
         broker = self._clients.get(client)
         read = self.reads[client, name]
-        if broker is None or self.servers[broker] is None or self.stood[name].is_lost:
+        if broker is None or self.servers[broker] is None or self.subscriptions[name].is_lost:
             return
         read.is_open, read.is_stale = True, False
         read.late.clear()
@@ -228,7 +237,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         now_us = self._schedule.now_us
         self._at(broker, lambda of: of.consume(said.consumer, said, now_us))
 
-    def _given(self, broker: int, consumer: str, said: Records | Closed) -> None:
+    def _deliver(self, broker: int, consumer: str, said: Records | Closed) -> None:
         client = consumer.partition("/")[0]
         read = self.reads[client, said.name]
         is_here = self._clients.get(client) == broker
@@ -249,13 +258,13 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             self._acknowledge(broker, client, said.name, read)
 
     def _reopen(self, client: str, name: str) -> None:
-        if name in self._wanted[client] and not self.reads[client, name].is_open:
+        if name in self._subscribed[client] and not self.reads[client, name].is_open:
             self._open(client, name)
 
     def _read(self, client: str, name: str, read: LogReading, record: LogEntry) -> None:
         position, notification = record.position, record.notification
         assert notification is not None, "no disk of these worlds damages anything"
-        is_replay = client == "replayer" and self.stood[name].replays
+        is_replay = client == "replayer" and self.subscriptions[name].replays
         self.note_read(client, name, position, notification.envelope.id, is_replay=is_replay)
         read.late.append(position)
 
@@ -270,7 +279,7 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         """A crash may have taken acknowledgements, and readers do not know of it yet."""
         self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
         for (_, name), read in self.reads.items():
-            read.is_stale |= self.stood[name].broker == broker
+            read.is_stale |= self.subscriptions[name].broker == broker
 
     def pass_sequence(self, sequence: str, broker: int) -> None:
         """The sequencer of a sequence passes it to another server, if it can."""
@@ -294,16 +303,20 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             self.move(client, broker)  # What was not answered is published again.
         run()
         for client in list(self._clients):
-            for name in list(self._wanted[client]):
+            for name in list(self._subscribed[client]):
                 self.detach(client, name)
         run()
-        alive = [each.name for each in self.stood.values() if not (each.has_ended or each.is_lost)]
+        alive = [
+            each.name
+            for each in self.subscriptions.values()
+            if not (each.has_ended or each.is_lost)
+        ]
         for auditor, position in (("auditor", None), ("replayer", 1)):
             broker = self._chance.randrange(len(self.servers))
             self.move(auditor, broker)
             for name in alive:
-                self._wanted[auditor][name] = None
-                is_replay = position is not None and self.stood[name].replays
+                self._subscribed[auditor][name] = None
+                is_replay = position is not None and self.subscriptions[name].replays
                 self._open(auditor, name, position if is_replay else None)
             run()
             for name in alive:

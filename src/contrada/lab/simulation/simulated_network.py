@@ -128,16 +128,16 @@ class SimulatedNetwork:
         self._line_to: dict[tuple[int, int], tuple[int, int]] = {}
         self._customers: dict[str, _Customer] = {}
         # What a client was given it knows under its name, wherever and whenever it comes back.
-        self._given: defaultdict[str, Duplicates] = defaultdict(Duplicates)
+        self._received: defaultdict[str, Duplicates] = defaultdict(Duplicates)
         self._faults, self._seed = faults, seed
         self._records, self._validates = records, validates
         self._order = 0
         self._open = 0
         self._settled = 0
         self._stored: set[int] = set()
-        self.promises: SimulatedDeliveryClients | None = None
-        if kind.promises:
-            self.promises = SimulatedDeliveryClients(brokers, self.schedule, self, seed, storeless)
+        self.delivery: SimulatedDeliveryClients | None = None
+        if kind.reliable:
+            self.delivery = SimulatedDeliveryClients(brokers, self.schedule, self, seed, storeless)
 
     # --- links and servers --------------------------------------------------------------------
 
@@ -168,8 +168,8 @@ class SimulatedNetwork:
         if self.routers[broker] is None:
             return
         self.routers[broker] = None
-        if self.promises is not None:
-            self.promises.crash(broker, keeps_store=keeps_store)
+        if self.delivery is not None:
+            self.delivery.crash(broker, keeps_store=keeps_store)
         self._order += 1
         for number, end in self._lines_of(broker):
             self.history.changes.append(Change(self._order, number, end, is_up=False))
@@ -189,9 +189,9 @@ class SimulatedNetwork:
             self.lines[number].restart(end)
         for name, customer in self._customers.items():
             if customer.broker == broker:
-                self._ask_again(name, customer)
-        if self.promises is not None:
-            self.promises.restart(broker)
+                self._repeat_interests(name, customer)
+        if self.delivery is not None:
+            self.delivery.restart(broker)
 
     def _lines_of(self, broker: int) -> list[tuple[int, int]]:
         return [found for (a, _), found in self._line_to.items() if a == broker]
@@ -202,22 +202,22 @@ class SimulatedNetwork:
         """A client connects to a server that runs; where it was before, it is gone."""
         if self.routers[broker] is None:
             return
-        self._go(client)
+        self._disconnect(client)
         customer = self._customers.setdefault(client, _Customer())
         customer.broker = broker
-        self._ask_again(client, customer)
-        if self.promises is not None:
-            self.promises.move(client, broker)
+        self._repeat_interests(client, customer)
+        if self.delivery is not None:
+            self.delivery.move(client, broker)
 
     def leave(self, client: str) -> None:
         """A client is gone, and wants nothing any more."""
-        self._go(client)
+        self._disconnect(client)
         if self._customers.pop(client, None) is not None:
             self.readers.forget(client)
-        if self.promises is not None:
-            self.promises.leave(client)
+        if self.delivery is not None:
+            self.delivery.leave(client)
 
-    def _go(self, client: str) -> None:
+    def _disconnect(self, client: str) -> None:
         customer = self._customers.get(client)
         if customer is None or customer.broker is None:
             return
@@ -227,10 +227,10 @@ class SimulatedNetwork:
         self._end_all(customer)
         customer.broker = None
 
-    def _ask_again(self, client: str, customer: _Customer) -> None:
+    def _repeat_interests(self, client: str, customer: _Customer) -> None:
         """Advertises, then subscribes."""
         for message in sorted(customer.asked.values(), key=_is_subscription):
-            self._say(client, customer, message)
+            self._send_interest(client, customer, message)
 
     def _end_all(self, customer: _Customer) -> None:
         for held in customer.held.values():
@@ -249,26 +249,26 @@ class SimulatedNetwork:
         key = type(message), message.identity
         if (customer := self._connected(client)) and key not in customer.asked:
             customer.asked[key] = message
-            self._say(client, customer, message)
+            self._send_interest(client, customer, message)
 
-    def _say(self, client: str, customer: _Customer, message: ClientInterest) -> None:
+    def _send_interest(self, client: str, customer: _Customer, message: ClientInterest) -> None:
         assert customer.broker is not None
         held = Held(client, customer.broker, message, self._order + 1)
         customer.held[type(message), message.identity] = held
         if isinstance(message, Subscribe):
-            self.history.wishes.append(held)
+            self.history.subscriptions.append(held)
         elif isinstance(message, SubscribePattern):
             self.history.patterns.append(held)
-        self._tell(client, customer.broker, message)
+        self._request(client, customer.broker, message)
 
     def withdraw(self, client: str, kind: type[ClientInterest], identity: str) -> None:
         """A client withdraws what it asked for; that is acknowledged when this returns."""
         if (customer := self._connected(client)) and customer.asked.pop((kind, identity), None):
             held = customer.held.pop((kind, identity))
-            self._tell(client, held.broker, _GONE[kind](identity))
+            self._request(client, held.broker, _GONE[kind](identity))
             held.ended = self._order
 
-    def _tell(self, client: str, broker: int, message: Message) -> None:
+    def _request(self, client: str, broker: int, message: Message) -> None:
         with self._cause() as cause:
             self._handle(broker, Received(Client(client), message), cause)
 
@@ -280,8 +280,8 @@ class SimulatedNetwork:
         broker = customer.broker
         assert broker is not None
         if notification.envelope.delivery != BEST_EFFORT:
-            assert self.promises is not None, "a world of another kind promises nothing"
-            self.promises.publish(client, notification.envelope.id, notification)
+            assert self.delivery is not None, "a world of another kind promises nothing"
+            self.delivery.publish(client, notification.envelope.id, notification)
             return True
         offers = tuple(
             held
@@ -318,13 +318,13 @@ class SimulatedNetwork:
         held = [held for each in self._customers.values() for held in each.held.values()]
         return sorted(held, key=lambda each: _is_subscription(each.message))
 
-    def tell_time(self) -> None:
+    def advance_time(self) -> None:
         """Tells all servers that run what the clock says."""
         for broker, router in enumerate(self.routers):
             if router is not None:
                 with self._cause(is_control=False) as cause:
                     self._handle(broker, TimePassed(self.schedule.now_us), cause)
-        self.history.told.append((self._order, self.schedule.now_us))
+        self.history.time_advances.append((self._order, self.schedule.now_us))
 
     # --- events -------------------------------------------------------------------------------
 
@@ -342,8 +342,8 @@ class SimulatedNetwork:
 
     def _end_one(self, cause: Cause) -> None:
         """One of the messages of a cause is not on its way any more."""
-        cause.on_their_way -= 1
-        if not cause.on_their_way:
+        cause.in_flight -= 1
+        if not cause.in_flight:
             cause.ended, cause.ended_us = self._order, self.schedule.now_us
             self._open -= cause.is_control
 
@@ -360,7 +360,7 @@ class SimulatedNetwork:
                 case Send(to, message):
                     number, end = self._line_to[broker, int(to.name)]
                     self.traffic[number, type(message).__name__] += 1
-                    cause.on_their_way += 1
+                    cause.in_flight += 1
                     self.lines[number].send(end, _SentMessage(message, cause))
                 case Deliver():
                     self._note_delivered(broker, effect)
@@ -372,16 +372,16 @@ class SimulatedNetwork:
             router.maintain()
             if self._validates:
                 router.validate()
-                if self.promises is not None:
-                    self.promises.check()
-        if self.promises is not None:
-            self.promises.change_ways(broker, router.routes())
+                if self.delivery is not None:
+                    self.delivery.check()
+        if self.delivery is not None:
+            self.delivery.change_routes(broker, router.routes())
 
     def _note_delivered(self, broker: int, effect: Deliver) -> None:
         name = effect.client.name
         for notification in effect.notifications:
             envelope = notification.envelope
-            is_taken = self._given[name].is_new(envelope.publisher, envelope.id)
+            is_taken = self._received[name].is_new(envelope.publisher, envelope.id)
             self.history.delivered.append(
                 Delivered(
                     self._order,
@@ -396,7 +396,7 @@ class SimulatedNetwork:
             if is_taken:
                 self.readers.give(name, envelope)
 
-    def tell(self, broker: int, to: str, message: DeliveryMessage) -> None:
+    def send_delivery(self, broker: int, to: str, message: DeliveryMessage) -> None:
         """Sends what a delivery server says to a neighbour."""
         found = self._line_to.get((broker, int(to)))
         if found is None:
@@ -404,7 +404,7 @@ class SimulatedNetwork:
         number, end = found
         self.traffic[number, type(message).__name__] += 1
         with self._cause(is_control=False) as cause:
-            cause.on_their_way += 1
+            cause.in_flight += 1
             self.lines[number].send(end, _SentMessage(message, cause))
 
     # --- what lines tell ----------------------------------------------------------------------
@@ -422,8 +422,8 @@ class SimulatedNetwork:
         self, line: int, end: int, event: Callable[[Neighbour], Event], *, is_up: bool
     ) -> None:
         broker, neighbour = self.ends[line][end], Neighbour(name_of(self.ends[line][1 - end]))
-        if self.promises is not None:  # before it hears of the ways over the link
-            say = self.promises.link_up if is_up else self.promises.link_down
+        if self.delivery is not None:  # before it hears of the ways over the link
+            say = self.delivery.link_up if is_up else self.delivery.link_down
             say(broker, neighbour.name)
         with self._cause() as cause:
             self.history.changes.append(Change(cause.begun, line, end, is_up))
@@ -434,11 +434,11 @@ class SimulatedNetwork:
         neighbour = Neighbour(name_of(self.ends[line][1 - end]))
         said = message.message
         if isinstance(said, AnnounceOwner | Sequenced | Transfer | StreamAck):
-            assert self.promises is not None, "only servers that promise say this"
-            self.promises.receive(self.ends[line][end], neighbour.name, said)
+            assert self.delivery is not None, "only servers that promise say this"
+            self.delivery.receive(self.ends[line][end], neighbour.name, said)
         else:
             if isinstance(said, Publish):
-                message.cause.came_us = self.schedule.now_us
+                message.cause.arrived_us = self.schedule.now_us
             self._handle(self.ends[line][end], Received(neighbour, said), message.cause)
         self._end_one(message.cause)
 

@@ -62,7 +62,7 @@ class _ClientBacklog:
         return None if first == id_ else "out of turn"
 
 
-def judged(
+def check_reads(
     noted: Iterable[ReaderEvent], envelopes: Mapping[str, Envelope]
 ) -> Iterator[tuple[str, str]]:
     """What does not hold of what clients read: in a word, and in which case."""

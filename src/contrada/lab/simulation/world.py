@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from contrada.delivery.durable_log import Retention
-from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_promises
+from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.pattern_oracle import judge_matches
 from contrada.lab.simulation.script_steps import (
@@ -48,7 +48,7 @@ from contrada.lab.simulation.script_steps import (
 from contrada.lab.simulation.simulated_delivery_clients import SimulatedDeliveryClients
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
 from contrada.lab.simulation.step_texts import filters_of, offer_of, pattern_of
-from contrada.lab.simulation.timeliness import judged
+from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.routing.delegation import SubscribePattern
@@ -73,10 +73,10 @@ def run(script: Script) -> Outcome:
     try:
         broken = list(_run(script, network))
         outcome = judge(network)
-        if network.promises is not None:
+        if network.delivery is not None:
             kept = DeliveryVerdict()
-            outcome.violations += judge_promises(network.promises, kept)
-            outcome.published += len(network.promises.sent)
+            outcome.violations += judge_delivery(network.delivery, kept)
+            outcome.published += len(network.delivery.sent)
             outcome.must += kept.must
             outcome.delivered += kept.read
         judge_matches(network, outcome)
@@ -92,7 +92,7 @@ def run(script: Script) -> Outcome:
     published = (each.notification.envelope for each in network.history.published)
     envelopes = {envelope.id: envelope for envelope in published}
     outcome.violations += [
-        Violation(what, case) for what, case in judged(network.readers.noted, envelopes)
+        Violation(what, case) for what, case in check_reads(network.readers.noted, envelopes)
     ]
     outcome.violations += broken
     return outcome
@@ -120,11 +120,11 @@ def _run(script: Script, network: SimulatedNetwork) -> Iterator[Violation]:
             line.mend()
     for broker in range(script.brokers):
         network.restart(broker)
-        if network.promises is not None:
-            network.promises.fill(broker, is_full=False)
+        if network.delivery is not None:
+            network.delivery.fill(broker, is_full=False)
     network.schedule.run()
-    if network.promises is not None:
-        network.promises.audit(network.schedule.run)
+    if network.delivery is not None:
+        network.delivery.audit(network.schedule.run)
     network.readers.resume_all()
     fresh = _fresh(script)
     empty = _holdings(fresh)
@@ -174,29 +174,31 @@ def do(network: SimulatedNetwork, step: Step) -> None:  # noqa: C901 - one line 
         case DropPattern(_, client, identity):
             network.withdraw(client, SubscribePattern, identity)
         case AdvanceTime():
-            network.tell_time()
-        case _ if network.promises is not None:
-            _promise(network.promises, step)
+            network.advance_time()
+        case _ if network.delivery is not None:
+            _promise(network.delivery, step)
 
 
-def _promise(promises: SimulatedDeliveryClients, step: Step) -> None:
+def _promise(delivery: SimulatedDeliveryClients, step: Step) -> None:
     """Does a step of what is more than best effort, where it can be done."""
     match step:
         case OpenDurable(_, client, name, filters, is_durable, records_max, on_full, replay_max):
             retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
-            promises.stand(client, name, filters_of(filters), retention, is_durable=is_durable)
+            delivery.create_subscription(
+                client, name, filters_of(filters), retention, is_durable=is_durable
+            )
         case Attach(_, client, name):
-            promises.attach(client, name)
+            delivery.attach(client, name)
         case Detach(_, client, name):
-            promises.detach(client, name)
+            delivery.detach(client, name)
         case End(_, client, name):
-            promises.end(client, name)
+            delivery.end(client, name)
         case Pass(_, broker, sequence):
-            promises.pass_sequence(sequence, broker)
+            delivery.pass_sequence(sequence, broker)
         case FillDisk(_, broker):
-            promises.fill(broker, is_full=True)
+            delivery.fill(broker, is_full=True)
         case FreeDisk(_, broker):
-            promises.fill(broker, is_full=False)
+            delivery.fill(broker, is_full=False)
 
 
 # --- the end of a world ---------------------------------------------------------------------------
@@ -217,7 +219,7 @@ def _tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Iterator[Viol
 
 def _fresh(script: Script) -> SimulatedNetwork:
     """Servers with the same lines, without any subscription or advertisement."""
-    fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, promises=False), script.brokers)
+    fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, reliable=False), script.brokers)
     for step in script.steps:
         if isinstance(step, Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)
@@ -276,7 +278,7 @@ def _probe(script: Script, network: SimulatedNetwork) -> None:
 def _tell_time(network: SimulatedNetwork) -> None:
     """Tells the time when all that was published is older than the slack."""
     network.schedule.run(network.schedule.now_us + SLACK_US + 1)
-    network.tell_time()
+    network.advance_time()
     network.schedule.run()
 
 

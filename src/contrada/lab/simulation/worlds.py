@@ -7,10 +7,10 @@ from typing import Final, get_args
 
 from contrada.lab.simulation.oracle import Outcome
 from contrada.lab.simulation.process_pool import in_processes
-from contrada.lab.simulation.script_maker import made
-from contrada.lab.simulation.script_shrinker import shrunk
+from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_shrinker import shrink
 from contrada.lab.simulation.script_steps import Kind, NetworkShape, to_text
-from contrada.lab.simulation.script_weaver import woven
+from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.world import run
 from contrada.routing.router import Strategy
 
@@ -39,7 +39,7 @@ def kinds(only: str = "") -> list[Kind]:
         for trees in (1, 2)
     ]
     # What is promised goes by link states, so routing is the same to it.
-    every += [Kind(shape, Strategy.SUBSCRIPTIONS, promises=True) for shape in SHAPES]
+    every += [Kind(shape, Strategy.SUBSCRIPTIONS, reliable=True) for shape in SHAPES]
     return [kind for kind in every if only in kind.name]
 
 
@@ -58,7 +58,7 @@ def run_world(case: tuple[Kind, int]) -> WorldResult:
     """Makes the world of a kind and a seed, and runs it."""
     kind, seed = case
     begun = monotonic()
-    script = woven(made(seed, kind))
+    script = weave(make_script(seed, kind))
     outcome = run(script)
     return WorldResult(kind, seed, script.brokers, outcome, monotonic() - begun)
 
@@ -70,4 +70,4 @@ def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Itera
 
 def shortest(ran: WorldResult) -> str:
     """The shortest script found that shows the fault of a world, as JSON."""
-    return to_text(shrunk(woven(made(ran.seed, ran.kind))))
+    return to_text(shrink(weave(make_script(ran.seed, ran.kind))))

@@ -163,7 +163,7 @@ class BrokerLogs:
         """What stands here under so many numbers from one on; see `OwnedLogs.since`."""
         if self._host is None:
             return range(0), iter(())
-        return self._host.server.standing_since(number, count)
+        return self._host.server.subscriptions_since(number, count)
 
     def check(self, delivery: str) -> None:
         """Raises CannotPublishError for what this broker can never promise."""
@@ -211,7 +211,7 @@ class BrokerLogs:
     @property
     def due(self) -> int:
         """Parcels that other servers have not acknowledged, though there is a route to them."""
-        return 0 if self._host is None else self._host.server.due
+        return 0 if self._host is None else self._host.server.unacknowledged
 
     def update_routes(self) -> None:
         """The router may know other ways now."""
@@ -284,7 +284,7 @@ class BrokerLogs:
         host = self._host
         if host is None or host.server.terms(name) is None:
             return
-        if host.server.is_read(name):  # By a client of another broker, which may leave yet.
+        if host.server.has_reader(name):  # By a client of another broker, which may leave yet.
             self.start_expiry(name)
         else:
             host.end(name)

@@ -370,7 +370,7 @@ class DurableSession:
         self._hold(size)
         try:
             with Work("BATCH_WORK_MAX", BATCH_WORK_MAX, is_strict=True):
-                self._host.server.matching(notifications)
+                self._host.server.match_ahead(notifications)
         except LimitError as error:
             if error.limit != "BATCH_WORK_MAX":
                 pending.error = error
@@ -390,7 +390,7 @@ class DurableSession:
                 return
             try:
                 with Work("NOTIFICATION_WORK_MAX", NOTIFICATION_WORK_MAX, is_strict=True):
-                    self._host.server.matching((each,))
+                    self._host.server.match_ahead((each,))
             except LimitError as error:
                 pending.error = error
             else:
@@ -471,7 +471,7 @@ class DurableSession:
             self._logs.disclaim(self._reader_key(label), self)
             raise
         self._logs.cancel_expiry(said.name)
-        known = self._host.server.known(said.name)
+        known = self._host.server.find(said.name)
         owner, at = known[:2] if known is not None else ("", 0)
         self._answer(number, encode_durable(ReaderState(standing, owner, at)))
 

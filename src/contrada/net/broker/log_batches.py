@@ -42,7 +42,7 @@ def local_number(server: DeliveryServer, name: str, number: int | None = None) -
     Raises DeliveryError: its home is elsewhere, it does not exist, or another subscription has its
     name.
     """
-    known = server.known(name)
+    known = server.find(name)
     if known is None:
         raise DeliveryError(f"there is no durable subscription {name!r}")
     owner, found, _ = known
@@ -95,7 +95,7 @@ def read_record_batch(
                 lengths.append(len(each.data))
                 found.append(each.data)
                 size += len(each.data)
-        at = min(max(at + count, server.kept_from(said.name, at + count)), said.end)
+        at = min(max(at + count, server.first_kept(said.name, at + count)), said.end)
         # The first tells how long they are: as many as fit, and no more at once than a turn has.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (RECORD_BATCH_BYTES_MAX - size) // mean))

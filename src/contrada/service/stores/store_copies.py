@@ -147,14 +147,14 @@ def _faults(of: TableLog, rows: Iterator[tuple[int, int, bytes, int]]) -> Iterat
     """What is wrong with the records of a log, in order; of a gap the first alone."""
     due = of.first
     for row in rows:
-        due = of.extent.kept_from(due)
+        due = of.extent.first_kept(due)
         if row[0] > due:
             yield Damaged(due, f"{row[0] - due} records are not there")
         yield from (
             each for each in entries_of(of, row[0], row[0] + 1, [row]) if isinstance(each, Damaged)
         )
         due = row[0] + 1
-    due = of.extent.kept_from(due)
+    due = of.extent.first_kept(due)
     if due < of.next:
         yield Damaged(due, f"{of.next - due} records are not there")
 

@@ -267,7 +267,7 @@ class TableStore(ABC):
                 low = min(position + 1, high)
             else:
                 high = middle
-        return of.extent.kept_from(low)
+        return of.extent.first_kept(low)
 
     def _first_row(self, of: TableLog, first: int, end: int) -> tuple[int, int]:
         """Position and time of the first row from a position on; or behind the last."""
