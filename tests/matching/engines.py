@@ -104,7 +104,7 @@ def arrays_of(index: ct.Index[Any]) -> ArrayEngine[Any]:
 
 def generation_of(filters: Any, compiled: bool) -> Any:
     """A generation with these filters, each for the slot of its number."""
-    generation = module("segment", compiled).Generation()
+    generation = module("segment", compiled).IndexSegment()
     for slot, each in enumerate(filters):
         generation.add(slot, (each,), generation.compiler.programs((each,)))
     return generation

@@ -70,13 +70,13 @@ def test_what_hangs_well_is_left_alone(compiled: bool, monkeypatch: pytest.Monke
     for key in range(FILTERS[compiled]):
         index.add(key, ct.Filter({"kind": f"k{key % 10}", "id": ct.ops.none_of(key)}))
     asked: list[int] = []
-    rehang = drift.Hanging.rehang
+    rehang = drift.Assignment.rehang
 
     def counted(hanging: Any, bucket: int, place: int) -> bool:
         asked.append(place)
         return bool(rehang(hanging, bucket, place))
 
-    monkeypatch.setattr(drift.Hanging, "rehang", counted)
+    monkeypatch.setattr(drift.Assignment, "rehang", counted)
     first = arrays_of(index)._generation
     for _ in range(drift.PATIENCE_MAX):
         index.match({"kind": f"k{random.randrange(10)}", "id": -1})

@@ -22,7 +22,7 @@ class SlotsOfKeys(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.type: Any = module("key_table", self.compiled).Slots
+        self.type: Any = module("key_table", self.compiled).KeyTable
         self.slots: Any = self.type()
         self.by_key: dict[Any, int] = {}
 
@@ -92,7 +92,7 @@ TestCompiledSlots.__doc__ = "The same on compiled kernels."
 )
 def test_what_equals_an_integer_is_that_key(key: Any, found: bool, compiled: Any) -> None:
     """A key would be found as a dict finds it only while some key is no integer, or only then."""
-    slots = module("key_table", compiled).Slots()
+    slots = module("key_table", compiled).KeyTable()
     slots.take(1, slots.find(1))
     for _ in range(2):
         assert (slots.find(key) == 0) is found
@@ -102,7 +102,7 @@ def test_what_equals_an_integer_is_that_key(key: Any, found: bool, compiled: Any
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_a_slot_is_a_plain_number(compiled: Any) -> None:
     """An index from which a key was removed could not be saved."""
-    slots = module("key_table", compiled).Slots()
+    slots = module("key_table", compiled).KeyTable()
     slots.take(7, slots.find(7))
     slots.nack(slots.find(7))
     assert [type(each) for each in slots.free] == [int]
@@ -114,7 +114,7 @@ def test_a_key_that_went_is_let_go() -> None:
     class Holder:
         """An object as a key."""
 
-    slots, key = module("key_table").Slots(), Holder()
+    slots, key = module("key_table").KeyTable(), Holder()
     slots.take("other", slots.find("other"))
     slots.take(key, slots.find(key))
     slots.nack(slots.find(key))
@@ -126,7 +126,7 @@ def test_a_key_that_went_is_let_go() -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_what_cannot_be_a_key_takes_no_slot(compiled: Any) -> None:
     """A refused key would leave a slot that is nobody's."""
-    slots = module("key_table", compiled).Slots()
+    slots = module("key_table", compiled).KeyTable()
     wrong: Any = [1]
     for taken in ((), (5,), ("text",)):
         for key in taken:
@@ -140,7 +140,7 @@ def test_what_cannot_be_a_key_takes_no_slot(compiled: Any) -> None:
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_keys_that_are_taken_twice_are_told(compiled: Any) -> None:
     """`validate` would pass over a table that leads elsewhere."""
-    slots = module("key_table", compiled).Slots()
+    slots = module("key_table", compiled).KeyTable()
     for key in range(5):
         slots.take(key, slots.find(key))
     slots.keys[3] = 0
