@@ -54,13 +54,8 @@ def local_service(
     broker stops.
     """
 
-<<<<<<< HEAD
-    def arrival() -> ServerConnection:
-        end = broker.accept()
-=======
     def accept() -> ServerConnection:
-        end = broker.arrival()
->>>>>>> 71354517 (Pass one GatewayLimits through the HTTP port; name its parts plainly)
+        end = broker.accept()
         end.name = peer or "this process"
         return end
 

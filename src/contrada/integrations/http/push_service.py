@@ -65,13 +65,8 @@ class UserHost(Protocol):
         """Whether the user exists; always true of a broker without users."""
         ...
 
-<<<<<<< HEAD
     def end_durable(self, name: str) -> None:
-        """Ends a durable subscription with its log, where there is one. Raises ContradaError."""
-=======
-    def end_standing(self, name: str) -> None:
         """Ends a durable subscription and deletes its log, if any. Raises ContradaError."""
->>>>>>> 71354517 (Pass one GatewayLimits through the HTTP port; name its parts plainly)
         ...
 
 

@@ -35,13 +35,8 @@ class WebSocketConnection(Protocol):
 class ArrivalHost(Protocol):
     """The method of a broker that accepts connections."""
 
-<<<<<<< HEAD
     def accept(self) -> Any:
-        """Its side of a connection that is being made to it."""
-=======
-    def arrival(self) -> Any:
         """Returns the broker's side of a new connection."""
->>>>>>> 71354517 (Pass one GatewayLimits through the HTTP port; name its parts plainly)
         ...
 
 
