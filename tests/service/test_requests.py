@@ -1,5 +1,6 @@
 """What callers hand over becomes notifications and filters, or one clear error."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -132,6 +133,18 @@ def test_other_things_cannot_be_published(item: Any) -> None:
     """The error would not say what can be."""
     with pytest.raises(ServiceError, match="cannot publish"):
         notification_of(item)
+
+
+@dataclass
+class Undecorated:
+    price: float
+
+
+def test_an_undecorated_class_is_refused_with_advice() -> None:
+    """A newcomer would not find the decorator that their dataclass needs."""
+    for call in (lambda: notification_of(Undecorated(5.0)), lambda: filters_of(Undecorated)):
+        with pytest.raises(ServiceError, match=r'decorate it: @ct\.obvent\(name="Undecorated"\)'):
+            call()
 
 
 def test_a_body_goes_with_a_mapping_only() -> None:

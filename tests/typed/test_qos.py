@@ -181,3 +181,13 @@ def test_qualities_are_types() -> None:
     assert ct.Reliable.to_filters().covers(Kept.to_filters())
     assert ct.Certified.to_filters().matches(Caused().to_notification())
     assert not ct.Certified.to_filters().matches(Sure().to_notification())
+
+
+def test_renamed_qualities_keep_their_marks() -> None:
+    """Brokers and clients of earlier releases would not find them."""
+    assert ct.Expiring.to_filters().matches(ct.Notification.marked({}, ["Timely"]))
+    assert ct.Prioritized.to_filters().matches(ct.Notification.marked({}, ["Prioritary"]))
+    with pytest.warns(DeprecationWarning, match="ct.Timely is ct.Expiring now"):
+        assert ct.Timely is ct.Expiring
+    with pytest.warns(DeprecationWarning, match="ct.Prioritary is ct.Prioritized now"):
+        assert ct.Prioritary is ct.Prioritized

@@ -59,7 +59,7 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
         return made
     raise ServiceError(
         f"cannot publish {_kind_of(item)}: expected a Notification, a mapping of attributes, "
-        "or an object with to_notification()"
+        f"or an object with to_notification(){_obvent_hint(item)}"
     )
 
 
@@ -278,7 +278,7 @@ def _asked(subject: object) -> Filter | FilterSet:
     several = "; several filters are one FilterSet([…])" if isinstance(wanted, Collection) else ""
     raise ServiceError(
         f"cannot subscribe to {_kind_of(wanted)}: expected a filter, its text, a mapping, "
-        f"or something with to_filters(){several}"
+        f"or something with to_filters(){several}{_obvent_hint(wanted)}"
     )
 
 
@@ -290,6 +290,14 @@ def _kind_of(thing: object) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__qualname__}"
     return f"an object of type {type(thing).__name__}"
+
+
+def _obvent_hint(thing: object) -> str:
+    """Advice for an object or class with declared fields, as an undecorated dataclass; else ""."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    if not getattr(cls, "__annotations__", None):
+        return ""
+    return f'; for a class of events, decorate it: @ct.obvent(name="{cls.__name__}")'
 
 
 def _is_number(given: object) -> bool:

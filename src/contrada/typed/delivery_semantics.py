@@ -13,6 +13,7 @@ from typing import ClassVar
 from contrada.errors import InvalidObventError
 from contrada.typed.obvent import Obvent
 from contrada.typed.obvent_type import type_of
+from contrada.typed.qos import EXPIRING, PRIORITIZED
 
 
 class Unreliable(Obvent, name="Unreliable"):
@@ -51,7 +52,7 @@ class TotalOrder(Reliable, name="TotalOrder"):
     __slots__ = ()
 
 
-class Expiring(Obvent, name="Expiring"):
+class Expiring(Obvent, name=EXPIRING):
     """It expires `ttl_s` seconds after it was published: a field, a property or a class attribute.
 
     Its birth is the `@time` of its envelope.
@@ -60,7 +61,7 @@ class Expiring(Obvent, name="Expiring"):
     __slots__ = ()
 
 
-class Prioritized(Obvent, name="Prioritized"):
+class Prioritized(Obvent, name=PRIORITIZED):
     """What has a higher `priority` goes first, 0 to 9: a field, a property or a class attribute."""
 
     __slots__ = ()

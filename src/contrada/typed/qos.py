@@ -23,8 +23,9 @@ CERTIFIED: Final = "Certified"
 FIFO: Final = "FIFOOrder"
 CAUSAL: Final = "CausalOrder"
 TOTAL: Final = "TotalOrder"
-TIMELY: Final = "Timely"
-PRIORITARY: Final = "Prioritary"
+# The names of types are marks on the wire, so these two keep their former names.
+EXPIRING: Final = "Timely"
+PRIORITIZED: Final = "Prioritary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,13 @@ class Qos:
     """
 
     delivery: str
-    is_timely: bool
-    is_prioritary: bool
+    is_expiring: bool
+    is_prioritized: bool
     overruled: tuple[str, ...]
-    _standing: Envelope = field(init=False, repr=False, compare=False)
+    _fixed: Envelope = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_standing", Envelope(delivery=self.delivery))
+        object.__setattr__(self, "_fixed", Envelope(delivery=self.delivery))
 
     @property
     def is_reliable(self) -> bool:
@@ -51,10 +52,10 @@ class Qos:
 
     def envelope_of(self, obvent: Any) -> Envelope:
         """The envelope of an object, not yet stamped. Raises InvalidObventError."""
-        if not self.is_timely and not self.is_prioritary:
-            return self._standing
-        ttl_us = _ttl_us(obvent) if self.is_timely else None
-        priority = _asked(obvent, "priority", PRIORITARY) if self.is_prioritary else None
+        if not self.is_expiring and not self.is_prioritized:
+            return self._fixed
+        ttl_us = _ttl_us(obvent) if self.is_expiring else None
+        priority = _declared(obvent, "priority", "Prioritized") if self.is_prioritized else None
         if priority is None:
             priority = PRIORITY_DEFAULT
         try:
@@ -74,16 +75,16 @@ def qos_of(cls: type[Any]) -> Qos:
     """
     inherited = {name for ancestor in ancestors_of(cls) for name in names_of(ancestor)}
     overruled = []
-    is_timely, is_prioritary = TIMELY in inherited, PRIORITARY in inherited
+    is_expiring, is_prioritized = EXPIRING in inherited, PRIORITIZED in inherited
     is_ordered = bool(inherited & {FIFO, TOTAL})
-    if RELIABLE in inherited and is_timely:
-        overruled.append("Timely: it is reliable, so it comes however late")
-    if RELIABLE in inherited and is_prioritary:
+    if RELIABLE in inherited and is_expiring:
+        overruled.append("Expiring: it is reliable, so it is delivered however late")
+    if RELIABLE in inherited and is_prioritized:
         reason = "has an order" if is_ordered else "is reliable, and so goes through a log"
-        overruled.append(f"Prioritary: it {reason}")
+        overruled.append(f"Prioritized: it {reason}")
     if RELIABLE not in inherited:
-        is_plain = not is_timely and not is_prioritary
-        return NOTHING if is_plain else Qos(BEST_EFFORT, is_timely, is_prioritary, ())
+        is_plain = not is_expiring and not is_prioritized
+        return NOTHING if is_plain else Qos(BEST_EFFORT, is_expiring, is_prioritized, ())
     words = ["certified" if CERTIFIED in inherited else "reliable"]
     if FIFO in inherited:
         words.append("causal" if CAUSAL in inherited else "fifo")
@@ -115,14 +116,14 @@ def _is_ordered(cls: type[Any]) -> bool:
 
 
 def _ttl_us(obvent: Any) -> int:
-    ttl_s = _asked(obvent, "ttl_s", TIMELY)
+    ttl_s = _declared(obvent, "ttl_s", "Expiring")
     if type(ttl_s) not in (int, float) or not 0 < ttl_s < math.inf:
         reason = f"ttl_s = {ttl_s!r}: expected seconds above 0"
         raise InvalidObventError(names_of(known_of(type(obvent)))[0], reason)
     return max(round(float(ttl_s) * 1e6), 1)
 
 
-def _asked(obvent: Any, name: str, mix_in: str) -> Any:
+def _declared(obvent: Any, name: str, mix_in: str) -> Any:
     try:
         return getattr(obvent, name)
     except AttributeError:
