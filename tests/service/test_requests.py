@@ -142,8 +142,8 @@ class Undecorated:
 
 def test_an_undecorated_class_is_refused_with_advice() -> None:
     """A newcomer would not find the decorator that their dataclass needs."""
-    item: Any = Undecorated(5.0)
-    for call in (lambda: notification_of(item), lambda: filters_of(type(item))):
+    cls: Any = Undecorated
+    for call in (lambda: notification_of(cls(5.0)), lambda: filters_of(cls)):
         with pytest.raises(ServiceError, match=r'decorate it: @ct\.obvent\(name="Undecorated"\)'):
             call()
 
