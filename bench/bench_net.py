@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from bench.harness import Measurement, figure
-from contrada.net.service_factory import connect
+from contrada.connections import connect
 from contrada.service import Service, Subscription
 
 NOTIFICATIONS = 10_000

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.delivery.delivery_server import DeliveryStatistics
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.delivery_host import DeliveryHost

@@ -30,6 +30,31 @@ def test_importing_loads_nothing_that_can_wait() -> None:
     assert set(contrada.__all__) <= set(names)
 
 
+EMBEDDED: Final = """
+import sys, asyncio
+sys.modules["ssl"] = None  # asyncio imports it where it is there.
+import contrada as ct
+
+async def main():
+    async with ct.connect() as service, service.subscribe("price > 1") as prices:
+        await service.publish({"price": 2})
+        assert (await prices.next())["price"] == 2
+
+asyncio.run(main())
+print("\\n".join(sys.modules))
+"""
+
+MODULES_EMBEDDED_MAX: Final = 150
+
+
+def test_an_embedded_service_loads_nothing_of_the_broker() -> None:
+    """Each program with an embedded service would load sockets, TLS and numpy for nothing."""
+    done = subprocess.run([sys.executable, "-c", EMBEDDED], capture_output=True, check=True)
+    loaded = done.stdout.decode().split()
+    assert {"lxml", "numpy", "contrada.net"} & set(loaded) == set()
+    assert sum(name.split(".")[0] == "contrada" for name in loaded) <= MODULES_EMBEDDED_MAX
+
+
 def test_the_pipeline_on_spark_waits_for_spark() -> None:
     """Who only reads a description of a pipeline would need PySpark and Java."""
     probe = (

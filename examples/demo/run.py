@@ -32,9 +32,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from contrada.connections import connect
 from contrada.errors import ContradaError
 from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
-from contrada.net.service_factory import connect
 from contrada.routing.router import Strategy
 from examples.airport_news.run import follow
 from examples.demo import processes

@@ -44,12 +44,12 @@ from contrada.model.extensions import ExtendedOperator, ExtendedType
 from contrada.renamed_modules import RenamedModules
 
 if TYPE_CHECKING:
+    from contrada.connections import connect, connect_sync
     from contrada.delivery.durable_log import OnFull, Retention
     from contrada.integrations.sources.file_source import FileSource
     from contrada.integrations.sources.table_source import TableSource
     from contrada.matching import Index
     from contrada.model.algebra.simplification import simplify
-    from contrada.net.service_factory import connect, connect_sync
     from contrada.patterns import Match
     from contrada.patterns.pattern_matcher import PatternMatcher
     from contrada.routing.aggregation import Aggregate
@@ -109,8 +109,8 @@ _LATER: Final = {
     "OnFull": "contrada.delivery.durable_log",
     "PatternMatcher": "contrada.patterns.pattern_matcher",
     "Retention": "contrada.delivery.durable_log",
-    "connect": "contrada.net.service_factory",
-    "connect_sync": "contrada.net.service_factory",
+    "connect": "contrada.connections",
+    "connect_sync": "contrada.connections",
     "simplify": "contrada.model.algebra.simplification",
 }
 

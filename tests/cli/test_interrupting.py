@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.net.service_factory import connect_sync
+from contrada.connections import connect_sync
 
 WAIT_S = 20
 CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")

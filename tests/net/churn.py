@@ -23,9 +23,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.errors import ContradaError
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.service import WhenFull
 from tests.net.memory import is_flat, rss_kb, slope
 from tests.own_operators import CONTRADA

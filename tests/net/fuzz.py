@@ -30,10 +30,10 @@ from typing import Any, Final
 
 import msgspec
 
+from contrada.connections import connect
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.server_connection import ServerConnection
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import Hello, Request, encode

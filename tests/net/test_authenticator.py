@@ -15,13 +15,13 @@ from unittest import mock
 
 import pytest
 
+from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError, FrameError, NotPermittedError, ServiceError
 from contrada.net.broker import authenticator
 from contrada.net.broker.authenticator import Authenticator, certificate_names, is_private
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
-from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire import connection, tokens
 from contrada.net.wire.address import is_loopback, parse_address
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR

@@ -8,6 +8,7 @@ from unittest import mock
 import msgspec
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, LimitError, ServiceError
 from contrada.matching.packed import BUNDLE_MIN
 from contrada.model import Envelope, Filter, Notification
@@ -19,7 +20,6 @@ from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.client import reconnection
 from contrada.net.client.tcp_subscription import CREDIT_BYTES
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from contrada.connections import connect
 from contrada.net.broker import neighbours
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client import reconnection
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import Address
 from tests.asynchronous import on_loop, until
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import contrada as ct
+from contrada.connections import connect_sync
 from contrada.net.broker.broker import BrokerStatistics
-from contrada.net.service_factory import connect_sync
 from tests.commands import here
 from tests.net.conftest import CONTRADA
 

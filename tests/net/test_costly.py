@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from contrada.connections import connect
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra.sets import (
     between,
@@ -30,7 +31,6 @@ from contrada.net.broker import ingress_queue
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.fair_scheduler import FairScheduler
 from contrada.net.broker.server_connection import ServerConnection
-from contrada.net.service_factory import connect
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.frames import (
     Credit,

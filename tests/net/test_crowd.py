@@ -14,10 +14,10 @@ import pytest
 
 import contrada as ct
 from bench.crowd import CREDIT, HELLO, Crowd, Process, allow_files, broker, crowd
+from contrada.connections import connect
 from contrada.model import codec
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.frames import Hello, Request, encode
 from contrada.net.wire.message_codec import encode_message
 from contrada.routing.router_messages import Subscribe

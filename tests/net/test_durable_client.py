@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.errors import (
     CannotPublishError,
     ConnectionFailedError,
@@ -26,7 +27,6 @@ from contrada.net.broker.durable_session import DurableSession
 from contrada.net.client import durable_client
 from contrada.net.client.durable_client import DurableClient
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, LogReply, Reply
 from contrada.service import DurableSubscription, Service, backoff

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, ReadLog, Records
 from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
 from contrada.net.broker import durable_session, ingress_queue
 from contrada.net.broker.broker import Broker
-from contrada.net.service_factory import connect
 from contrada.net.wire.durable_messages import Publications, PublisherHello, encode_durable
 from contrada.net.wire.frames import Failure, Hello, LogReply, LogRequest, Reply, Request
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX

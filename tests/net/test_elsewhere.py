@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import contrada as ct
-from contrada.net.service_factory import connect_sync
+from contrada.connections import connect_sync
 from tests.asynchronous import TEST_S_MAX
 
 THREADS = 8

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.model.codec import from_msgpack, to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import FrameReader, Hop, encode
 from contrada.service.subscription_queue import ENTRY_BYTES

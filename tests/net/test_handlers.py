@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.connections import connect, connect_sync
 from contrada.errors import ServiceError
-from contrada.net.service_factory import connect, connect_sync
 from contrada.service.callbacks import HANDLERS_MAX
 from tests.asynchronous import on_loop, until
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import NotPermittedError
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.link_permissions import LinkPermissions
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.tokens import new_token
 from contrada.routing.interest_forwarder import Strategy

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from contrada.connections import connect
 from contrada.model import Envelope, Filter, FilterSet, Notification, to_msgpack
 from contrada.model.algebra.sets import matches
 from contrada.net.broker import ingress_queue, link
@@ -18,7 +19,6 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Failure, Hello, Hop, Reply
 from contrada.net.wire.message_codec import decode_hop, encode_message

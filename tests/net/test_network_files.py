@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError
-from contrada.net.service_factory import connect_sync
 from contrada.service.sync import SyncService
 from tests.commands import here
 from tests.net.conftest import CONTRADA

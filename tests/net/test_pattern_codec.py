@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.errors import ContradaError, ServiceError
 from contrada.model import Envelope, Filter, Notification, Pattern, to_msgpack
 from contrada.net.broker import client_session, link
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.frames import Hello, HopPart, MatchDelivery, Reply, Request
 from contrada.net.wire.message_codec import decode_hop, encode_message
 from contrada.net.wire.pattern_codec import BROKER_PATTERN_LIMITS

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, ReadLog, Records
 from contrada.errors import ConnectionFailedError, NotPermittedError
 from contrada.matching.packed import BUNDLE_MIN
@@ -28,7 +29,6 @@ from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.durable_messages import (

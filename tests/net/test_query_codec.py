@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import ServiceError
 from contrada.model import Advertisement, Query
 from contrada.net.broker import session_queries
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.frames import AboutQuestions
 from contrada.net.wire.message_codec import encode_message
 from contrada.routing.disjuncts import Disjunct

@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 import contrada as ct
+from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError
 from contrada.net.broker import client_session
 from contrada.net.broker.broker import Broker
@@ -22,7 +23,6 @@ from contrada.net.client import reconnection
 from contrada.net.client.publish_window import PUBLISH_FRAMES_MAX, PUBLISH_NOTIFICATIONS_MAX
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.client.tcp_subscription import CREDIT_BYTES
-from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire import connection, message_codec
 from contrada.net.wire import endpoint as wire
 from contrada.net.wire.address import parse_address

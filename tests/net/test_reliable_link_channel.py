@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.delivery.delivery_messages import (
     Ack,
     AnnounceOwner,
@@ -25,7 +26,6 @@ from contrada.net.broker import reliable_link_channel
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.durable_client import DurableClient
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import Address, parse_address
 from contrada.net.wire.durable_messages import decode_delivery, decode_log_hop, encode_durable
 from contrada.net.wire.frames import Hello, LogDelivery, LogReply, LogRequest

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.errors import ServiceError
 from contrada.model import Filter, to_msgpack
 from contrada.net.broker import session_offers
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, Hello, Offers, Reply, Request
 from contrada.net.wire.message_codec import encode_message

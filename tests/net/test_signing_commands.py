@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.net.service_factory import connect_sync
+from contrada.connections import connect_sync
 from contrada.service.security.signatures import Verifier
 
 

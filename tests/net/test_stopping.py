@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError
 from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
@@ -13,7 +14,6 @@ from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire.address import parse_address
 from contrada.service.dispatcher import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until

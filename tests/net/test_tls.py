@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.server_connection import ServerConnection
-from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from tests.asynchronous import on_loop, until

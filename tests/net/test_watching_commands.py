@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from contrada.cli.top import _rate
+from contrada.connections import connect_sync
 from contrada.errors import ServiceError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.net.broker.broker import STATISTICS_NAMES_MAX, Broker
 from contrada.net.broker.inspector import INSPECTED_MAX
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect_sync
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.payload_codec import encode_content
 from contrada.service.security.principals import NOT_PERMITTED

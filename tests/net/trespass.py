@@ -30,6 +30,7 @@ import httpx
 import msgspec
 
 import contrada as ct
+from contrada.connections import connect
 from contrada.delivery.delivery_messages import CloseLog
 from contrada.errors import ContradaError, NotPermittedError, ServiceError
 from contrada.integrations.http import Gateway, local_services
@@ -44,7 +45,6 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, LogState, RecordBatch
 from contrada.net.wire.durable_messages import encode_durable as promised

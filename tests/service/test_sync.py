@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 import contrada as ct
+from contrada.connections import connect_sync
 from contrada.errors import InvalidNotificationError, ParseError, ServiceClosedError, ServiceError
-from contrada.net.service_factory import connect_sync
 from contrada.service import ServiceStatistics, service_thread
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.sync import BATCH_READ, SyncService
@@ -146,7 +146,7 @@ def test_a_closed_service_says_so() -> None:
 FORKED = """
 import os, sys, threading
 from contrada.errors import ServiceError
-from contrada.net.service_factory import connect_sync
+from contrada.connections import connect_sync
 from contrada.service import SyncService, EmbeddedService
 
 with SyncService(EmbeddedService()) as service, service.subscribe("a = 1") as events:

@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import ServiceError, TooSlowError
 from contrada.model import Filter, Notification, Pattern
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect
 from contrada.service import Service, Subscription
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.subscription_queue import (

@@ -10,8 +10,8 @@ from contrada.cli.async_command import lost, run
 from contrada.cli.extension_option import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.model import Filter
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Advertisements, Service

@@ -15,8 +15,8 @@ from contrada.cli.notification_output import group_lines, json_group, json_line,
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.model import Notification
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.aggregation import Aggregate, AggregateKind
 from contrada.routing.router_messages import SourceReport, SourceState

@@ -22,13 +22,13 @@ from contrada.cli.read_flags import (
     reading_of,
 )
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.fetcher import is_address
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.files import BadRecord, Record
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.service import Service
 

@@ -17,6 +17,7 @@ from contrada.cli.log_output import log_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.publication_source import LineRecords, arriving
 from contrada.cli.sub import as_json_line, print_each, tell_losses
+from contrada.connections import connect
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.group_policy import GroupPolicy
@@ -35,7 +36,6 @@ from contrada.gossip.udp.gossip_group import (
 from contrada.gossip.udp.gossip_node import GROUP_JOIN_WAIT_S, GossipNode
 from contrada.gossip.udp.group_bridge import GroupBridge
 from contrada.integrations.files import BadRecord, notification_of_shown
-from contrada.net.service_factory import connect
 from contrada.service import filters_of
 from contrada.service.loop_guards import first_of
 

@@ -11,11 +11,11 @@ from contrada.cli.async_command import run
 from contrada.cli.log_output import log
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import PEM, approach_options
+from contrada.connections import connect
 from contrada.errors import InputError
 from contrada.integrations.mqtt.mqtt_bridge import MQTT_IN_FLIGHT_MAX, MqttBridge
 from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
 from contrada.integrations.mqtt.mqtt_session import MqttPlace, MqttSession, parse_mqtt_place
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
 from contrada.service import Service

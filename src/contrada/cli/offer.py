@@ -14,9 +14,9 @@ from contrada.cli.database_argument import without_password
 from contrada.cli.extension_option import extension_option
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.routing.router_messages import Offer
 from contrada.service import Service, SourceOffer

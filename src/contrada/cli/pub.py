@@ -22,6 +22,7 @@ from contrada.cli.publication_source import (
 from contrada.cli.read_flags import cell_options, hint_for, naming_options, reading_of
 from contrada.cli.table_output import progress_of_bytes
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.integrations.files import (
     BadRecord,
     ReadOptions,
@@ -31,7 +32,6 @@ from contrada.integrations.files import (
 from contrada.integrations.files.lines import Block, open_blocks
 from contrada.integrations.files.rule_files import STANDARD_INPUT
 from contrada.model import Notification
-from contrada.net.service_factory import connect
 from contrada.net.wire.address import PORT_DEFAULT
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import Service, ServiceStatistics, transmitted

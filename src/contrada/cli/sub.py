@@ -14,9 +14,9 @@ from contrada.cli.extension_option import extension_option
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.cli.pub import ADDRESS_DEFAULT
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.integrations.files import plain_time
 from contrada.model import Notification
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import ConnectionState, DurableRecord, Service, Subscription, WhenFull
 from contrada.service.loop_guards import checked_timeout

@@ -29,6 +29,7 @@ from contrada.cli.read_flags import (
 )
 from contrada.cli.table_output import output
 from contrada.cli.tls_options import approach_options
+from contrada.connections import connect
 from contrada.errors import InputError, ServiceClosedError
 from contrada.integrations.documents import document_of
 from contrada.integrations.documents.naming_table import NamingTable
@@ -39,7 +40,6 @@ from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer, plain_time
 from contrada.model import Filter, Notification
-from contrada.net.service_factory import connect
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service import Service
 from contrada.service.loop_guards import checked_timeout, first_of

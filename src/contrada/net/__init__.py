@@ -1,12 +1,10 @@
-"""Brokers over TCP: the wire protocol, the broker, its client, and `connect`.
+"""Brokers over TCP: the wire protocol, the broker, and its client.
 
-`frames` and `connection` are the protocol without input and output; `broker` and `peer` serve it,
-`client`, `reconnecting` and `wire` use it.
+`contrada.connect` makes the service of a client; `Broker` serves one address.
 """
 
 from contrada.net.broker.broker import Broker, BrokerStatistics
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect, connect_sync
 from contrada.net.wire.address import PORT_DEFAULT, Address, parse_address, parse_addresses
 from contrada.net.wire.tls import Tls
 
@@ -17,8 +15,6 @@ __all__ = [
     "PORT_DEFAULT",
     "TcpService",
     "Tls",
-    "connect",
-    "connect_sync",
     "parse_address",
     "parse_addresses",
 ]

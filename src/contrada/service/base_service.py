@@ -8,7 +8,7 @@ Source: EPFL 2503 ยง5.2.2 (a class of obvents says how these are transmitted), ย
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from contrada.errors import ServiceError
@@ -25,8 +25,8 @@ from contrada.service.interface import (
 from contrada.service.loop_guards import checked_when_full
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
 from contrada.service.query_interface import Answers, Computed, Description, SourceLike, SourceOffer
-from contrada.service.requests import offer_of
-from contrada.service.subjects import Offered
+from contrada.service.requests import dissemination_of, notification_of, offer_of
+from contrada.service.subjects import Item, Offered
 from contrada.service.subscription_queue import BLOCK
 
 if TYPE_CHECKING:
@@ -166,6 +166,44 @@ class BaseService(Service):
     def connection_states(self) -> AsyncIterator[ConnectionState]:
         """The state of the connection now, then each change; ends after "closed"."""
         return self._states.follow()
+
+
+class BatchSorter:
+    """Makes notifications of the items of a batch; publishes obvents with a dissemination there.
+
+    All other items keep their order.
+    """
+
+    def __init__(
+        self,
+        publish: Callable[[str, Notification, str | None], Any],
+        make: Callable[[Item], Any] = notification_of,
+    ) -> None:
+        self._publish = publish
+        self._make = make
+        self._elsewhere: dict[int, str] = {}
+
+    def made(self, item: Item) -> Any:
+        """What is made of an item. Raises as `notification_of`."""
+        name = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
+        if name is None:
+            return self._make(item)
+        notification = notification_of(item)
+        self._elsewhere[id(notification)] = name
+        return notification
+
+    async def own(self, batch: Sequence[Any], delivery: str | None) -> Sequence[Any]:
+        """Those of a batch that are the service's own; the others are published."""
+        if not self._elsewhere:
+            return batch
+        rest = []
+        for each in batch:
+            name = self._elsewhere.pop(id(each), None)
+            if name is None:
+                rest.append(each)
+            else:
+                await self._publish(name, each, delivery)
+        return rest
 
 
 def _chosen_by(subject: Any) -> str | None:

@@ -29,7 +29,7 @@ from contrada.model.algebra.notification import OWN, Body
 from contrada.model.domains.values import TIME_MAX_US
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Publish, Subscribe
-from contrada.service.base_service import BaseService
+from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.dispatcher import Dispatcher, Pending, Route
 from contrada.service.envelope_factory import identified, runs_of, stamp_of
@@ -41,7 +41,6 @@ from contrada.service.loop_guards import (
     off_loop,
     tell_published,
 )
-from contrada.service.merged_subscription import BatchSorter
 from contrada.service.offers import LocalOfferBoard
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
@@ -51,8 +50,6 @@ from contrada.service.requests import (
     publication_of,
     reading_of,
 )
-from contrada.service.security.signatures import Signer
-from contrada.service.stores.store_location import check_store, open_sound
 from contrada.service.subjects import Item
 from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S, SubscriptionQueue
 from contrada.service.timekeeper import Timekeeper
@@ -60,6 +57,7 @@ from contrada.service.timekeeper import Timekeeper
 if TYPE_CHECKING:  # Loaded when something is promised, or asked.
     from contrada.service.delivery_host import DeliveryHost
     from contrada.service.query.query_engine import QueryEngine
+    from contrada.service.security.signatures import Signer
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -83,7 +81,7 @@ class EmbeddedService(BaseService):
     def __init__(
         self,
         *,
-        publisher: str | Signer | None = None,
+        publisher: "str | Signer | None" = None,
         publish_wait_s: float = PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
@@ -111,7 +109,10 @@ class EmbeddedService(BaseService):
         self._state = "new"
         self._closes = asyncio.Lock()
         self._since_turn = 0
-        check_store(store)
+        if store is not None:
+            from contrada.service.stores.store_location import check_store
+
+            check_store(store)
         self._store = store
         self._host: DeliveryHost | None = None
         self._queries: QueryEngine | None = None
@@ -135,6 +136,8 @@ class EmbeddedService(BaseService):
     def _make_host(self) -> "DeliveryHost":
         store = self._store
         if isinstance(store, str | Path):
+            from contrada.service.stores.store_location import open_sound
+
             self._host = open_sound(store, self._new_host)
         else:
             self._host = self._new_host(store)

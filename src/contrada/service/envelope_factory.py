@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import force_setattr, replace
 
@@ -20,8 +20,10 @@ from contrada.model.algebra.notification import BEST_EFFORT
 from contrada.model.codec import packed_at_once
 from contrada.service.requests import notification_of
 from contrada.service.security.principals import owns
-from contrada.service.security.signatures import Signer
 from contrada.service.subjects import Item
+
+if TYPE_CHECKING:
+    from contrada.service.security.signatures import Signer
 
 PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
@@ -152,7 +154,7 @@ class EnvelopeFactory:
 class SigningEnvelopeFactory(EnvelopeFactory):
     """Fills the envelopes of one publisher, and signs."""
 
-    def __init__(self, signer: Signer) -> None:
+    def __init__(self, signer: "Signer") -> None:
         super().__init__(signer.publisher)
         self._signed = signer.signed
 
@@ -165,13 +167,11 @@ class SigningEnvelopeFactory(EnvelopeFactory):
         return self.best_effort(notification_of(item))
 
 
-def stamp_of(publisher: str | Signer | None) -> EnvelopeFactory:
+def stamp_of(publisher: "str | Signer | None") -> EnvelopeFactory:
     """What fills the envelopes of a publisher: by its name, or who signs for it."""
-    return (
-        SigningEnvelopeFactory(publisher)
-        if isinstance(publisher, Signer)
-        else EnvelopeFactory(publisher)
-    )
+    if publisher is None or isinstance(publisher, str):
+        return EnvelopeFactory(publisher)
+    return SigningEnvelopeFactory(publisher)
 
 
 def identified(notification: Notification) -> Notification:

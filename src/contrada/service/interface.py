@@ -32,7 +32,6 @@ from typing import (
     overload,
 )
 
-from contrada.delivery.durable_log import Retention
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.notification import Body
 from contrada.patterns import Match
@@ -60,6 +59,7 @@ from contrada.service.subjects import (
 
 if TYPE_CHECKING:  # It loads what only promises of delivery need.
     from contrada.delivery.delivery_server import DeliveryStatistics
+    from contrada.delivery.durable_log import Retention
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -233,7 +233,7 @@ class DurableOptions(TypedDict, total=False):
 
     durable: str
     reliable: bool
-    retention: Retention
+    retention: "Retention"
     """What is kept, and what happens when there is no room; given when the subscription begins."""
     from_position: int
     """Read again from this position. Retention says how many acknowledged records are still there.

@@ -118,6 +118,14 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
     return found  # type: ignore[no-any-return]
 
 
+def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises ServiceError for options that a function does not have, with those that it has."""
+    known = (*known,)
+    unknown = ", ".join(sorted(name for name in given if name not in known))
+    if unknown:
+        raise ServiceError(f"{function} has no option {unknown}: expected {', '.join(known)}")
+
+
 def check_items(items: object) -> None:
     """Refuse one item in the place of many, whose parts would be taken for items."""
     if isinstance(items, str | bytes | Mapping):

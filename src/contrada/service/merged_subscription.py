@@ -2,7 +2,7 @@
 
 Obvents whose class chose a dissemination are published there alone. So a subscription that may
 match such obvents is entered there, too, with filters narrowed to them, and the notifications of
-all ways are merged. `BatchSorter` publishes those obvents of a batch on their dissemination.
+all ways are merged.
 """
 
 import asyncio
@@ -17,14 +17,11 @@ from contrada.routing.duplicates import Duplicates
 from contrada.service.interface import Disseminates, Subscription, SubscriptionStatistics, WhenFull
 from contrada.service.queued_subscription import QueuedSubscription
 from contrada.service.requests import (
-    dissemination_of,
     filters_of,
     narrowing_of,
-    notification_of,
     reader_of,
     residue_of,
 )
-from contrada.service.subjects import Item
 from contrada.service.subscription_queue import SubscriptionQueue, entry_of
 
 _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})
@@ -33,44 +30,6 @@ _DISSEMINATED: Final = Filter({"@is.Disseminated": eq(True)})
 MERGED_WAITING_MAX: Final = 256
 """Notifications that wait where several ways are merged. Beyond it: the others wait on their ways,
 where what is dropped is decided as `when_full` says."""
-
-
-class BatchSorter:
-    """Makes notifications of the items of a batch; publishes obvents with a dissemination there.
-
-    All other items keep their order.
-    """
-
-    def __init__(
-        self,
-        publish: Callable[[str, Notification, str | None], Any],
-        make: Callable[[Item], Any] = notification_of,
-    ) -> None:
-        self._publish = publish
-        self._make = make
-        self._elsewhere: dict[int, str] = {}
-
-    def made(self, item: Item) -> Any:
-        """What is made of an item. Raises as `notification_of`."""
-        name = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
-        if name is None:
-            return self._make(item)
-        notification = notification_of(item)
-        self._elsewhere[id(notification)] = name
-        return notification
-
-    async def own(self, batch: Sequence[Any], delivery: str | None) -> Sequence[Any]:
-        """Those of a batch that are the service's own; the others are published."""
-        if not self._elsewhere:
-            return batch
-        rest = []
-        for each in batch:
-            name = self._elsewhere.pop(id(each), None)
-            if name is None:
-                rest.append(each)
-            else:
-                await self._publish(name, each, delivery)
-        return rest
 
 
 class MergedSubscription(QueuedSubscription[Any]):

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, cast
 
 from contrada.errors import ContradaError, NotVerifiedError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet, Notification
-from contrada.service.callbacks import called, handle_all
 from contrada.service.interface import Subscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of, running_loop
 from contrada.service.requests import filters_of, is_predicate, narrowing_of, reader_of, residue_of
@@ -230,6 +229,7 @@ class QueuedSubscription(Subscription[T]):
         on_error: Callable[[Exception, T], Awaitable[object] | object] | None = None,
     ) -> None:
         """Call a function with each object until it ends; see `Subscription.handle`."""
+        from contrada.service.callbacks import called, handle_all
 
         async def failed(error: Exception, item: T) -> None:
             self._failed += 1

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import InvalidValueError
 from contrada.integrations.documents import document_of, names_in
 from contrada.integrations.documents.naming_table import MARK
@@ -14,7 +15,6 @@ from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.model import Notification
-from contrada.net.service_factory import connect
 from contrada.service.embedded_service import EmbeddedService
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contrada.connections import connect
 from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import ConnectionFailedError, ServiceError, StoreError
 from contrada.integrations.documents.naming_table import MARK, NamingRecord
@@ -13,7 +14,6 @@ from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
-from contrada.net.service_factory import connect
 from contrada.service import backoff
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.stores.sqlite_store import SqliteStore

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, InvalidFilterError, ServiceError
 from contrada.integrations.documents.naming_table import MARK
 from contrada.integrations.feeds import wild_subscription
@@ -12,7 +13,6 @@ from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.feeds.wild_subscription import WildSubscription
 from contrada.model import FilterSet
 from contrada.net.broker.broker import Broker
-from contrada.net.service_factory import connect
 from contrada.service.embedded_service import EmbeddedService
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network

@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from contrada.cli.broker_settings import BrokerSettings, HttpSettings, settings_of
+from contrada.connections import connect
 from contrada.errors import AddressError, ServiceError
-from contrada.net.service_factory import connect
 from contrada.service import Service, Subscription
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.conftest import CONTRADA

@@ -11,6 +11,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from contrada.connections import connect
 from contrada.errors import ConnectionFailedError
 from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.model import Filter
@@ -19,7 +20,6 @@ from contrada.net.broker import server
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.broker.server_connection import WRITE_BUFFER_BYTES
-from contrada.net.service_factory import connect
 from contrada.net.wire import connection
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT

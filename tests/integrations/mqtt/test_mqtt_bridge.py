@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
 from contrada.integrations.mqtt import mqtt_session as sessions
 from contrada.integrations.mqtt.mqtt_bridge import CIRCLE, IN, OUT, MqttBridge
@@ -19,7 +20,6 @@ from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
 from contrada.integrations.mqtt.mqtt_session import MqttSession, parse_mqtt_place
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
-from contrada.net.service_factory import connect
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from tests.asynchronous import on_loop, until

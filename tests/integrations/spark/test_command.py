@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from contrada.connections import connect_sync
 from contrada.model import Notification
-from contrada.net.service_factory import connect_sync
 from tests.asynchronous import TEST_S_MAX
 
 CONTRADA = (sys.executable, "-c", "from contrada_command import main; main()")

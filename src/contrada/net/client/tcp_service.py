@@ -81,11 +81,10 @@ from contrada.service import (
     publication_of,
     trace_spans,
 )
-from contrada.service.base_service import BaseService
+from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.envelope_factory import EnvelopeFactory, identified, runs_of, stamp_of
 from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
-from contrada.service.merged_subscription import BatchSorter
 from contrada.service.security.signatures import Signer
 from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL
 

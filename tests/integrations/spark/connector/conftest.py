@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from contrada.connections import connect_sync
 from contrada.model import Notification, to_msgpack
-from contrada.net.service_factory import connect_sync
 from tests.net.processes import serving
 
 Fill: TypeAlias = Callable[..., None]

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
+from contrada.connections import connect_sync
 from contrada.model import from_msgpack
-from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.connector.conftest import Fill, packed
 
 pytestmark = pytest.mark.spark

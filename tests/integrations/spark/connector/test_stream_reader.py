@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from contrada.connections import connect_sync
 from contrada.net.client.tcp_service import TcpService
-from contrada.net.service_factory import connect_sync
 from contrada.net.wire.durable_messages import LogState
 from contrada.service.sync import SyncService
 from tests.integrations.spark.connector import copying

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
+from contrada.connections import connect_sync
 from contrada.integrations.spark.spark_session import PUSHDOWN
-from contrada.net.service_factory import connect_sync
 
 pytestmark = pytest.mark.spark
 

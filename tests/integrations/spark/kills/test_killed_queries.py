@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from contrada.connections import connect_sync
 from contrada.matching import Index
 from contrada.model import Notification
 from contrada.model.codec import to_msgpack
-from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.connector.test_stream_reader import numbers
 from tests.integrations.spark.kills import killed_queries
 from tests.integrations.spark.kills.killed_queries import BATCHES, ROWS, SLACK_US, TRIPS, WISHES

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any, Final
 
 from contrada.cli import main
+from contrada.connections import connect_sync
 from contrada.integrations.spark.pipeline import pipeline_run
-from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.pipeline.killed_pipeline import die
 
 GOT: Final = 700

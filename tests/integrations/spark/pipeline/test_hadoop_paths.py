@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from contrada.connections import connect_sync
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline import pipeline_run as running
 from contrada.integrations.spark.pipeline import pipeline_stream
@@ -33,7 +34,6 @@ from contrada.integrations.spark.pipeline.run_folder import (
     write_whole,
 )
 from contrada.integrations.spark.transforms.detection import detection_statistics
-from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.pipeline.test_pipeline_stream import give, matched
 from tests.net.processes import serving
 

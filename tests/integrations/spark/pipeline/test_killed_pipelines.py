@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from contrada.connections import connect_sync
 from contrada.errors import MissingRequirementError
 from contrada.integrations.spark.spark_session import check_requirements
-from contrada.net.service_factory import connect_sync
 from tests.integrations.spark.pipeline import killed_pipeline
 from tests.net.processes import serving
 from tests.own_operators import CONTRADA

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from contrada.net.service_factory import connect_sync
+from contrada.connections import connect_sync
 from tests.integrations.spark.pipeline import killed_run
 from tests.integrations.spark.pipeline.test_killed_pipelines import (
     RUN_S,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from contrada.connections import connect_sync
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline import pipeline_subscriptions
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
@@ -13,7 +14,6 @@ from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
 )
 from contrada.model import Filter, FilterSet
 from contrada.model.codec import to_msgpack
-from contrada.net.service_factory import connect_sync
 from tests.net.processes import serving
 
 MANY = [Filter(f"n = {n} and s = 'x{n}'") for n in range(3_000)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from contrada.net.service_factory import connect_sync
+from contrada.connections import connect_sync
 from tests.integrations.spark.pipeline.test_pipeline_stream import (
     DESCRIPTION as DESCRIPTION_OF_STREAM,
 )

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError, InputError
 from contrada.integrations.spark.pipeline import pipeline_run as running
 from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
@@ -15,7 +16,6 @@ from contrada.integrations.spark.pipeline.pipeline_description import read_pipel
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.preflight import plan_lines
 from contrada.integrations.spark.pipeline.run_folder import unfinished_run
-from contrada.net.service_factory import connect_sync
 from tests.net.processes import serving
 
 ROWS = "n,at\n1,2026-01-01T00:00:01Z\n5,2026-01-02T00:00:00Z\nbad\n2,2026-01-01T00:00:02Z\n"

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
+from contrada.connections import connect
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline.checkpoint_identity import known_identity
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
@@ -32,7 +33,6 @@ from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
 from contrada.model import FilterSet
-from contrada.net.service_factory import connect
 
 
 def check_reachable(address: str) -> None:
