@@ -146,8 +146,8 @@ def test_a_closed_service_says_so() -> None:
 FORKED = """
 import os, sys, threading
 from contrada.errors import ServiceError
-from contrada.connections import connect_sync
-from contrada.service import SyncService, EmbeddedService
+from contrada.service.embedded_service import EmbeddedService
+from contrada.service.sync import SyncService
 
 with SyncService(EmbeddedService()) as service, service.subscribe("a = 1") as events:
     reader, writer = os.pipe()
